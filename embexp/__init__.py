@@ -1,0 +1,1 @@
+"""Config-driven experiments on embedding tables in TensorFlow."""

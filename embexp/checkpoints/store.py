@@ -1,0 +1,102 @@
+"""Writing and reading a run's checkpoint: tables, slots, dense model, dense optimizer and step counter.
+
+The checkpoint is TensorFlow's object-based one, with the tables under the keys that `TPUEmbedding` writes:
+`embedding/<table>` and `embedding/<table>.S<slot>`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.errors import CheckpointError
+
+_PREFIX = "checkpoint"
+_KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def write(checkpoint: Any, directory: Path) -> Path:
+    """Writes a `tf.train.Checkpoint` into `directory`, which appears whole or not at all, and returns it.
+
+    An older checkpoint of that name is replaced.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
+    try:
+        checkpoint.write(str(temporary / _PREFIX))
+        temporary.chmod(0o755)
+        if directory.exists():
+            shutil.rmtree(directory)
+        temporary.rename(directory)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return directory
+
+
+def keys(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes by key of every variable in a checkpoint, without the end that all keys share."""
+    prefix = _prefix_in(directory)
+    return {
+        key.removesuffix(_KEY_END): tuple(shape)
+        for key, shape in tf.train.list_variables(prefix)
+        if key.endswith(_KEY_END)
+    }
+
+
+def read(checkpoint: Any, directory: Path) -> None:
+    """Restores all of a checkpoint into a like object.
+
+    Raises:
+        CheckpointError: there is no checkpoint; or it lacks something, has something more, or a shape differs.
+            TensorFlow's own checks pass over some of these, so keys are accounted for here.
+    """
+    prefix = _prefix_in(directory)
+    stored = tf.train.CheckpointView(prefix)
+    _, extra, missing = stored.diff(checkpoint)
+    names = stored.children(0)
+    faults = [f"lacks {_describe(entry)}" for entry in missing if _holds_values(entry)]
+    faults += [f"has an extra {stored_name}" for stored_name in _names_of(stored, extra)]
+    if faults:
+        raise CheckpointError(
+            f"{directory} does not fit: it {'; it '.join(sorted(faults))}. It holds {', '.join(sorted(names))}."
+        )
+    try:
+        checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
+    except (ValueError, AssertionError, tf.errors.InvalidArgumentError) as error:
+        raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
+
+
+def _prefix_in(directory: Path) -> str:
+    if not (directory / f"{_PREFIX}.index").exists():
+        raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
+    return str(directory / _PREFIX)
+
+
+def _holds_values(entry: Any) -> bool:
+    return isinstance(entry, tf.Variable)
+
+
+def _describe(entry: Any) -> str:
+    return f"{entry.name.split(':')[0]} {tuple(entry.shape)}"
+
+
+def _names_of(view: Any, nodes: Any) -> list[str]:
+    values = {node for node in nodes}
+    found: list[str] = []
+    reached: set[int] = set()
+    pending: list[tuple[int, str]] = [(0, "")]
+    while pending:
+        node, path = pending.pop()
+        if node in reached:
+            continue
+        reached.add(node)
+        children = view.children(node)
+        if node in values and not children:
+            found.append(path.lstrip("/"))
+        pending.extend((child, f"{path}/{name}") for name, child in children.items())
+    return found

@@ -1,0 +1,46 @@
+"""Runs the step as a `tf.function`: many steps a call, so that Python's share of a small step is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class FunctionRuntime:
+    """Executes one traced step, over and over, on the iterator of a dataset.
+
+    All variables must exist before: nothing is created while tracing.
+    """
+
+    def __init__(self, train: Callable[[Any], Any], predict: Callable[[Any], Any]) -> None:
+        """Takes the functions of one step: `train(batch) -> loss` and `predict(batch) -> logits [B]`."""
+        # The sum stands in a variable of double precision, so the mean over an interval is the same
+        # in however many calls the interval was done.
+        loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="loss_sum")
+
+        @tf.function  # type: ignore[untyped-decorator]
+        def train_steps(iterator: Any, steps: Any) -> Any:
+            loss_sum.assign(0.0)
+            for _ in tf.range(steps):
+                loss_sum.assign_add(tf.cast(train(next(iterator)), tf.float64))
+            return loss_sum.read_value()
+
+        self._train_steps = train_steps
+        self._predict = tf.function(predict)
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps and returns the sum of their losses."""
+        return float(self._train_steps(iterator, tf.constant(steps, tf.int64)))
+
+    def graph_def_bytes(self, iterator: Any) -> int:
+        """Size of the training function's GraphDef in bytes, without the functions of its library."""
+        concrete = self._train_steps.get_concrete_function(iterator, tf.constant(0, tf.int64))
+        return int(concrete.graph.as_graph_def().ByteSize())
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels and logits, float32 [B] both."""
+        for batch in batches:
+            yield batch.labels.numpy(), self._predict(batch).numpy()

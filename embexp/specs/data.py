@@ -1,0 +1,151 @@
+"""Where examples come from, how they are split and in which order they are read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from embexp.specs.base import Count, Fraction, Positive, Spec, WholeNumber
+
+
+class SplitKind(StrEnum):
+    """How examples are divided into train, validation and test."""
+
+    RANDOM = "random"
+    TIME = "time"
+    LEAVE_ONE_OUT = "leave_one_out"
+    FOLDS = "folds"
+
+
+class Split(Spec):
+    """Division of the examples.
+
+    random: by a seeded permutation. time: by `timestamp`, the latest examples are the test, those before
+    them the validation. leave_one_out: each user's latest example is the test, the one before the validation.
+    folds: part `data.fold` of `data.folds` is the test, the rest trains; `validation` is taken off the rest.
+    """
+
+    kind: SplitKind = SplitKind.RANDOM
+    validation: Fraction = 0.1
+    """Part of the examples that validates (of the training part, for folds); ignored by leave_one_out."""
+    test: Fraction = 0.1
+    """Part of the examples that tests; for random and time."""
+    group: str | None = None
+    """leave_one_out: the column that names the user."""
+    seed: WholeNumber = 0
+    """Seed of the division, apart from the run's: runs with other seeds are compared on the same division."""
+
+    @model_validator(mode="after")
+    def _fit(self) -> Split:
+        if self.kind in (SplitKind.RANDOM, SplitKind.TIME) and self.validation + self.test >= 1:
+            raise ValueError("validation and test must leave something to train on (validation + test < 1)")
+        if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
+            raise ValueError("leave_one_out needs group, the column that names the user")
+        return self
+
+
+class UnknownPolicy(StrEnum):
+    """What becomes of a value that the vocabulary lacks."""
+
+    OOV = "oov"
+    ERROR = "error"
+
+
+class VocabularyRules(Spec):
+    """How vocabularies are made from the training part: by falling frequency, then by code point."""
+
+    unknown: UnknownPolicy = UnknownPolicy.OOV
+    """oov: row 0 of each table stands for values not in the vocabulary. error: such a value ends the run."""
+    min_frequency: Count = 1
+    """Values seen less often in the training part are unknown."""
+    max_size: Count | None = None
+    """Only so many of the commonest values; null: all."""
+
+
+class _Data(Spec):
+    """What every source shares."""
+
+    folds: Annotated[int, Field(ge=2, strict=True)] | None = None
+    """Number of parts of a k-fold split."""
+    fold: WholeNumber | None = None
+    """Which part is the test, from 0."""
+    split: Split = Split()
+    shuffle: bool = True
+    """Read the training examples in a new order each epoch."""
+    window: Count = 1_048_576
+    """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
+
+    @model_validator(mode="after")
+    def _folds(self) -> _Data:
+        if self.split.kind is SplitKind.FOLDS:
+            if self.folds is None or self.fold is None:
+                raise ValueError("split.kind=folds needs data.folds and data.fold")
+            if self.fold >= self.folds:
+                raise ValueError("fold counts from 0 and must be below folds")
+        return self
+
+
+class Clicks(_Data):
+    """A synthetic click log with a planted truth, so that the best possible AUC is known.
+
+    Columns: `user`, `item`, `history` (items this user liked, shares the item ids), label `click`.
+    """
+
+    kind: Literal["clicks"] = "clicks"
+    examples: Count = 400_000
+    users: Count = 2_000
+    items: Count = 1_000
+    rank: Count = 4
+    """Dimension of the planted user and item vectors."""
+    history_length: WholeNumber = 8
+    """Longest history; lengths vary from 0 to this."""
+    zipf: Annotated[float, Field(ge=0)] = 1.0
+    """Exponent of the popularity of users and items: p(rank r) ~ 1 / (r + 1) ^ zipf; 0 is uniform."""
+    signal: Positive = 2.0
+    """Standard deviation of the planted logit: larger makes clicks easier to predict."""
+    seed: WholeNumber = 0
+    """Seed of the log itself, apart from the run's."""
+
+
+class _Files(_Data):
+    """What every source on disk shares."""
+
+    path: str
+    """File or folder."""
+    label: str
+    """Column of the label."""
+    label_threshold: float | None = None
+    """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
+    timestamp: str | None = None
+    """Column of the time, any number; needed to split by time and to leave one out."""
+    dense_features: tuple[str, ...] = ()
+    """Numeric columns that the model gets beside the embeddings."""
+    vocabulary: VocabularyRules = VocabularyRules()
+
+
+class RecBole(_Files):
+    """RecBole atomic files: a folder with NAME.inter and, if wanted, NAME.user and NAME.item, joined by their id column."""
+
+    kind: Literal["recbole"] = "recbole"
+
+
+class CSV(_Files):
+    """A CSV or TSV file with a header line, or a folder of such files."""
+
+    kind: Literal["csv"] = "csv"
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    list_separator: Annotated[str, Field(min_length=1)] = " "
+    """Between the values of a column that holds several."""
+    list_columns: tuple[str, ...] = ()
+    """Columns that hold several values in one field."""
+
+
+class Parquet(_Files):
+    """A Parquet file or a folder of them; list columns hold several values."""
+
+    kind: Literal["parquet"] = "parquet"
+
+
+Data = Annotated[Clicks | RecBole | CSV | Parquet, Field(discriminator="kind")]

@@ -1,0 +1,137 @@
+"""Optimizers of embedding tables (names and defaults as in `tf.tpu.experimental.embedding`) and of dense layers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from embexp.specs.base import Fraction, NonNegative, Positive, Spec
+from embexp.specs.schedules import ConstantSchedule, Schedule
+
+
+class _TableOptimizer(Spec):
+    """What all table optimizers share. One application per touched row and step."""
+
+    learning_rate: Positive
+    schedule: Schedule = ConstantSchedule()
+    """Factor on `learning_rate` over the steps."""
+    clip_weight_min: float | None = None
+    """Touched weights are raised to at least this after the update; null: no bound."""
+    clip_weight_max: float | None = None
+    """Touched weights are lowered to at most this after the update; null: no bound."""
+    clipvalue: Positive | tuple[float, float] | None = None
+    """Each element of a row's summed gradient is clipped to [-c, c] or [low, high]; null: not clipped."""
+    weight_decay_factor: NonNegative = 0.0
+    """Decoupled weight decay of touched rows, before the step: w -= factor * w."""
+    multiply_weight_decay_factor_by_learning_rate: bool = False
+    """Makes the decay w -= factor * learning rate * w."""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> _TableOptimizer:
+        low, high = self.clip_weight_min, self.clip_weight_max
+        if low is not None and high is not None and low > high:
+            raise ValueError("clip_weight_min must not exceed clip_weight_max")
+        if isinstance(self.clipvalue, tuple) and self.clipvalue[0] > self.clipvalue[1]:
+            raise ValueError("clipvalue's lower bound must not exceed its upper bound")
+        return self
+
+
+class SGD(_TableOptimizer):
+    """w -= lr * g."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: Positive = 0.01
+
+
+class Adagrad(_TableOptimizer):
+    """a += g^2; w -= lr * g / sqrt(a)."""
+
+    kind: Literal["adagrad"] = "adagrad"
+    learning_rate: Positive = 0.001
+    initial_accumulator_value: Positive = 0.1
+
+
+class AdagradMomentum(_TableOptimizer):
+    """a = a + g^2 (or beta2-averaged); m = momentum * m + (a + epsilon)^(-1/exponent) * g; w -= lr * m."""
+
+    kind: Literal["adagrad_momentum"] = "adagrad_momentum"
+    learning_rate: Positive = 0.001
+    momentum: Fraction = 0.0
+    use_nesterov: bool = False
+    exponent: Positive = 2.0
+    beta2: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """1: the squares are summed; below 1: they are averaged exponentially."""
+    epsilon: NonNegative = 1e-10
+
+
+class Adam(_TableOptimizer):
+    """Adam without bias correction, as a TPU computes it."""
+
+    kind: Literal["adam"] = "adam"
+    learning_rate: Positive = 0.001
+    beta_1: Fraction = 0.9
+    beta_2: Fraction = 0.999
+    epsilon: Positive = 1e-7
+    lazy_adam: bool = True
+    """True: touched rows only. False: every row every step, at a cost of O(vocabulary)."""
+    sum_inside_sqrt: bool = True
+    """sqrt(v + epsilon^2) when true, sqrt(v) + epsilon when false."""
+
+
+class FTRL(_TableOptimizer):
+    """Follow the regularised leader (McMahan et al. 2013)."""
+
+    kind: Literal["ftrl"] = "ftrl"
+    learning_rate: Positive = 0.001
+    learning_rate_power: Annotated[float, Field(le=0)] = -0.5
+    l1_regularization_strength: NonNegative = 0.0
+    l2_regularization_strength: NonNegative = 0.0
+    beta: NonNegative = 0.0
+    initial_accumulator_value: Positive = 0.1
+    multiply_linear_by_learning_rate: bool = False
+
+
+TableOptimizer = Annotated[SGD | Adagrad | AdagradMomentum | Adam | FTRL, Field(discriminator="kind")]
+
+
+class _DenseOptimizer(Spec):
+    """What all optimizers of dense layers share; they are Keras' own."""
+
+    learning_rate: Positive
+    schedule: Schedule = ConstantSchedule()
+    clipnorm: Positive | None = None
+    """Each gradient's norm is clipped to this; null: not clipped."""
+    weight_decay: NonNegative = 0.0
+    """Keras' decoupled weight decay, times the learning rate."""
+
+
+class DenseSGD(_DenseOptimizer):
+    """keras.optimizers.SGD."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: Positive = 0.01
+    momentum: Fraction = 0.0
+    nesterov: bool = False
+
+
+class DenseAdagrad(_DenseOptimizer):
+    """keras.optimizers.Adagrad."""
+
+    kind: Literal["adagrad"] = "adagrad"
+    learning_rate: Positive = 0.001
+    initial_accumulator_value: Positive = 0.1
+    epsilon: Positive = 1e-7
+
+
+class DenseAdam(_DenseOptimizer):
+    """keras.optimizers.Adam."""
+
+    kind: Literal["adam"] = "adam"
+    learning_rate: Positive = 0.001
+    beta_1: Fraction = 0.9
+    beta_2: Fraction = 0.999
+    epsilon: Positive = 1e-7
+
+
+DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam, Field(discriminator="kind")]

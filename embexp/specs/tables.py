@@ -1,0 +1,136 @@
+"""Tables, features, and how values get into tables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.optimizers import TableOptimizer
+
+
+class Combiner(StrEnum):
+    """How several rows of one example become one vector."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    SQRTN = "sqrtn"
+
+
+class Storage(StrEnum):
+    """How the rows of a table are kept."""
+
+    AUTO = "auto"
+    VARIABLE = "variable"
+
+
+class Uniform(Spec):
+    """Uniform on [-scale, scale)."""
+
+    kind: Literal["uniform"] = "uniform"
+    scale: Positive = 0.05
+
+
+class Normal(Spec):
+    """Normal with mean 0."""
+
+    kind: Literal["normal"] = "normal"
+    stddev: Positive = 0.05
+
+
+class TruncatedNormal(Spec):
+    """Normal with mean 0, values beyond two standard deviations drawn again."""
+
+    kind: Literal["truncated_normal"] = "truncated_normal"
+    stddev: Positive | None = None
+    """null: 1 / sqrt(dim), the default of `TableConfig`."""
+
+
+class Constant(Spec):
+    """One value everywhere."""
+
+    kind: Literal["constant"] = "constant"
+    value: float = 0.0
+
+
+Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
+
+
+class NoPretrained(Spec):
+    """Values come from the initializer."""
+
+    kind: Literal["none"] = "none"
+
+
+class Assign(Spec):
+    """Rows are assigned in chunks: one copy, any runtime."""
+
+    kind: Literal["assign"] = "assign"
+    chunk_bytes: Count = 64 * 1024 * 1024
+    """Largest piece that is in flight at once, in bytes."""
+
+
+class NoFreeze(Spec):
+    """Every row may move."""
+
+    kind: Literal["none"] = "none"
+
+
+# Each becomes a union discriminated by `kind` when it has a second choice.
+Pretrained = NoPretrained
+Init = Assign
+Freeze = NoFreeze
+
+
+class Table(Spec):
+    """An embedding table: `vocabulary_size` rows of `dim` float32."""
+
+    vocabulary_size: Count | None = None
+    """Rows; null: as many as the data's vocabulary has."""
+    dim: Count
+    combiner: Combiner = Combiner.MEAN
+    initializer: Initializer = TruncatedNormal()
+    optimizer: TableOptimizer | None = None
+    """null: the top-level `optimizer`; likewise the next three."""
+    pretrained: Pretrained | None = None
+    init: Init | None = None
+    freeze: Freeze | None = None
+    storage: Storage = Storage.AUTO
+
+
+class Feature(Spec):
+    """One input that is looked up in a table."""
+
+    table: str
+    """Name of the table."""
+    column: str | None = None
+    """Column of the data; null: the feature's own name."""
+    weights: str | None = None
+    """Column that holds a weight for each id; null: all 1."""
+    max_sequence_length: WholeNumber = 0
+    """0: the rows of an example are combined; L: they are kept as a sequence, cut or zero-padded to L."""
+    output_shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    """Shape of the activations without `dim`, batch first; null: the shape of the input."""
+    validate_weights_and_indices: bool = True
+    """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""
+
+
+__all__ = [
+    "Assign",
+    "Combiner",
+    "Constant",
+    "Feature",
+    "Freeze",
+    "Init",
+    "Initializer",
+    "NoFreeze",
+    "NoPretrained",
+    "Normal",
+    "Pretrained",
+    "Storage",
+    "Table",
+    "TruncatedNormal",
+    "Uniform",
+]

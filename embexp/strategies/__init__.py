@@ -1,0 +1,1 @@
+"""Places to run, one module each."""

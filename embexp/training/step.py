@@ -1,0 +1,74 @@
+"""One training step and one forward pass: ids → rows → activations → loss → row updates. Knows no runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.models import build as models
+from embexp.tables.backend import EmbeddingBackend
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where a feature's ids and weights stand in a batch: names of columns."""
+
+    ids: str
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a runtime executes, written as plain TensorFlow operations.
+
+    Attributes:
+        backend: looks activations up and applies their gradients to rows.
+        model: the dense part; maps activations to logits.
+        loss: (labels [B], logits [B] or [B, 1]) → scalar, the mean over the batch.
+        optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
+        inputs: for each feature the columns it reads.
+        counter: int64 variable, the number of steps done; schedules read it.
+    """
+
+    backend: EmbeddingBackend
+    model: Any
+    loss: Callable[[Any, Any], Any]
+    optimizer: Any
+    inputs: Mapping[str, Input]
+    counter: Any
+
+    def train(self, batch: Any) -> Any:
+        """Trains on one batch and returns its loss, a float32 scalar with the model's own losses in it."""
+        self.backend.enqueue(self._features(batch), training=True)
+        activations = self.backend.activations()
+        variables = [variable.value for variable in self.model.trainable_variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(activations)
+            tape.watch(variables)
+            logits = self.model(models.inputs(activations, batch.dense), training=True)
+            loss = self.loss(batch.labels, logits)
+            if self.model.losses:  # add_loss and regularisers
+                loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
+        row_gradients, gradients = tape.gradient(loss, (activations, variables))
+        self.backend.apply_gradients(row_gradients)
+        if variables:
+            self.optimizer.apply(gradients, self.model.trainable_variables)
+        self.counter.assign_add(1)
+        return loss
+
+    def predict(self, batch: Any) -> Any:
+        """Logits of one batch, float32 [B]; changes nothing."""
+        self.backend.enqueue(self._features(batch), training=False)
+        logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
+        return tf.reshape(logits, [-1])
+
+    def _features(self, batch: Any) -> dict[str, Any]:
+        return {
+            feature: batch.ids[source.ids]
+            if source.weights is None
+            else (batch.ids[source.ids], batch.weights[source.weights])
+            for feature, source in self.inputs.items()
+        }

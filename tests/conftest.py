@@ -1,0 +1,22 @@
+"""What all tests share: a quiet TensorFlow, and where real data would be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("embexp", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("embexp")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
