@@ -1,1 +1,72 @@
-"""Config-driven experiments on embedding tables in TensorFlow."""
+"""Config-driven experiments on embedding tables in TensorFlow.
+
+The public names are those of `__all__`. What needs TensorFlow or Hydra is imported when it is first asked for,
+so that `import embexp` takes no time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from embexp.errors import (
+    CheckpointError,
+    CommandLineError,
+    ConfigError,
+    DataError,
+    DivergedError,
+    EmbexpError,
+    Fault,
+    NotARunError,
+    RunError,
+    UsageError,
+    VocabularyError,
+)
+
+if TYPE_CHECKING:
+    from embexp.api import run
+    from embexp.composition import compose
+    from embexp.runs import load_run
+    from embexp.specs.run import RunSpec
+    from embexp.story import RunResult
+
+__all__ = [
+    "CheckpointError",
+    "CommandLineError",
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "EmbexpError",
+    "Fault",
+    "NotARunError",
+    "RunError",
+    "RunResult",
+    "RunSpec",
+    "UsageError",
+    "VocabularyError",
+    "compose",
+    "load_run",
+    "run",
+]
+
+__version__ = "0.1.0"
+
+_LATER = {
+    "RunResult": "embexp.story",
+    "RunSpec": "embexp.specs.run",
+    "compose": "embexp.composition",
+    "load_run": "embexp.runs",
+    "run": "embexp.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name's module when the name is first used."""
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'embexp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from embexp import digests
-from embexp.data.columns import Columns
+from embexp.initialization import random
+from embexp.initialization.assign import Assign
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.runtimes.function import FunctionRuntime
-from embexp.specs.data import Clicks
 from embexp.specs.run import RunSpec
-from embexp.tables import schedules
-from embexp.tables.checkpointing import TablesCheckpoint
+from embexp.tables import optimizers, schedules
+from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.training.step import Input, Step
@@ -27,15 +28,103 @@ from embexp.training.step import Input, Step
 
 @dataclass(frozen=True)
 class Assembly:
-    """What trains: all variables exist, table rows are not filled yet."""
+    """What trains, with all its variables; the rows of the tables may not be filled yet.
+
+    Attributes:
+        tables: by name.
+        model: the dense part, a Keras model.
+        runtime: executes steps.
+        checkpoint: a `tf.train.Checkpoint` of all that is learned.
+    """
 
     tables: Mapping[str, EmbeddingTable]
     model: Any
-    step: Step
     runtime: FunctionRuntime
     checkpoint: Any
 
-    @property
-    def steps_done(self) -> int:
-        """The value of the step counter."""
-        return int(self.step.counter.numpy())
+
+def assemble(
+    spec: RunSpec, *, sizes: Mapping[str, int], dense_width: int, output_bias: float, total_steps: int
+) -> Assembly:
+    """Creates every variable of an experiment and the functions of its step.
+
+    Args:
+        spec: what the user asked for.
+        sizes: rows of each table.
+        dense_width: number of dense features.
+        output_bias: where the bias of the logit starts.
+        total_steps: length of the training, for schedules that end with it.
+    """
+    counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    tables = {
+        name: EmbeddingTable(
+            name,
+            sizes[name],
+            table.dim,
+            combiner=table.combiner,
+            slots=optimizers.slots_of(spec.optimizer_of(name)),
+        )
+        for name, table in spec.tables.items()
+    }
+    engine = RowEngine(
+        tables,
+        spec.features,
+        optimizers={name: spec.optimizer_of(name) for name in tables},
+        step=counter,
+        total_steps=total_steps,
+    )
+    # Layers of a user's own model draw from Keras' global seed.
+    keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
+    model = models.build(
+        spec.model,
+        shapes=activation_shapes(spec),
+        dense_width=dense_width,
+        output_bias=output_bias,
+        seed=spec.seed,
+    )
+    schedule = spec.dense_optimizer.schedule
+    optimizer = dense_optimizer.build(
+        spec.dense_optimizer, lambda step: schedules.factor(schedule, step, total_steps=total_steps)
+    )
+    optimizer.build(model.trainable_variables)
+    step = Step(
+        backend=engine,
+        model=model,
+        loss=losses.of(spec.task),
+        optimizer=optimizer,
+        inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
+        counter=counter,
+    )
+    return Assembly(
+        tables=tables,
+        model=model,
+        runtime=FunctionRuntime(step.train, step.predict),
+        checkpoint=tf.train.Checkpoint(
+            embedding=TableCheckpoint(tables.values()),
+            model=model,
+            optimizer=optimizer,
+            random=models.random_state(model),
+            step=counter,
+        ),
+    )
+
+
+def activation_shapes(spec: RunSpec) -> dict[str, tuple[int, ...]]:
+    """Shape of each feature's activations, without the batch."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, feature in spec.features.items():
+        inner = feature.output_shape[1:] if feature.output_shape is not None else ()
+        if feature.max_sequence_length:
+            inner = (feature.max_sequence_length,)
+        shapes[name] = (*inner, spec.tables[feature.table].dim)
+    return shapes
+
+
+def fill(tables: Mapping[str, EmbeddingTable], spec: RunSpec) -> None:
+    """Fills every table by its init method; a row's values follow from the seed, the table's name and the row alone."""
+    for name, table in tables.items():
+        source = random.source(
+            spec.tables[name].initializer, rows=table.rows, dim=table.dim, seed=spec.seed, table=name
+        )
+        init = spec.tables[name].init or spec.init
+        Assign(init.chunk_bytes).apply(table, source)

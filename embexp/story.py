@@ -5,35 +5,40 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from embexp import assembly, cache, identity, manifest
+from embexp import assembly, identity, manifest, places
 from embexp.checkpoints import store
-from embexp.data import batches as data_batches
+from embexp.data import batches
+from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, scan
-from embexp.errors import RunError
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import RunError, VocabularyError
 from embexp.folder import RunFolder
 from embexp.memory import PeakMemory
 from embexp.reports import plots
-from embexp.runtimes.function import FunctionRuntime
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
 from embexp.strategies import cpu
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
+from embexp.training.evaluation import evaluate
 from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.tensorboard import TensorBoard
 
+Say = Callable[[str, float | None], None]
+"""Told of stages before the training: what is done, and the part of it that is, if known."""
+
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended: where it lies and what it came to."""
+    """A run that has ended: where it lies and what it came to, as it stands in summary.json."""
 
     directory: Path
     summary: Mapping[str, Any]
@@ -44,16 +49,293 @@ class RunResult:
         return str(self.summary["status"])
 
 
-def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = ()) -> RunResult:
+@dataclass(frozen=True)
+class Data:
+    """What the scan found, ready to be read."""
+
+    columns: Columns
+    vocabularies: Mapping[str, Vocabulary]
+    scan: Scan
+
+
+def run(
+    spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), say: Say = lambda what, part: None
+) -> RunResult:
     """Runs an experiment from its spec to its summary.
 
     Args:
         spec: what the user asked for.
         directory: an existing directory that is this run's own.
-        listeners: are told of progress, beside those that write the run's files.
+        listeners: are told of the training, beside those that write the run's files.
+        say: is told of what comes before the training.
 
     Raises:
         RunError: the data, a file or the machine is not as it must be.
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
+    threads = cpu.prepare(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+
+    data = read_data(spec, say)
+    sizes = table_sizes(spec, data.vocabularies)
+    write_vocabularies(data.vocabularies, folder)
+    folder.write_json(folder.manifest, manifest.collect(threads=threads, data_digest=data.scan.digest))
+    plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
+
+    memory = PeakMemory()
+    with memory:
+        parts, seconds = build(spec, data, sizes, plan)
+        outcome = train(spec, data, parts, plan, folder, listeners, first_step_done=memory.stop)
+    final = evaluate_finally(spec, data, parts, outcome)
+    if spec.output.checkpoint:
+        say("writing the checkpoint", None)
+        store.write(parts.checkpoint, folder.final_checkpoint)
+    summary = summarise(spec, data, parts, outcome, final, seconds=seconds, memory=memory)
+    folder.write_json(folder.summary, summary)
+    if spec.output.plots:
+        plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
+    return RunResult(directory, summary)
+
+
+def read_data(spec: RunSpec, say: Say) -> Data:
+    """Scans the data (or finds it scanned) and gives each table its vocabulary.
+
+    Raises:
+        DataError: a file's content is not what it should be, or nothing is left to train on.
+    """
+    columns, shared = columns_of(spec.data, spec.features)
+    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=say)
+    if not len(found.splits["train"]):
+        raise RunError("the training part of the data is empty: see data.split")
+    return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found)
+
+
+def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
+    """Rows of each table: what the config says, or as many as the vocabulary has.
+
+    Raises:
+        VocabularyError: the config gives a table fewer rows than its vocabulary needs.
+    """
+    sizes = {}
+    for name, table in spec.tables.items():
+        needed = vocabularies[name].size
+        sizes[name] = needed if table.vocabulary_size is None else table.vocabulary_size
+        if sizes[name] < needed:
+            raise VocabularyError(
+                f"tables.{name}.vocabulary_size = {table.vocabulary_size}: the data has {needed} values for this"
+                " table (the row of unknown values among them); leave it null to take as many as there are, or set"
+                " data.vocabulary.max_size"
+            )
+    return sizes
+
+
+def write_vocabularies(vocabularies: Mapping[str, Vocabulary], folder: RunFolder) -> None:
+    """Writes one file per table, before the first step."""
+    for table, vocabulary in vocabularies.items():
+        folder.vocabularies.mkdir(exist_ok=True)
+        vocabulary.write(folder.vocabularies / table)
+
+
+def rhythm_of(spec: RunSpec, *, examples: int) -> loop.Rhythm:
+    """How long to train, and when to log and to evaluate."""
+    return loop.rhythm(
+        examples=examples,
+        batch_size=spec.train.batch_size,
+        steps=spec.train.steps,
+        epochs=spec.train.epochs,
+        log_every=spec.train.log_every,
+        evaluate_every=spec.train.evaluate_every,
+    )
+
+
+def output_bias(task: Task, label_mean: float) -> float:
+    """Where the logit's bias starts: the mean rating, or the log odds of the mean click rate."""
+    if task is Task.RATING:
+        return label_mean
+    rate = min(max(label_mean, 1e-6), 1 - 1e-6)
+    return math.log(rate / (1 - rate))
+
+
+def build(spec: RunSpec, data: Data, sizes: Mapping[str, int], plan: loop.Rhythm) -> tuple[assembly.Assembly, float]:
+    """Creates and fills all variables; also returns the seconds that the filling took."""
+    parts = assembly.assemble(
+        spec,
+        sizes=sizes,
+        dense_width=len(data.columns.dense),
+        output_bias=output_bias(spec.task, data.scan.label_mean),
+        total_steps=plan.steps,
+    )
+    began = time.perf_counter()
+    assembly.fill(parts.tables, spec)
+    return parts, time.perf_counter() - began
+
+
+def train(
+    spec: RunSpec,
+    data: Data,
+    parts: assembly.Assembly,
+    plan: loop.Rhythm,
+    folder: RunFolder,
+    listeners: Sequence[Listener],
+    *,
+    first_step_done: Callable[[], object],
+) -> loop.Outcome:
+    """Trains, and leaves the parts with what is to be kept: the last values, or those of the best evaluation."""
+    validation = evaluation_of(spec, data, "validation")
+    stopping, keep_best = early_stopping(spec, parts, folder)
+    everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics)]
+    if spec.output.tensorboard:
+        everyone.append(TensorBoard(folder.events))
+    training = batches.training_batches(
+        data.scan.examples,
+        data.scan.splits["train"],
+        data.columns,
+        batch_size=spec.train.batch_size,
+        seed=spec.seed,
+        shuffle=spec.data.shuffle,
+        window=spec.data.window,
+        steps=plan.steps,
+    )
+    status = "failed"
+    for listener in everyone:
+        listener.started(plan.steps, len(data.scan.splits["train"]))
+    try:
+        with tidy_interruption() as interrupted:
+            outcome = loop.train(
+                parts.runtime,
+                iter(training),
+                plan=plan,
+                batch_size=spec.train.batch_size,
+                evaluate=None if validation is None else partial(evaluate, spec.task, parts.runtime, validation),
+                listeners=everyone,
+                interrupted=interrupted,
+                first_step_done=first_step_done,
+                stopping=stopping,
+                keep_best=keep_best,
+            )
+        status = outcome.status
+    finally:
+        for listener in everyone:
+            listener.ended(status)
+    if keep_best is not None and outcome.best_step not in (None, outcome.steps):
+        store.read(parts.checkpoint, folder.best_checkpoint)
+        outcome.validation = None
+    return outcome
+
+
+def evaluation_of(spec: RunSpec, data: Data, part: str) -> Any:
+    """The batches of an evaluated part of the data, or None if it is empty."""
+    rows = data.scan.splits[part]
+    if not len(rows):
+        return None
+    return batches.evaluation_batches(
+        data.scan.examples, rows, data.columns, batch_size=spec.train.evaluation_batch_size
+    )
+
+
+def early_stopping(
+    spec: RunSpec, parts: assembly.Assembly, folder: RunFolder
+) -> tuple[EarlyStopping | None, Callable[[], object] | None]:
+    """What decides on early stopping, and what keeps the best values; None for each that is off."""
+    settings = spec.train.early_stopping
+    if settings.patience is None:
+        return None, None
+    metric = metrics.watched(spec.task, settings.metric)
+    stopping = EarlyStopping(
+        metric=metric,
+        lower_is_better=metrics.DIRECTIONS[metric] is metrics.Direction.LOWER,
+        patience=settings.patience,
+        min_delta=settings.min_delta,
+    )
+    keep = partial(store.write, parts.checkpoint, folder.best_checkpoint) if settings.restore_best else None
+    return stopping, keep
+
+
+def evaluate_finally(
+    spec: RunSpec, data: Data, parts: assembly.Assembly, outcome: loop.Outcome
+) -> dict[str, dict[str, float]]:
+    """Metrics by part of the data, of the values that are kept."""
+    final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
+    for part in ("validation", "test"):
+        if part == "validation" and outcome.validation is not None:
+            final[part] = dict(outcome.validation)
+        elif (examples := evaluation_of(spec, data, part)) is not None:
+            final[part] = evaluate(spec.task, parts.runtime, examples)
+    return final
+
+
+def summarise(
+    spec: RunSpec,
+    data: Data,
+    parts: assembly.Assembly,
+    outcome: loop.Outcome,
+    final: Mapping[str, Mapping[str, float]],
+    *,
+    seconds: float,
+    memory: PeakMemory,
+) -> dict[str, Any]:
+    """The content of summary.json."""
+    tables = parts.tables
+    return {
+        "status": outcome.status,
+        "name": spec.name,
+        "task": spec.task.value,
+        "run_id": identity.run_id(spec, data.scan.digest),
+        "steps": outcome.steps,
+        "best_step": outcome.best_step,
+        "metrics": final,
+        "truth": dict(data.scan.truth),
+        "examples": {part: len(rows) for part, rows in data.scan.splits.items()},
+        "throughput": {
+            "examples_per_second": outcome.examples_per_second,
+            "step_ms_median": outcome.step_ms_median,
+        },
+        "strategy": spec.strategy.kind,
+        "runtime": RuntimeKind.FUNCTION.value,
+        "initialization": {
+            "method": spec.init.kind,
+            "seconds": seconds,
+            "peak_anonymous_bytes": memory.added,
+            "graph_def_bytes": 0,  # tables are filled eagerly: no graph holds anything of them
+            "total_graph_def_bytes": parts.runtime.graph_def_bytes,
+            "tables": {
+                name: {"rows_pretrained": 0, "rows_missing": 0, "bytes": 4 * table.rows * table.dim}
+                for name, table in tables.items()
+            },
+        },
+        "freeze": {
+            name: {
+                "frozen_rows": 0,
+                "frozen_rows_changed": 0,
+                "trainable_rows": table.rows,
+                "trainable_rows_touched": table.touched_rows(),
+            }
+            for name, table in tables.items()
+        },
+        "tables": {
+            name: {
+                "vocabulary_size": table.rows,
+                "dim": table.dim,
+                "storage": "variable",
+                "digest": table.digest() if spec.output.digests else None,
+            }
+            for name, table in tables.items()
+        },
+        "warnings": warnings(spec, data, tables),
+    }
+
+
+def warnings(spec: RunSpec, data: Data, tables: Mapping[str, Any]) -> list[str]:
+    """What the user should know about a run that did not fail."""
+    found = []
+    for part in ("validation", "test"):
+        rows = data.scan.splits[part]
+        if len(rows):
+            labels = data.scan.examples.labels[rows]
+            found += [f"{part}: no {name}, as {why}" for name, why in metrics.undefined(spec.task, labels).items()]
+    found += [
+        f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
+        for name in tables
+        if getattr(spec.optimizer_of(name), "lazy_adam", True) is False
+    ]
+    return found

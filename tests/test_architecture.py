@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "embexp"
 
 # A package may import itself and what stands in earlier tiers; packages of one tier don't import each other.
-LEAVES = {"errors", "files", "digests", "memory"}
+LEAVES = {"errors", "files", "digests", "memory", "places", "environment", "terminal"}
 TIERS = [
     LEAVES,
     {"specs"},
@@ -23,13 +23,25 @@ TIERS = [
     {"reports"},
     {"assembly"},
     {"story"},
-    {"finished"},
+    {"runs", "composition"},
+    {"api"},
     {"sweeps"},
     {"cli"},
     {"__init__", "__main__"},
 ]
 HYDRA_ALLOWED = {"config", "cli", "sweeps", "__main__"}
-TENSORFLOW_FREE = {"errors", "files", "digests", "memory", "specs", "folder", "identity", "manifest", "config", "sweeps"}
+TENSORFLOW_FREE = {
+    "errors",
+    "files",
+    "digests",
+    "memory",
+    "specs",
+    "folder",
+    "identity",
+    "manifest",
+    "config",
+    "sweeps",
+}
 
 
 def part_of(module: Path) -> str:

@@ -59,11 +59,11 @@ def read(checkpoint: Any, directory: Path) -> None:
     stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
     names = stored.children(0)
-    faults = [f"lacks {_describe(entry)}" for entry in missing if _holds_values(entry)]
-    faults += [f"has an extra {stored_name}" for stored_name in _names_of(stored, extra)]
+    faults = sorted(f"lacks {_describe(entry)}" for entry in missing if isinstance(entry, tf.Variable))
+    faults += sorted(f"has an extra {name}" for name in _names_of(stored, extra))
     if faults:
         raise CheckpointError(
-            f"{directory} does not fit: it {'; it '.join(sorted(faults))}. It holds {', '.join(sorted(names))}."
+            f"{directory} does not fit: it {'; it '.join(faults)}. It holds {', '.join(sorted(names))}."
         )
     try:
         checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
@@ -75,10 +75,6 @@ def _prefix_in(directory: Path) -> str:
     if not (directory / f"{_PREFIX}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
     return str(directory / _PREFIX)
-
-
-def _holds_values(entry: Any) -> bool:
-    return isinstance(entry, tf.Variable)
 
 
 def _describe(entry: Any) -> str:

@@ -13,6 +13,9 @@ class FunctionRuntime:
     """Executes one traced step, over and over, on the iterator of a dataset.
 
     All variables must exist before: nothing is created while tracing.
+
+    Attributes:
+        graph_def_bytes: size of the training function's GraphDef in bytes; None before the first step.
     """
 
     def __init__(self, train: Callable[[Any], Any], predict: Callable[[Any], Any]) -> None:
@@ -30,15 +33,15 @@ class FunctionRuntime:
 
         self._train_steps = train_steps
         self._predict = tf.function(predict)
+        self.graph_def_bytes: int | None = None
 
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps and returns the sum of their losses."""
-        return float(self._train_steps(iterator, tf.constant(steps, tf.int64)))
-
-    def graph_def_bytes(self, iterator: Any) -> int:
-        """Size of the training function's GraphDef in bytes, without the functions of its library."""
-        concrete = self._train_steps.get_concrete_function(iterator, tf.constant(0, tf.int64))
-        return int(concrete.graph.as_graph_def().ByteSize())
+        count = tf.constant(steps, tf.int64)
+        if self.graph_def_bytes is None:
+            graph = self._train_steps.get_concrete_function(iterator, count).graph
+            self.graph_def_bytes = graph.as_graph_def().ByteSize()
+        return float(self._train_steps(iterator, count))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels and logits, float32 [B] both."""

@@ -94,9 +94,9 @@ class Clicks(_Data):
     """
 
     kind: Literal["clicks"] = "clicks"
-    examples: Count = 400_000
-    users: Count = 2_000
-    items: Count = 1_000
+    examples: Count = 1_000_000
+    users: Count = 1_000
+    items: Count = 500
     rank: Count = 4
     """Dimension of the planted user and item vectors."""
     history_length: WholeNumber = 8

@@ -62,7 +62,7 @@ class AdagradMomentum(_TableOptimizer):
     exponent: Positive = 2.0
     beta2: Annotated[float, Field(gt=0, le=1)] = 1.0
     """1: the squares are summed; below 1: they are averaged exponentially."""
-    epsilon: NonNegative = 1e-10
+    epsilon: Positive = 1e-10
 
 
 class Adam(_TableOptimizer):

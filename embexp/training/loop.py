@@ -66,7 +66,7 @@ def rhythm(
     return Rhythm(
         steps=total,
         log_every=log_every or max(1, total // 100),
-        evaluate_every=evaluate_every or max(1, round(per_epoch)),
+        evaluate_every=evaluate_every or math.ceil(per_epoch),
     )
 
 
@@ -79,6 +79,7 @@ class Outcome:
         steps: steps done.
         best_step: step of the best evaluation, if early stopping watched one.
         train_loss: mean loss since the last log line before the end.
+        validation: metrics of the last evaluation, if it came after the last step.
         examples_per_second: over the whole training, without tracing (the first call) and without evaluations.
         step_ms_median: median over the calls into the runtime of milliseconds per step, the first left out.
     """
@@ -87,6 +88,7 @@ class Outcome:
     steps: int = 0
     best_step: int | None = None
     train_loss: float = math.nan
+    validation: Mapping[str, float] | None = None
     examples_per_second: float | None = None
     step_ms_median: float | None = None
     _timings: list[tuple[int, float]] = field(default_factory=list, repr=False)
@@ -133,6 +135,7 @@ def train(
     logged_at, loss_sum = 0, 0.0
     interval_seconds = 0.0
     while outcome.steps < plan.steps and not interrupted():
+        outcome.validation = None
         steps = min(call_steps, plan.next_stop(outcome.steps) - outcome.steps)
         began = time.perf_counter()
         loss_sum += runtime.train(iterator, steps)
@@ -153,9 +156,11 @@ def train(
             logged_at, loss_sum, interval_seconds = outcome.steps, 0.0, 0.0
         if evaluate is not None and (outcome.steps % plan.evaluate_every == 0 or outcome.steps == plan.steps):
             metrics = evaluate()
+            outcome.validation = metrics
             for listener in listeners:
                 listener.evaluated(outcome.steps, "validation", metrics)
-            if stopping is not None:
+            # A metric may be undefined on a small part, such as AUC with one class: that decides nothing.
+            if stopping is not None and stopping.metric in metrics:
                 if stopping.update(metrics[stopping.metric]):
                     outcome.best_step = outcome.steps
                     if keep_best is not None:

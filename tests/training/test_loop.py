@@ -50,12 +50,12 @@ def train(recorder: Recorder, plan: loop.Rhythm, **changes: object) -> loop.Outc
 @pytest.mark.parametrize(
     ("settings", "steps", "log_every", "evaluate_every"),
     [
-        ({"steps": 50, "epochs": None}, 50, 1, 12),
-        ({"steps": None, "epochs": 2}, 25, 1, 12),
-        ({"steps": 7, "epochs": 2}, 7, 1, 12),
-        ({"steps": 1000, "epochs": 2}, 25, 1, 12),
-        ({"steps": None, "epochs": 0.01}, 1, 1, 12),
-        ({"steps": 5000, "epochs": None}, 5000, 50, 12),
+        ({"steps": 50, "epochs": None}, 50, 1, 13),
+        ({"steps": None, "epochs": 2}, 25, 1, 13),
+        ({"steps": 7, "epochs": 2}, 7, 1, 13),
+        ({"steps": 1000, "epochs": 2}, 25, 1, 13),
+        ({"steps": None, "epochs": 0.01}, 1, 1, 13),
+        ({"steps": 5000, "epochs": None}, 5000, 50, 13),
     ],
     ids=["steps", "epochs", "steps first", "epochs first", "part of an epoch", "a hundred log lines"],
 )

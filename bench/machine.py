@@ -1,0 +1,37 @@
+"""What the figures were taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+
+def describe() -> dict[str, str]:
+    """Processor, cores, memory, system, and versions of the packages under comparison."""
+    versions = {}
+    for package in ("tensorflow", "keras", "torch", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        **versions,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

@@ -1,0 +1,171 @@
+"""One training step in embexp, Keras and PyTorch; each measured in a process of its own.
+
+The model is the same: 4096 × 8 uniform ids, rows of 32, the eight rows side by side through 256 → 64 → 1, log
+loss, one kind of optimizer for everything. So is the data: the same batches in memory, in the same order.
+Each contender runs its own way: embexp as a run executes it (many steps per call of a `tf.function`), Keras by
+`fit`, PyTorch in a loop with sparse gradients.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
+BATCHES = 64
+"""Batches that are gone through in turn: so many that their rows don't stay in the caches."""
+RATE = 0.01
+
+
+def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids int64 [BATCHES * BATCH, IDS] and labels float32 [BATCHES * BATCH, 1]."""
+    generator = np.random.default_rng(0)
+    ids = generator.integers(0, vocabulary, size=(BATCHES * BATCH, IDS))
+    return ids, generator.integers(0, 2, size=(BATCHES * BATCH, 1)).astype(np.float32)
+
+
+def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float:
+    """Median over `parts` of the milliseconds per step, after a warm-up as long as one part."""
+    each = max(steps // parts, 1)
+    advance(each)
+    milliseconds = []
+    for _ in range(parts):
+        start = time.perf_counter()
+        advance(each)
+        milliseconds.append((time.perf_counter() - start) / each * 1e3)
+    return statistics.median(milliseconds)
+
+
+def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of the row engine with a Keras model behind it."""
+    import keras
+    import tensorflow as tf
+
+    from embexp.initialization import random
+    from embexp.initialization.assign import Assign
+    from embexp.specs import optimizers as specs
+    from embexp.specs.tables import Feature, Uniform
+    from embexp.tables import optimizers
+    from embexp.tables.row_engine import RowEngine
+    from embexp.tables.table import EmbeddingTable
+
+    kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
+    rule = kinds[optimizer](learning_rate=RATE)
+    table = EmbeddingTable("item", vocabulary, DIM, slots=optimizers.slots_of(rule))
+    Assign().apply(table, random.source(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
+    counter = tf.Variable(0, dtype=tf.int64)
+    engine = RowEngine(
+        {"item": table}, {"item": Feature(table="item")}, {"item": rule}, step=counter, total_steps=10**9
+    )
+    model = keras.Sequential(
+        [
+            keras.layers.Input((IDS, DIM)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(HIDDEN, activation="relu"),
+            keras.layers.Dense(1),
+        ]
+    )
+    dense = _keras_optimizer(optimizer)
+    dense.build(model.trainable_variables)
+
+    @tf.function
+    def train(iterator, count):  # type: ignore[no-untyped-def]
+        for _ in tf.range(count):
+            ids, labels = next(iterator)
+            engine.enqueue({"item": ids}, training=True)
+            activations = engine.activations()
+            variables = [variable.value for variable in model.trainable_variables]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(activations)
+                tape.watch(variables)
+                logits = model(activations["item"], training=True)
+                loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
+            row_gradients, gradients = tape.gradient(loss, (activations, variables))
+            engine.apply_gradients(row_gradients)
+            dense.apply(gradients, model.trainable_variables)
+            counter.assign_add(1)
+
+    iterator = iter(_dataset(vocabulary))
+    return timed(lambda count: train(iterator, tf.constant(count)), steps)
+
+
+def keras(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of `keras.layers.Embedding` in `fit`."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((IDS,), dtype="int64"),
+            keras.layers.Embedding(vocabulary, DIM),
+            keras.layers.Flatten(),
+            keras.layers.Dense(HIDDEN, activation="relu"),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(_keras_optimizer(optimizer), keras.losses.BinaryCrossentropy(from_logits=True))
+    dataset = _dataset(vocabulary)
+    return timed(lambda count: model.fit(dataset, epochs=1, steps_per_epoch=count, verbose=0), steps)
+
+
+def torch(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`."""
+    import os
+
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    ids, labels = data(vocabulary)
+    batches = [
+        (torch.from_numpy(ids[start : start + BATCH]), torch.from_numpy(labels[start : start + BATCH]))
+        for start in range(0, len(ids), BATCH)
+    ]
+    embedding = torch.nn.Embedding(vocabulary, DIM, sparse=True)
+    mlp = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(IDS * DIM, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 1)
+    )
+    sparse_kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
+    dense_kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+    optimizers = [
+        sparse_kinds[optimizer](list(embedding.parameters()), lr=RATE),
+        dense_kinds[optimizer](mlp.parameters(), lr=RATE),
+    ]
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        for _ in range(count):
+            batch_ids, batch_labels = batches[done % BATCHES]
+            for each in optimizers:
+                each.zero_grad()
+            loss_of(mlp(embedding(batch_ids)), batch_labels).backward()
+            for each in optimizers:
+                each.step()
+            done += 1
+
+    return timed(advance, steps)
+
+
+def _dataset(vocabulary: int):  # type: ignore[no-untyped-def]
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(data(vocabulary))
+    return dataset.batch(BATCH, drop_remainder=True).cache().repeat().prefetch(4)
+
+
+def _keras_optimizer(optimizer: str):  # type: ignore[no-untyped-def]
+    import keras
+
+    kinds = {"sgd": keras.optimizers.SGD, "adagrad": keras.optimizers.Adagrad, "adam": keras.optimizers.Adam}
+    return kinds[optimizer](RATE)
+
+
+CONTENDERS = {"embexp": embexp, "keras": keras, "torch": torch}
+
+if __name__ == "__main__":
+    contender, kind, size, count = sys.argv[1:]
+    print(CONTENDERS[contender](kind, int(size), int(count)))

@@ -1,0 +1,31 @@
+"""Running from Python."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from embexp import files, story
+from embexp.specs.run import RunSpec
+from embexp.training.progress import progress
+
+
+def run(spec: RunSpec, directory: str | Path | None = None) -> story.RunResult:
+    """Runs an experiment.
+
+    Args:
+        spec: from `embexp.compose`.
+        directory: of the run; `outputs/DATE/TIME` when None. A directory that exists is never written into:
+            the run then gets the next free name, `…_2`.
+
+    Returns:
+        Where the run lies, and its summary.
+
+    Raises:
+        RunError: the data, a file or the machine is not as it must be.
+    """
+    if directory is None:
+        directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"
+    return story.run(spec, files.new_directory(Path(directory)), listeners=[progress(Console())])

@@ -1,0 +1,1 @@
+"""The command line. A module for each command, imported only when it is asked for."""

@@ -1,0 +1,53 @@
+"""Flags and words of a command."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import NoReturn
+
+from embexp.errors import CommandLineError
+
+_NOT_OURS = {
+    "--info": "take --cfg hydra, or `embexp run --help` for the groups",
+    "-i": "take --cfg hydra, or `embexp run --help` for the groups",
+    "--config-path": "take --config-dir",
+    "-cp": "take --config-dir",
+    "--hydra-help": "take --help",
+    "--shell-completion": "there is none yet",
+    "-sc": "there is none yet",
+    "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
+}
+"""Flags of Hydra that embexp does not have, and what to do instead."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises `CommandLineError`, with the flags that may have been meant."""
+
+    def __init__(self, command: str, usage: str) -> None:
+        super().__init__(prog=f"embexp {command}", usage=usage, add_help=False, allow_abbrev=False)
+        self.add_argument("-h", "--help", action="store_true")
+
+    def error(self, message: str) -> NoReturn:
+        """Raises the error instead of leaving the process."""
+        unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized") else ""
+        hint = ""
+        for word in unknown.split():
+            flag = word.partition("=")[0]
+            if flag in _NOT_OURS:
+                hint = f"{flag} is a flag of Hydra that embexp does not have: {_NOT_OURS[flag]}"
+                break
+            near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+            if near:
+                hint = f"did you mean {near[0]}?"
+                break
+        text = f"{self.prog}: there is no flag {unknown}" if unknown else f"{self.prog}: {message}"
+        raise CommandLineError("\n".join([text, *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]))
+
+
+def composing(parser: Parser) -> None:
+    """Adds the arguments of commands that compose a config."""
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-cn", "--config-name", default="config")

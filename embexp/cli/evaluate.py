@@ -1,0 +1,64 @@
+"""`embexp evaluate`: metrics of a finished run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE
+from embexp.errors import CommandLineError
+
+USAGE = "embexp evaluate DIR [--data FILE] [--part test|validation|train] [--json]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Metrics of a finished run: on a part of its own data, or on another file of the same form (with labels).
+
+    --data FILE   evaluate on all of this file, with the run's vocabularies
+    --part PART   of the run's own data; test unless said otherwise
+    --json        one JSON object instead of a table
+"""
+
+Evaluator = Callable[[str, str | None, str], Mapping[str, float]]
+"""From the directory of a run, a file or None, and a part of the data, to metrics."""
+
+
+def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: the words after `evaluate`.
+        evaluator: does the work; None: the run itself.
+    """
+    parser = Parser("evaluate", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--data")
+    parser.add_argument("--part", choices=("test", "validation", "train"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    if options.directory is None:
+        raise CommandLineError(f"embexp evaluate: which run? Give its directory\n    usage: {USAGE}")
+    if options.data is not None and options.part is not None:
+        raise CommandLineError("--part is of the run's own data, --data is another file: give one of them")
+    metrics = (evaluator or _evaluate)(options.directory, options.data, options.part or "test")
+    if options.json:
+        print(json.dumps(dict(metrics)))
+    else:
+        width = max(map(len, metrics), default=0)
+        for name, value in metrics.items():
+            print(f"{name:{width}}  {value:.6f}")
+    return DONE
+
+
+def _evaluate(directory: str, file: str | None, part: str) -> Mapping[str, float]:
+    from embexp import environment
+
+    environment.load_tensorflow()
+    from embexp.runs import load_run
+
+    return load_run(directory).evaluate(file, part=part)

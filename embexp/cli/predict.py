@@ -1,0 +1,63 @@
+"""`embexp predict`: predictions of a finished run for a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from embexp import files
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE
+from embexp.errors import CommandLineError
+
+USAGE = "embexp predict DIR --data FILE [--out FILE]"
+
+HELP = f"""\
+usage: {USAGE}
+
+A prediction for each example of a file of the same form as the run's data (labels may be missing): ratings, or the
+probability of a click. They come as CSV with the one column `prediction`, in the order of the file.
+
+    --data FILE   the examples
+    --out FILE    where to write; to the terminal if not given
+"""
+
+Predictor = Callable[[str, str], Iterable[float]]
+"""From the directory of a run and a file to predictions."""
+
+
+def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: the words after `predict`.
+        predictor: does the work; None: the run itself.
+    """
+    parser = Parser("predict", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--data")
+    parser.add_argument("--out")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    if options.directory is None or options.data is None:
+        missing = "which run? Give its directory" if options.directory is None else "for what? Give --data FILE"
+        raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
+    predictions = (predictor or _predict)(options.directory, options.data)
+    text = "\n".join(["prediction", *(f"{value:.7g}" for value in predictions), ""])
+    if options.out is None:
+        sys.stdout.write(text)
+    else:
+        files.write_text(Path(options.out), text)
+    return DONE
+
+
+def _predict(directory: str, file: str) -> Iterable[float]:
+    from embexp import environment
+
+    environment.load_tensorflow()
+    from embexp.runs import load_run
+
+    return [float(value) for value in load_run(directory).predict(file)]

@@ -1,0 +1,137 @@
+"""From the user's words to a checked `RunSpec`: composed, validated, held against the data. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from embexp.config import folders, validate
+from embexp.config.compose import Composition
+from embexp.config.compose import compose as compose_container
+from embexp.config.loader import Loader
+from embexp.errors import ConfigError, Fault
+from embexp.specs import checks
+from embexp.specs.checks import Sections
+from embexp.specs.models import KerasModel
+from embexp.specs.run import RunSpec
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that can be started.
+
+    Attributes:
+        spec: what the user asked for.
+        composition: the config as Hydra composed it.
+    """
+
+    spec: RunSpec
+    composition: Composition
+
+
+def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> RunSpec:
+    """Composes and checks the description of a run, as `embexp run OVERRIDES` does.
+
+    Args:
+        overrides: such as `["experiment=movielens", "data.path=ml-100k"]`.
+        config_dir: a folder of configs of the user's own.
+
+    Raises:
+        ConfigError: with every fault.
+        CommandLineError: `config_dir` is not a folder.
+    """
+    return job(loader(config_dir), overrides).spec
+
+
+def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
+    """What composes configs out of the shipped folder and the user's."""
+    return Loader(folders.find(None if config_dir is None else Path(config_dir)), config_name)
+
+
+def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
+    """Composes and checks one run.
+
+    Args:
+        loader: composes.
+        overrides: the words of the command line.
+        look_at_data: whether to look at the head of the data's files.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    composition = compose_container(loader, overrides)
+    spec, faults = check(composition, look_at_data=look_at_data)
+    if spec is None or faults:
+        raise ConfigError(faults)
+    return Job(spec, composition)
+
+
+def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSpec | None, list[Fault]]:
+    """Holds a composed config to every rule.
+
+    Returns:
+        The spec, or None where it can't be made, and all faults, those of composing included.
+    """
+    told = {fault.path for fault in composition.faults}
+    spec, faults = validate.validate(composition.container, told=told)
+    sections = Sections.of(spec) if spec is not None else validate.sections(composition.container)
+    faults += [fault for fault in _between(sections, look_at_data=look_at_data) if fault.path not in told]
+    return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]
+
+
+def _between(sections: Sections, *, look_at_data: bool) -> list[Fault]:
+    """Faults between the parts of a config, and between it and the world."""
+    found = checks.faults(sections)
+    found += _of_model(sections)
+    found += _of_metric(sections)
+    if look_at_data:
+        found += _of_data(sections)
+    return found
+
+
+def _of_model(sections: Sections) -> list[Fault]:
+    from embexp.models import shapes, user_path
+
+    model = sections.model
+    if model is None:
+        return []
+    faults = user_path.faults(model.function) if isinstance(model, KerasModel) else []
+    if not sections.complete or any(each.table not in sections.tables for each in sections.features.values()):
+        return faults
+    activations: dict[str, tuple[int | None, ...]] = {}
+    for name, feature in sections.features.items():
+        inner = feature.output_shape[1:] if feature.output_shape is not None else ()
+        if feature.max_sequence_length:
+            inner = (feature.max_sequence_length,)
+        activations[name] = (*inner, sections.tables[feature.table].dim)
+    dense = getattr(sections.data, "dense_features", ())
+    return faults + shapes.faults(model, shapes=activations, dense_width=len(dense))
+
+
+def _of_metric(sections: Sections) -> list[Fault]:
+    """Early stopping on a metric that the task does not have."""
+    metric = None if sections.train is None else sections.train.early_stopping.metric
+    if metric is None or sections.task not in ("rating", "click"):
+        return []
+    from embexp.specs.models import Task
+    from embexp.training import metrics
+
+    try:
+        metrics.watched(Task(sections.task), metric)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
+
+
+def _of_data(sections: Sections) -> list[Fault]:
+    if sections.data is None:
+        return []
+    from embexp.data.columns import columns_of
+    from embexp.data.inspect import head_faults
+
+    try:
+        columns, _ = columns_of(sections.data, sections.features)
+    except ConfigError as error:
+        return list(error.faults)
+    return head_faults(sections.data, columns)

@@ -1,0 +1,1 @@
+"""From words to a checked description: composing with Hydra, and turning every complaint into ours."""

@@ -1,0 +1,104 @@
+"""From files and overrides to one plain container."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from embexp.config import overrides as words
+from embexp.config.loader import Loader
+from embexp.config.sources import Sources
+from embexp.errors import Fault
+
+_PATHS = (("data", "path"), ("output", "cache"))
+"""Values that are paths: they are made absolute, so that they mean the same wherever the run is taken up again."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composed config.
+
+    Attributes:
+        config: as Hydra has it, its own node under `hydra` included; values as they were written.
+        container: plain dicts, lists and scalars, interpolations resolved, without `hydra` and without what
+            could not be resolved.
+        faults: of overrides, missing values and interpolations.
+        sources: where values came from.
+        added: keys that plain overrides added to what the files have.
+    """
+
+    config: DictConfig
+    container: dict[str, Any]
+    faults: tuple[Fault, ...]
+    sources: Sources
+    added: frozenset[str] = frozenset()
+
+
+def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
+    """Composes a config out of all overrides that can be followed; the others become faults.
+
+    Raises:
+        ConfigError: the files can't be put together at all.
+    """
+    parsed, faults = words.parse(loader, overrides)
+    chosen = [each for each in parsed if words.is_selection(loader, each)]
+    values = [each for each in parsed if each not in chosen]
+    config, selections, refused = words.select(loader, chosen)
+    faults += refused
+    applied, added = [], set()
+    for override in values:
+        plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+        new = plain and not words.is_present(config, override.key_or_group)
+        fault = words.apply(loader, override, config)
+        if fault is not None:
+            faults.append(fault)
+            continue
+        applied.append(override)
+        if new:
+            added.add(override.key_or_group)
+    loader.record([each for each in parsed if each in selections or each in applied], config)
+    HydraConfig.instance().set_config(config)  # ${hydra:…} looks here
+
+    sources = Sources(loader, selections, applied)
+    unresolved: list[Fault] = []
+    container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
+    for section, key in _PATHS:
+        _make_absolute(container.get(section), key)
+    faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.of(f.path)) for f in unresolved]
+    return Composition(config, container, tuple(faults), sources, frozenset(added))
+
+
+def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
+    """A mapping as a plain dict; what can't be resolved is left out and told."""
+    found: dict[Any, Any] = {}
+    for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
+        path = f"{prefix}{key!s}"
+        if path == "hydra":
+            continue
+        if OmegaConf.is_missing(node, key):
+            faults.append(Fault(path, "nothing", "it must be given", f"say {path}=…"))
+            continue
+        try:
+            value = node[key]
+            if isinstance(value, DictConfig):
+                found[key] = _resolved(value, f"{path}.", faults)
+            elif isinstance(value, ListConfig):
+                found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            else:
+                found[key] = value
+        except OmegaConfBaseException as error:
+            written = OmegaConf.to_container(node, resolve=False)
+            text = str(written[key]) if isinstance(written, dict) else ""
+            faults.append(Fault(path, text, f"it can't be resolved: {str(error).splitlines()[0]}"))
+    return found
+
+
+def _make_absolute(section: Any, key: str) -> None:
+    if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
+        section[key] = os.path.abspath(os.path.expanduser(section[key]))

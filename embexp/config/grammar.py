@@ -1,0 +1,69 @@
+"""Reading the models of a run: which model describes the place that a config path leads to."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from embexp.specs.run import RunSpec
+
+Models = tuple[type[BaseModel], ...]
+
+
+def models_at(path: Sequence[str], container: Any) -> Models:
+    """The models that may describe the mapping at `path`: the choices of a union, or the only one.
+
+    Args:
+        path: keys from the root of the config.
+        container: the whole config; it tells which choice of a union the way leads through.
+
+    Returns:
+        No model where the path leads to no mapping that a model describes.
+    """
+    annotation: Any = RunSpec
+    for key in path:
+        inner = _bare(annotation)
+        if get_origin(inner) is not None and get_origin(inner) not in (Union, types.UnionType):
+            arguments = get_args(inner)
+            annotation = arguments[1] if len(arguments) == 2 else None
+        else:
+            model = chosen(_models(annotation), container)
+            field = None if model is None else model.model_fields.get(key)
+            annotation = None if field is None else field.annotation
+        container = container.get(key) if isinstance(container, dict) else None
+    return _models(annotation)
+
+
+def chosen(models: Models, value: Any) -> type[BaseModel] | None:
+    """The model among `models` that a mapping's `kind` names; the only one where there is one."""
+    if len(models) == 1:
+        return models[0]
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return next((model for model in models if kind_of(model) == kind), None)
+
+
+def kind_of(model: type[BaseModel]) -> str | None:
+    """The `kind` by which a config chooses a model, or None for a model that is not a choice."""
+    field = model.model_fields.get("kind")
+    return field.default if field is not None and isinstance(field.default, str) else None
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without `Annotated` and without `| None`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        rest = [each for each in get_args(annotation) if each is not type(None)]
+        if len(rest) == 1:
+            return _bare(rest[0])
+    return annotation
+
+
+def _models(annotation: Any) -> Models:
+    bare = _bare(annotation)
+    if get_origin(bare) in (Union, types.UnionType):
+        return tuple(model for each in get_args(bare) for model in _models(each))
+    return (bare,) if isinstance(bare, type) and issubclass(bare, BaseModel) else ()

@@ -1,0 +1,86 @@
+"""Which file, and which line of it, or which override set a value. Only asked when something is wrong."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+from hydra.core.override_parser.types import Override
+
+from embexp.config.loader import Loader
+
+
+class Sources:
+    """Where the values of one composed config came from."""
+
+    def __init__(self, loader: Loader, selections: Sequence[Override], values: Sequence[Override]) -> None:
+        """Notes what composed the config.
+
+        Args:
+            loader: composed it.
+            selections: overrides that chose files.
+            values: overrides that set values, in their order.
+        """
+        self._loader = loader
+        self._selections = selections
+        self._values = values
+
+    def of(self, path: str) -> str:
+        """What set `path`, in words, or "" where nothing did."""
+        for override in reversed(self._values):
+            key = override.key_or_group
+            if key == path or path.startswith(f"{key}.") or key.startswith(f"{path}."):
+                return f"the command line ({override.input_line})"
+        for package, file in reversed(self._files):
+            inner = _inside(path, package)
+            if inner is not None and (line := _line(file, inner)) is not None:
+                return f"{_short(file)}:{line}"
+        return ""
+
+    @functools.cached_property
+    def _files(self) -> Sequence[tuple[str, Path]]:
+        """Packages and files, in the order in which they were merged."""
+        found = []
+        for each in self._loader.files([str(selection.input_line) for selection in self._selections]):
+            file = self._loader.folders.file(each.config_path or "")
+            if file is not None:
+                found.append(((each.package or "").replace("_global_", "").strip("."), file))
+        return found
+
+
+def _inside(path: str, package: str) -> str | None:
+    """`path` as seen from `package`, or None if it does not lie there."""
+    if not package:
+        return path
+    return path.removeprefix(f"{package}.") if path.startswith(f"{package}.") else None
+
+
+def _line(file: Path, path: str) -> int | None:
+    keys = _keys(file)
+    return keys.get(path)
+
+
+@functools.cache
+def _keys(file: Path) -> dict[str, int]:
+    """Line of each key of a YAML file, by its dotted path."""
+    try:
+        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    except (OSError, yaml.YAMLError):
+        return {}
+    return dict(_walk(node, ""))
+
+
+def _walk(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            path = f"{prefix}{key.value}"
+            yield path, key.start_mark.line + 1
+            yield from _walk(value, f"{path}.")
+
+
+def _short(path: Path) -> str:
+    here = Path(os.getcwd())
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,188 @@
+"""From a plain container to a `RunSpec`, or every fault of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from embexp.config import rules
+from embexp.config.grammar import Models, chosen, kind_of, models_at
+from embexp.config.nearest import did_you_mean, listing
+from embexp.config.shown import shown
+from embexp.errors import Fault
+from embexp.specs.checks import Sections
+from embexp.specs.run import RunSpec
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def validate(container: Mapping[str, Any], *, told: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
+    """Holds a whole config to the grammar.
+
+    Args:
+        container: plain dicts, lists and scalars.
+        told: paths that are left out of the container because of faults which are known already.
+
+    Returns:
+        The spec and no fault, or None and all faults.
+    """
+    try:
+        return RunSpec.model_validate(container), []
+    except ValidationError as error:
+        faults = [_fault(each, container) for each in error.errors()]
+    try:
+        RunSpec.model_validate(known_keys(container))  # pydantic leaves rules among keys out where it finds a stray one
+    except ValidationError as error:
+        faults += [_fault(each, container) for each in error.errors()]
+    return None, [fault for fault in _merged(faults) if fault.path not in told]
+
+
+def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a config without the keys that its models do not have."""
+    copy: dict[str, Any] = _copy(container)
+    try:
+        RunSpec.model_validate(copy)
+    except ValidationError as error:
+        for each in error.errors():
+            if each["type"] == "extra_forbidden":
+                keys, parent = _place(each["loc"], copy)
+                if isinstance(parent, dict):
+                    parent.pop(keys[-1], None)
+    return copy
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(each) for key, each in value.items()}
+    return list(map(_copy, value)) if isinstance(value, list) else value
+
+
+def sections(container: Mapping[str, Any]) -> Sections:
+    """The parts of a config that are right by themselves, where the whole is not."""
+    container = known_keys(container)
+    tables = _mapping(container.get("tables"))
+    features = _mapping(container.get("features"))
+    return Sections(
+        table_names=tuple(tables),
+        feature_names=tuple(features),
+        used_tables=frozenset(str(_mapping(feature).get("table")) for feature in features.values()),
+        tables={name: table for name in tables if (table := _valid(("tables", name), container)) is not None},
+        features={name: feature for name in features if (feature := _valid(("features", name), container)) is not None},
+        task=container.get("task"),
+        data=_valid(("data",), container),
+        model=_valid(("model",), container),
+        train=_valid(("train",), container),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _valid(path: Sequence[str], container: Mapping[str, Any]) -> Any:
+    """The part of a config at `path` as its model, or None if that finds fault with it."""
+    value: Any = container
+    for key in path:
+        value = _mapping(value).get(key)
+    model = chosen(models_at(path, container), value)
+    if model is None:
+        return None
+    try:
+        return model.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
+    keys, parent = _place(error["loc"], container)
+    path = ".".join(keys)
+    value = "nothing" if error["type"] == "missing" else shown(error["input"])
+    match error["type"]:
+        case "extra_forbidden":
+            return _unknown_key(keys, value, models_at(keys[:-1], container), parent)
+        case "union_tag_invalid" | "union_tag_not_found":
+            kind = _mapping(error["input"]).get("kind")
+            known = [str(kind_of(model)) for model in models_at(keys, container)]
+            return Fault(
+                f"{path}.kind",
+                "nothing" if kind is None else shown(kind),
+                f"it must be {listing(known)}",
+                did_you_mean(str(kind), known),
+            )
+        case "value_error":
+            return Fault(path, _mentioned(rules.rule(error), path, error["input"]), rules.rule(error))
+        case _:
+            return Fault(path, value, rules.rule(error), did_you_mean(str(error["input"]), rules.known(error)))
+
+
+def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:
+    """The config path of an error, without the names of union branches, and the mapping that its last key is in.
+
+    pydantic puts the name of the branch that it tried between the keys.
+    """
+    keys: list[str] = []
+    node, parent = container, None
+    for part in location:
+        if isinstance(node, Mapping):
+            if part not in node and (part == node.get("kind") or part == "[key]"):
+                continue
+            keys.append(str(part))
+            missing = part not in node
+            node, parent = node.get(part), node
+            if missing:
+                break
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            keys.append(str(part))
+            node, parent = node[part], node
+        else:
+            break
+    return keys, parent
+
+
+def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -> Fault:
+    """A key that the model of its place does not have."""
+    key, place = keys[-1], ".".join(keys[:-1])
+    path = ".".join(keys)
+    model = chosen(models, parent)
+    if model is None:
+        return Fault(path, value, "there is no such key")
+    kind = kind_of(model)
+    owners = [str(kind_of(each)) for each in models if key in each.model_fields]
+    options = [name for name in model.model_fields if name != "kind"]
+    near = did_you_mean(key, options)
+    if owners and kind is not None:
+        rule = f"{key} belongs to {listing(owners)}, not to {kind}"
+        return Fault(path, value, rule, near or f"choose {listing(owners)} in place of {kind}, or leave it out")
+    rule = f"{kind or place or 'a config'} has no key {key!r}"
+    return Fault(path, value, rule, near or (f"its keys: {', '.join(options)}" if options else "it has no keys"))
+
+
+def _mentioned(text: str, path: str, value: Any) -> str:
+    """The keys of a mapping that a rule speaks of, with their values."""
+    if not isinstance(value, Mapping):
+        return shown(value)
+    words = set(re.findall(rf"(?<![.\w])(?:{re.escape(path)}\.)?(\w+)", text))
+    mentioned = {key: each for key, each in value.items() if key in words and not isinstance(each, Mapping)}
+    return ", ".join(f"{key}: {shown(each)}" for key, each in mentioned.items()) or shown(value)
+
+
+def _merged(faults: Sequence[Fault]) -> list[Fault]:
+    """One fault per place: the branches of a union all complain."""
+    found: dict[str, Fault] = {}
+    for fault in faults:
+        before = found.get(fault.path)
+        if before is None:
+            found[fault.path] = fault
+        elif fault.rule not in before.rule.split(", or "):
+            found[fault.path] = replace(before, rule=f"{before.rule}, or {fault.rule}")
+    return list(found.values())
+
+
+def with_sources(faults: Sequence[Fault], source_of: Callable[[str], str]) -> list[Fault]:
+    """The faults, each with where its value was set if it does not say so itself."""
+    return [fault if fault.source else replace(fault, source=source_of(fault.path)) for fault in faults]

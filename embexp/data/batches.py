@@ -1,0 +1,173 @@
+"""Batches for TensorFlow, gathered in C++ from the memory-mapped columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.data.columns import Columns
+from embexp.data.examples import Examples
+from embexp.data.order import Order, batch_groups
+
+_GROUP_CELLS = 262_144
+_AHEAD = 4
+_ALIGNMENT = 64
+
+
+class Batch(NamedTuple):
+    """Some examples.
+
+    Attributes:
+        ids: id column -> int32 or int64 [B], or ragged [B, None] for a column with several values per example.
+        weights: weight column -> float32, of the shape of its ids.
+        dense: float32 [B, number of dense columns].
+        labels: float32 [B]; NaN where the data has no labels.
+    """
+
+    ids: dict[str, Any]
+    weights: dict[str, Any]
+    dense: Any
+    labels: Any
+
+
+def training_batches(
+    examples: Examples,
+    rows: np.ndarray,
+    columns: Columns,
+    *,
+    batch_size: int,
+    seed: int,
+    shuffle: bool,
+    window: int,
+    steps: int,
+    start_step: int = 0,
+) -> tf.data.Dataset:
+    """The batches of steps `start_step` to `steps` of a training.
+
+    Place i of the batch of step s is element s * batch_size + i of an endless stream of epochs, so every batch is full
+    and may straddle two epochs. The stream is that of `order.Order`: starting later gives the tail of starting at 0.
+
+    Args:
+        examples: encoded examples.
+        rows: int64, those that train.
+        columns: what to read.
+        batch_size: examples per batch.
+        seed: seed of the order.
+        shuffle: False: the order of the file.
+        window: examples that are shuffled among each other.
+        steps: at which step the training ends.
+        start_step: with which step to begin.
+
+    Returns:
+        A dataset of `steps - start_step` batches.
+    """
+    order = Order(len(rows), seed, shuffle, window)
+    group = max(1, _GROUP_CELLS // batch_size)
+
+    def groups() -> Iterator[np.ndarray]:
+        start = start_step * batch_size
+        yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
+
+    read = _Reader(examples, columns)
+    numbers = _tensor(rows)
+    places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
+    batches = (
+        # One group ahead, so that the next is in the making while this one is trained on.
+        places.prefetch(1)
+        # A whole group is gathered at once and cut into batches afterwards: small operations are dear.
+        .map(lambda place: read.scalars(tf.gather(numbers, place)))
+        .flat_map(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows)))
+    )
+    batches = (batches.map(read.with_lists) if read.has_lists else batches.map(lambda batch, _: batch)).prefetch(_AHEAD)
+    return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
+
+
+def evaluation_batches(examples: Examples, rows: np.ndarray, columns: Columns, *, batch_size: int) -> tf.data.Dataset:
+    """The given rows in their order; the last batch may be smaller.
+
+    Args:
+        examples: encoded examples.
+        rows: int64, which to read.
+        columns: what to read.
+        batch_size: examples per batch.
+    """
+    read = _Reader(examples, columns)
+    numbers = _tensor(rows)
+    count = -(-len(rows) // batch_size)
+    return (
+        tf.data.Dataset.range(count)
+        .map(lambda number: read.batch(numbers[number * batch_size : (number + 1) * batch_size]))
+        .prefetch(_AHEAD)
+        .with_options(_options())
+    )
+
+
+class _Reader:
+    """Gathers rows from the columns. Tensors share the memory of the mapped files."""
+
+    def __init__(self, examples: Examples, columns: Columns) -> None:
+        self._columns = columns
+        self._places = {name: number for number, name in enumerate(examples.id_columns)}
+        self._ids = _tensor(examples.ids)
+        self._lists = {
+            name: (_tensor(column.values), _tensor(column.splits))
+            for name, column in examples.lists.items()
+            if name in columns.ids
+        }
+        self._weights = {name: _tensor(examples.weights[name]) for name in columns.weights}
+        self._dense = _tensor(examples.dense)
+        self._labels = None if examples.labels is None else _tensor(examples.labels)
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a column has several values per example."""
+        return bool(self._lists)
+
+    def batch(self, rows: Any) -> Batch:
+        """The batch of some rows, int64 [B]."""
+        return self.with_lists(*self.scalars(rows))
+
+    def scalars(self, rows: Any) -> tuple[Batch, Any]:
+        """All but the columns with several values per example, for rows of any shape, and the rows themselves."""
+        found = tf.unstack(tf.gather(self._ids, rows), axis=-1) if self._places else []
+        ids = {name: found[self._places[name]] for name in self._columns.ids if name not in self._lists}
+        weights = {
+            name: tf.gather(self._weights[name], rows)
+            for name, weighed in self._columns.weights.items()
+            if weighed not in self._lists
+        }
+        labels = tf.fill(tf.shape(rows), float("nan")) if self._labels is None else tf.gather(self._labels, rows)
+        return Batch(ids, weights, tf.gather(self._dense, rows), labels), rows
+
+    def with_lists(self, batch: Batch, rows: Any) -> Batch:
+        """Adds the columns with several values per example for rows [B]."""
+        spans = {
+            name: tf.ragged.range(tf.gather(splits, rows), tf.gather(splits, rows + 1))
+            for name, (_, splits) in self._lists.items()
+        }
+        ids = {name: span.with_values(tf.gather(self._lists[name][0], span.values)) for name, span in spans.items()}
+        weights = {
+            name: spans[weighed].with_values(tf.gather(self._weights[name], spans[weighed].values))
+            for name, weighed in self._columns.weights.items()
+            if weighed in spans
+        }
+        return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """A tensor that shares the array's memory where there is any."""
+    # DLPack has nothing to point at in an empty array; and TensorFlow's kernels abort the process on memory that
+    # is not aligned as its own is, which mapped files are and NumPy's allocations need not be.
+    if not array.size or array.ctypes.data % _ALIGNMENT:
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(np.asarray(array).__dlpack__())
+
+
+def _options() -> Any:
+    options = tf.data.Options()
+    options.deterministic = True
+    options.autotune.enabled = False
+    return options

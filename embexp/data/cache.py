@@ -1,0 +1,66 @@
+"""The content-addressed cache: folders that are made once, whole, and found again by what went into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from embexp import digests
+from embexp.files import write_text
+
+_SETTLED_SECONDS = 2.0
+
+
+def file_digest(path: Path, *, cache: Path) -> str:
+    """SHA-256 of a file's bytes, remembered in the cache by path, size and modification time.
+
+    A file that was modified within the last two seconds is not remembered: it could change again
+    without its modification time showing it.
+    """
+    status = path.stat()
+    place = str(path.resolve())
+    stamp = [place, status.st_size, status.st_mtime_ns]
+    record = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        known = json.loads(record.read_text("utf-8"))
+        if known["stamp"] == stamp:
+            return str(known["digest"])
+    now = time.time()
+    digest = digests.of_file(path)
+    if now - status.st_mtime > _SETTLED_SECONDS:
+        write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
+    return digest
+
+
+def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of `key`, made by `make(empty_folder)` unless it is there already.
+
+    It is made under a temporary name and renamed when whole, so that nobody ever reads a half-made one. Of two
+    processes that make the same folder at once, the first to finish wins and the other uses its result. What a
+    killed process leaves behind (`.making-…`) is never read.
+    """
+    place = cache / f"{kind}-{key[:32]}"
+    if place.is_dir():
+        return place
+    cache.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
+    try:
+        make(making)
+        umask = os.umask(0)
+        os.umask(umask)
+        making.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the folder from the user's group
+        try:
+            making.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return place

@@ -1,0 +1,89 @@
+"""Which columns of the data a run reads, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from embexp.errors import ConfigError, Fault
+from embexp.specs.data import Clicks, Data
+from embexp.specs.tables import Feature
+
+CLICK = "click"
+"""Label column of the synthetic click log."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a run reads of the data.
+
+    Attributes:
+        ids: id column -> table in whose vocabulary its values are; several columns may share one.
+        weights: weight column -> the id column whose values it weighs.
+        dense: numeric columns.
+        label: the label's column; None when there is none to read (predicting).
+        asked_by: column -> config path that names it, for messages.
+    """
+
+    ids: Mapping[str, str]
+    weights: Mapping[str, str] = field(default_factory=dict)
+    dense: tuple[str, ...] = ()
+    label: str | None = None
+    asked_by: Mapping[str, str] = field(default_factory=dict)
+
+
+def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
+    """The columns that features read, and for each table the name of its vocabulary.
+
+    Tables that are looked up by a common column (an item's vector and its bias, say) share a vocabulary, so
+    that an id means the same row in both; it goes by the name of the first of them.
+
+    Args:
+        data: the source; says label and dense features.
+        features: by name, in the order of the config.
+        labelled: whether the label is read.
+
+    Raises:
+        ConfigError: one weight column is given to two id columns.
+    """
+    vocabulary: dict[str, str] = {}
+    first_table: dict[str, str] = {}
+    for name, feature in features.items():
+        vocabulary.setdefault(feature.table, feature.table)
+        column = feature.column or name
+        known = first_table.setdefault(column, feature.table)
+        old, new = vocabulary[feature.table], vocabulary[known]
+        if old != new:
+            keep, drop = sorted((old, new), key=list(vocabulary).index)
+            vocabulary = {table: keep if group == drop else group for table, group in vocabulary.items()}
+
+    weights: dict[str, str] = {}
+    asked_by: dict[str, str] = {}
+    faults = []
+    for name, feature in features.items():
+        column = feature.column or name
+        asked_by.setdefault(column, f"features.{name}.column" if feature.column else f"features.{name}")
+        if feature.weights is None:
+            continue
+        asked_by.setdefault(feature.weights, f"features.{name}.weights")
+        if weights.setdefault(feature.weights, column) != column:
+            faults.append(
+                Fault(
+                    f"features.{name}.weights",
+                    repr(feature.weights),
+                    f"this column already weighs the ids of {weights[feature.weights]!r}, "
+                    f"so it can't weigh those of {column!r}",
+                    "give each id column weights of its own",
+                )
+            )
+    if faults:
+        raise ConfigError(faults)
+    label = CLICK if isinstance(data, Clicks) else data.label
+    columns = Columns(
+        ids={column: vocabulary[table] for column, table in first_table.items()},
+        weights=weights,
+        dense=() if isinstance(data, Clicks) else data.dense_features,
+        label=label if labelled else None,
+        asked_by=asked_by,
+    )
+    return columns, vocabulary

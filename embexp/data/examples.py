@@ -1,0 +1,116 @@
+"""Encoded examples: what lies in a folder of the cache, and how it is mapped into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from embexp.data.arrays import mapped
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an encoded folder holds; written beside the arrays as `layout.json`.
+
+    Attributes:
+        count: examples.
+        ids: id columns with one value per example, the columns of `ids.npy`, [count, len(ids)].
+        lists: id columns with several, `list.N.values.npy` and `list.N.splits.npy` by their place N here.
+        tables: id column -> table, for `tokens.N.arrow` by the place N of the table in `token_tables`.
+        token_tables: tables whose ids are codes of tokens; others' are row numbers already.
+        weights: weight column -> its id column; `weights.N.npy`, as many values as ids.
+        dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
+        label: whether there is `labels.npy`, float32 [count].
+        files: name and number of examples of each file, in order.
+    """
+
+    count: int
+    ids: list[str]
+    lists: list[str]
+    tables: dict[str, str]
+    token_tables: list[str]
+    weights: dict[str, str]
+    dense: list[str]
+    label: bool
+    files: list[tuple[str, int]]
+
+    def write(self, folder: Path) -> None:
+        """Writes `layout.json`."""
+        (folder / "layout.json").write_text(json.dumps(asdict(self)), "utf-8")
+
+    @staticmethod
+    def read(folder: Path) -> Layout:
+        """Reads `layout.json`."""
+        return Layout(**json.loads((folder / "layout.json").read_text("utf-8")))
+
+    def place(self, example: int) -> str:
+        """Where an example stands, in words."""
+        for name, count in self.files:
+            if example < count:
+                return f"{name}, row {example + 1}"
+            example -= count
+        return f"example {example + 1}"
+
+
+def read_tokens(folder: Path, layout: Layout, table: str) -> pa.LargeStringArray:
+    """The tokens of a table in the order of their codes; the first is empty and stands for missing values."""
+    path = folder / f"tokens.{layout.token_tables.index(table)}.arrow"
+    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)["token"]
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """Several values per example: those of example i are values[splits[i]:splits[i + 1]]."""
+
+    values: np.ndarray
+    splits: np.ndarray
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Encoded examples, memory-mapped.
+
+    Attributes:
+        count: how many.
+        id_columns: names of the columns of `ids`.
+        ids: int32 or int64 [count, len(id_columns)], rows of the tables.
+        lists: id columns with several values per example.
+        weights: weight column -> float32, one for each id of its id column.
+        dense: float32 [count, number of dense columns].
+        labels: float32 [count]; None if there are none.
+    """
+
+    count: int
+    id_columns: tuple[str, ...]
+    ids: np.ndarray
+    lists: Mapping[str, ListColumn]
+    weights: Mapping[str, np.ndarray]
+    dense: np.ndarray
+    labels: np.ndarray | None
+
+
+def examples(folder: Path, rows: Path) -> Examples:
+    """Maps encoded examples.
+
+    Args:
+        folder: what `encode` wrote.
+        rows: folder with `ids.npy` and `list.N.values.npy` that hold rows of the tables instead of codes.
+    """
+    layout = Layout.read(folder)
+    return Examples(
+        count=layout.count,
+        id_columns=tuple(layout.ids),
+        ids=mapped(rows / "ids.npy"),
+        lists={
+            name: ListColumn(mapped(rows / f"list.{number}.values.npy"), mapped(folder / f"list.{number}.splits.npy"))
+            for number, name in enumerate(layout.lists)
+        },
+        weights={name: mapped(folder / f"weights.{number}.npy") for number, name in enumerate(layout.weights)},
+        dense=mapped(folder / "dense.npy"),
+        labels=mapped(folder / "labels.npy") if layout.label else None,
+    )

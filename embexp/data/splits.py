@@ -1,0 +1,155 @@
+"""Which examples train, which validate and which test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from embexp.data.arrays import ArrayWriter
+from embexp.data.hashing import key_of, permuted
+from embexp.errors import DataError
+from embexp.specs.data import Split, SplitKind
+
+PARTS = ("train", "validation", "test")
+_TRAIN, _VALIDATION, _TEST = range(3)
+_CHUNK = 1 << 20
+
+Assignment = Callable[[int, int], np.ndarray]
+"""Rows start..stop -> uint8 [stop - start], index into `PARTS`."""
+
+
+def assignment(
+    split: Split,
+    count: int,
+    *,
+    folds: int | None,
+    fold: int | None,
+    timestamps: np.ndarray | None,
+    groups: np.ndarray | None,
+) -> Assignment:
+    """The division of `count` examples.
+
+    Random and folds need no memory; by time and leave-one-out sort `timestamps`.
+
+    Args:
+        split: how to divide.
+        count: number of examples.
+        folds: number of parts of a k-fold split.
+        fold: which of them is the test.
+        timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
+        groups: integers [count] for leave_one_out: equal for examples of one user.
+    """
+    if timestamps is None:
+        timestamps = np.arange(count) if split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) else np.empty(0)
+    match split.kind:
+        case SplitKind.RANDOM:
+            return _random(count, split)
+        case SplitKind.FOLDS:
+            if folds is None or fold is None:
+                raise ValueError("a k-fold split needs folds and fold")
+            return _folds(count, folds, fold, split)
+        case SplitKind.TIME:
+            return _whole(_by_time(timestamps, split))
+        case SplitKind.LEAVE_ONE_OUT:
+            if groups is None:
+                raise ValueError("leave_one_out needs groups")
+            return _whole(_leave_one_out(timestamps, groups))
+
+
+def write(assigned: Assignment, count: int, folder: Path) -> None:
+    """Writes `train.npy`, `validation.npy` and `test.npy`: int64 row numbers, rising.
+
+    Raises:
+        DataError: nothing is left to train on.
+    """
+    with ExitStack() as stack:
+        writers = [stack.enter_context(ArrayWriter(folder / f"{part}.npy", np.int64)) for part in PARTS]
+        for start, stop in chunks(count):
+            parts = assigned(start, stop)
+            for number, writer in enumerate(writers):
+                writer.append(np.flatnonzero(parts == number) + start)
+        if not writers[_TRAIN].rows:
+            sizes = ", ".join(f"{part}: {writer.rows}" for part, writer in zip(PARTS, writers, strict=True))
+            raise DataError(
+                f"the split of {count} examples leaves none to train on ({sizes}); "
+                "choose smaller data.split.validation and data.split.test, or more data"
+            )
+
+
+def chunks(count: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of rows that cover range(count)."""
+    for start in range(0, count, _CHUNK):
+        yield start, min(start + _CHUNK, count)
+
+
+def _part_size(fraction: float, count: int) -> int:
+    return int(fraction * count + 0.5)
+
+
+def _random(count: int, split: Split) -> Assignment:
+    test = _part_size(split.test, count)
+    validation = _part_size(split.validation, count)
+    key = key_of(split.seed, "split")
+
+    def parts(start: int, stop: int) -> np.ndarray:
+        place = permuted(np.arange(start, stop), count, key)
+        return _parts(place < test, (place >= test) & (place < test + validation))
+
+    return parts
+
+
+def _folds(count: int, folds: int, fold: int, split: Split) -> Assignment:
+    low, high = fold * count // folds, (fold + 1) * count // folds
+    rest = count - (high - low)
+    validation = _part_size(split.validation, rest)
+    key, rest_key = key_of(split.seed, "split"), key_of(split.seed, "validation", fold)
+
+    def parts(start: int, stop: int) -> np.ndarray:
+        place = permuted(np.arange(start, stop), count, key)
+        test = (place >= low) & (place < high)
+        chosen = np.zeros(stop - start, bool)
+        if validation:
+            others = np.where(place < low, place, place - (high - low))[~test]
+            chosen[~test] = permuted(others, rest, rest_key) < validation
+        return _parts(test, chosen)
+
+    return parts
+
+
+def _by_time(timestamps: np.ndarray, split: Split) -> np.ndarray:
+    count = len(timestamps)
+    order = np.argsort(timestamps, kind="stable")
+    test, validation = _part_size(split.test, count), _part_size(split.validation, count)
+    result = np.zeros(count, np.uint8)
+    result[order[count - test :]] = _TEST
+    result[order[count - test - validation : count - test]] = _VALIDATION
+    return result
+
+
+def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Each group keeps at least one example to train on: of two, the later tests; a single one trains."""
+    count = len(groups)
+    order = np.lexsort((np.arange(count), timestamps, groups))
+    ordered = groups[order]
+    last = np.ones(count, bool)
+    last[:-1] = ordered[:-1] != ordered[1:]
+    first = np.roll(last, 1)
+    result = np.zeros(count, np.uint8)
+    result[order[last & ~first]] = _TEST
+    before = np.flatnonzero(last & ~first) - 1
+    result[order[before[~first[before]]]] = _VALIDATION
+    return result
+
+
+def _whole(parts: np.ndarray) -> Assignment:
+    return lambda start, stop: parts[start:stop]
+
+
+def _parts(test: np.ndarray, validation: np.ndarray) -> np.ndarray:
+    result = np.zeros(len(test), np.uint8)
+    result[validation] = _VALIDATION
+    result[test] = _TEST
+    return result

@@ -1,0 +1,80 @@
+"""What has to be read of a source: each needed column once, with everything it is needed for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embexp.data.columns import Columns
+from embexp.specs.data import Clicks, Data, SplitKind
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A column that has to be read.
+
+    Attributes:
+        name: of the column.
+        asked_by: config path that names it.
+        tokens: read as values of a vocabulary (ids, or the groups of leave-one-out).
+        numbers: read as numbers (weights, dense, label, timestamp).
+        several: may it hold several values per example? None: either way.
+        weighs: the id column whose values this one weighs.
+    """
+
+    name: str
+    asked_by: str
+    tokens: bool = False
+    numbers: bool = False
+    several: bool | None = None
+    weighs: str | None = None
+
+
+def timestamp_of(data: Data) -> str | None:
+    """The timestamp column, if the split needs it."""
+    ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
+    return data.timestamp if ordered and not isinstance(data, Clicks) else None
+
+
+def group_of(data: Data) -> str | None:
+    """The column of the groups, if the split needs it."""
+    return data.split.group if data.split.kind is SplitKind.LEAVE_ONE_OUT else None
+
+
+def wanted(data: Data, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]:
+    """The columns to read, each once.
+
+    Args:
+        data: the source.
+        columns: what the run reads.
+        divided: whether the examples are to be split (another file that is only evaluated is not).
+    """
+    asked: list[Wanted] = []
+
+    def ask(name: str, path: str, **needs: bool | str | None) -> None:
+        asked.append(Wanted(name, columns.asked_by.get(name, path), **needs))  # type: ignore[arg-type]
+
+    for name in columns.ids:
+        ask(name, "features", tokens=True)
+    for name, ids in columns.weights.items():
+        ask(name, "features", numbers=True, weighs=ids)
+    for name in columns.dense:
+        ask(name, "data.dense_features", numbers=True, several=False)
+    if columns.label is not None:
+        ask(columns.label, "data.label", numbers=True, several=False)
+    if divided and (timestamp := timestamp_of(data)) is not None:
+        ask(timestamp, "data.timestamp", numbers=True, several=False)
+    if divided and (group := group_of(data)) is not None:
+        ask(group, "data.split.group", tokens=True, several=False)
+
+    merged: dict[str, Wanted] = {}
+    for one in asked:
+        other = merged.get(one.name, one)
+        merged[one.name] = Wanted(
+            one.name,
+            other.asked_by,
+            tokens=one.tokens or other.tokens,
+            numbers=one.numbers or other.numbers,
+            several=one.several if other.several is None else other.several,
+            weighs=other.weighs or one.weighs,
+        )
+    return tuple(merged.values())

@@ -1,0 +1,52 @@
+"""The environment of a process that trains or predicts: the one place where it is set."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:)")
+"""Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
+
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
+
+    What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    with _without_chatter():
+        importlib.import_module("tensorflow")
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Holds back what is written to the standard error within the block, and passes on what is no chatter after it.
+
+    The libraries write to the file descriptor itself, so `sys.stderr` is not enough.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ and os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1"):
+        yield  # the user wants to see it
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if not _CHATTER.match(line):
+                    os.write(2, line)

@@ -1,0 +1,37 @@
+"""Filling a table chunk by chunk: one copy of the table in memory, and one chunk in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embexp.initialization.rows import RowSource, WritableTable, check_fit
+from embexp.specs.running import RuntimeKind
+
+_BYTES_PER_VALUE = 4
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Reads a chunk of rows from the source and assigns it, until the table is full.
+
+    Attributes:
+        chunk_bytes: largest chunk, in bytes; a single row may be larger.
+    """
+
+    chunk_bytes: int = 64 * 1024 * 1024
+
+    @property
+    def runtimes(self) -> frozenset[RuntimeKind]:
+        """See `Initializer.runtimes`."""
+        return frozenset({RuntimeKind.FUNCTION})
+
+    def plan(self, rows: int, dim: int) -> tuple[range, ...]:
+        """See `Initializer.plan`."""
+        size = max(self.chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
+        return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
+
+    def apply(self, table: WritableTable, source: RowSource) -> None:
+        """See `Initializer.apply`."""
+        check_fit(table, source)
+        for chunk in self.plan(table.rows, table.dim):
+            table.write(chunk.start, source.read(chunk.start, chunk.stop))

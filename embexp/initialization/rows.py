@@ -1,0 +1,56 @@
+"""The two sides of an initialization: rows that can be read, and a table that can be written."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class RowSource(Protocol):
+    """A matrix that is read by ranges of rows, so that it never has to be in memory whole."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop): float32 [stop - start, dim], the same values however the ranges are cut."""
+        ...
+
+
+class WritableTable(Protocol):
+    """What an initialization needs of a table."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`."""
+        ...
+
+
+def check_fit(table: WritableTable, source: RowSource) -> None:
+    """Raises ValueError unless the source has exactly the table's rows and dim."""
+    if (source.rows, source.dim) != (table.rows, table.dim):
+        raise ValueError(
+            f"table {table.name!r} is {table.rows} × {table.dim}, its source of rows is {source.rows} × {source.dim}"
+        )

@@ -1,0 +1,91 @@
+"""The factory of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import keras
+
+from embexp.errors import ConfigError
+from embexp.models import shapes as rules
+from embexp.models import user
+from embexp.models.dlrm import dlrm
+from embexp.models.dot import dot
+from embexp.models.mlp import mlp
+from embexp.models.shapes import DENSE, Shapes
+from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+
+
+def build(model: Model, *, shapes: Shapes, dense_width: int, output_bias: float, seed: int) -> keras.Model:
+    """Builds the dense part of a run, with all its variables.
+
+    Args:
+        model: the description of the model.
+        shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
+        dense_width: number of dense features; 0 for none.
+        output_bias: where the logit's bias starts, such as the mean rating or the log odds of a click.
+            A user's own model is not told.
+        seed: the run's seed. Initial values depend on it and on layer names alone.
+
+    Returns:
+        A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
+        [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It gives logits, float32
+        [B, 1] (a user's own may give [B]).
+
+    Raises:
+        ConfigError: the model can't take these inputs, or the user's function is at fault.
+    """
+    if found := rules.faults(model, shapes=shapes, dense_width=dense_width):
+        raise ConfigError(found)
+    activations = _symbolic(shapes, dense_width)
+    match model:
+        case Dot():
+            logits = dot(activations, left=model.left, right=model.right, biases=model.biases, output_bias=output_bias)
+        case MLP():
+            logits = mlp(
+                activations,
+                widths=model.hidden,
+                activation=model.activation,
+                dropout=model.dropout,
+                output_bias=output_bias,
+                seed=seed,
+            )
+        case DLRM():
+            logits = dlrm(
+                activations,
+                bottom=model.bottom,
+                top=model.top,
+                activation=model.activation,
+                dropout=model.dropout,
+                concat=model.concat,
+                output_bias=output_bias,
+                seed=seed,
+            )
+        case KerasModel():
+            return user.build(model.function, model.args, activations=activations, seed=seed)
+        case _:
+            assert_never(model)
+    return keras.Model(inputs=activations, outputs=logits, name=model.kind)
+
+
+def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
+    """What the model is called with: activations by feature name, and `dense` [B, n] under its own if n > 0."""
+    return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)
+
+
+def random_state(model: keras.Model) -> list[Any]:
+    """The `tf.Variable`s that drive the model's randomness, such as dropout's.
+
+    `tf.train.Checkpoint(model=model)` does not reach them, as Keras keeps them apart from the layers' weights: a
+    checkpoint that training is to go on from bit for bit must be given them beside the model.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [variable.value for variable in model.variables if id(variable) not in weights]
+
+
+def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:
+    named = {name: tuple(shape) for name, shape in shapes.items()}
+    if dense_width:
+        named[DENSE] = (dense_width,)
+    return {name: keras.Input(shape=named[name], dtype="float32", name=name) for name in sorted(named)}

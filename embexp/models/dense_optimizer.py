@@ -1,0 +1,59 @@
+"""Optimizers of dense layers: Keras' own, with our schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import keras
+import tensorflow as tf
+
+from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
+
+Factor = Callable[[tf.Tensor], tf.Tensor]
+"""From the number of the step (int64 scalar, from 0) to the factor on the learning rate (float32 scalar)."""
+
+
+def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizers.Optimizer:
+    """Makes the optimizer of the dense layers.
+
+    Args:
+        spec: its kind and parameters, but for the schedule.
+        factor: the schedule, in TensorFlow operations; None for a constant learning rate.
+
+    Returns:
+        An optimizer that is not built yet: `optimizer.build(model.trainable_variables)` makes its variables. Its
+        weight decay is decoupled (w -= weight_decay * learning rate * w before the step) and acts on all variables,
+        biases too.
+    """
+    shared: dict[str, Any] = {
+        "learning_rate": float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor),
+        "clipnorm": spec.clipnorm,
+        # 0 means none; Keras would compute it all the same.
+        "weight_decay": spec.weight_decay or None,
+    }
+    match spec:
+        case DenseSGD():
+            return keras.optimizers.SGD(momentum=spec.momentum, nesterov=spec.nesterov, **shared)
+        case DenseAdagrad():
+            return keras.optimizers.Adagrad(
+                initial_accumulator_value=spec.initial_accumulator_value, epsilon=spec.epsilon, **shared
+            )
+        case DenseAdam():
+            return keras.optimizers.Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
+        case _:
+            assert_never(spec)
+
+
+class Scheduled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras is untyped
+    """`learning_rate` times a factor of the step."""
+
+    def __init__(self, learning_rate: float, factor: Factor) -> None:
+        self._learning_rate = learning_rate
+        self._factor = factor
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The learning rate of a step, float32; `step` is the optimizer's counter or a tensor."""
+        return tf.constant(self._learning_rate, tf.float32) * tf.cast(
+            self._factor(tf.convert_to_tensor(step)), tf.float32
+        )

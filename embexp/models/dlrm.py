@@ -1,0 +1,70 @@
+"""The deep learning recommendation model: dense features and embeddings meet in pairwise dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from embexp.models import layers
+from embexp.models.shapes import DENSE
+from embexp.specs.models import Activation
+
+
+def dlrm(
+    activations: Mapping[str, Any],
+    *,
+    bottom: Sequence[int],
+    top: Sequence[int],
+    activation: Activation,
+    dropout: float,
+    concat: bool,
+    output_bias: float,
+    seed: int,
+) -> Any:
+    """Naumov et al.: "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), §2.
+
+    The bottom MLP brings the dense features to the embeddings' dim d; the dot products of all pairs of vectors
+    (bottom output and embeddings, each pair once, none with itself) go beside the bottom output through the top MLP.
+
+    Args:
+        activations: symbolic tensors [B, d] by feature, and [B, n] under `DENSE` if there are dense features;
+            without these there is no bottom MLP. Features are taken in the order of their names.
+        bottom: hidden units of the bottom MLP; a last layer of d units is added.
+        top: hidden units of the top MLP.
+        activation: non-linearity of all hidden layers and of the bottom's last one.
+        dropout: part of the top MLP's hidden units dropped while training.
+        concat: gives the top MLP the embeddings too, between the bottom output and the products.
+        output_bias: where the logit's bias starts.
+        seed: the run's seed.
+
+    Returns:
+        Logits [B, 1].
+    """
+    embeddings = [activations[name] for name in sorted(activations) if name != DENSE]
+    processed = []
+    if DENSE in activations:
+        widths = (*bottom, embeddings[0].shape[-1])
+        processed = [
+            layers.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
+        ]
+    products = PairwiseDots(name="interactions.dots")([*processed, *embeddings])
+    x = layers.side_by_side([*processed, *(embeddings if concat else ()), products], name="interactions.all")
+    x = layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
+    return layers.logit(x, bias=output_bias, seed=seed)
+
+
+class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Dot products of F vectors, each pair once: F times [B, d] -> [B, F(F-1)/2].
+
+    Pairs come in the order (0, 1), (0, 2), …, (1, 2), …
+    """
+
+    def call(self, vectors: list[Any]) -> Any:
+        """Computes the upper triangle, without the diagonal, of the vectors' Gram matrix."""
+        stacked = keras.ops.stack(vectors, axis=1)
+        gram = keras.ops.matmul(stacked, keras.ops.transpose(stacked, (0, 2, 1)))
+        # Slices rather than one gather: the gradient of a slice is a pad, that of a gather a segment sum.
+        rows = [gram[:, row, row + 1 :] for row in range(len(vectors) - 1)]
+        return keras.ops.concatenate(rows, axis=-1)

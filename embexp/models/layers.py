@@ -1,0 +1,68 @@
+"""The Keras layers that the models are made of.
+
+Every name has a dot, so that none clashes with an input, which is called as its feature is. Initial values are a pure
+function of the run's seed and the layer's name, whatever was made before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from embexp import digests
+from embexp.specs.models import Activation
+
+
+def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: float, seed: int, name: str) -> Any:
+    """Fully connected layers, each followed by its non-linearity and dropout.
+
+    Args:
+        x: symbolic tensor [B, n].
+        widths: units of each layer.
+        activation: the non-linearity.
+        dropout: part of the units that is dropped while training; 0 for no such layer.
+        seed: the run's seed. Kernels are Glorot-uniform (Glorot & Bengio 2010), biases 0.
+        name: the layers are called `name.0`, `name.1`, …
+
+    Returns:
+        Symbolic tensor [B, widths[-1]], or `x` without widths.
+    """
+    for number, width in enumerate(widths):
+        layer = f"{name}.{number}"
+        x = keras.layers.Dense(width, activation=activation.value, kernel_initializer=_kernel(seed, layer), name=layer)(
+            x
+        )
+        if dropout:
+            drop = f"{layer}.dropout"
+            x = keras.layers.Dropout(dropout, seed=_seed(seed, drop), name=drop)(x)
+    return x
+
+
+def logit(x: Any, *, bias: float, seed: int) -> Any:
+    """A linear layer [B, n] -> [B, 1] whose bias starts at `bias`."""
+    name = "head.logit"
+    return keras.layers.Dense(
+        1,
+        kernel_initializer=_kernel(seed, name),
+        bias_initializer=keras.initializers.Constant(bias),
+        name=name,
+    )(x)
+
+
+def side_by_side(tensors: Sequence[Any], *, name: str) -> Any:
+    """Flattens each of `tensors` to [B, n] and lays them side by side in the given order."""
+    flat = [
+        keras.layers.Flatten(name=f"{name}.flat.{number}")(x) if len(x.shape) > 2 else x
+        for number, x in enumerate(tensors)
+    ]
+    return keras.layers.Concatenate(name=name)(flat) if len(flat) > 1 else flat[0]
+
+
+def _kernel(seed: int, layer: str) -> Any:
+    return keras.initializers.GlorotUniform(seed=_seed(seed, layer))
+
+
+def _seed(seed: int, layer: str) -> int:
+    return digests.seed_of(seed, "model", layer)[0]

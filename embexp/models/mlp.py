@@ -1,0 +1,37 @@
+"""All inputs side by side, through hidden layers, to the logit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embexp.models import layers
+from embexp.specs.models import Activation
+
+
+def mlp(
+    activations: Mapping[str, Any],
+    *,
+    widths: Sequence[int],
+    activation: Activation,
+    dropout: float,
+    output_bias: float,
+    seed: int,
+) -> Any:
+    """A multi-layer perceptron of all inputs.
+
+    Args:
+        activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are laid side by side in the
+            order of their names, so that the order of the config's features does not matter.
+        widths: units of the hidden layers.
+        activation: their non-linearity.
+        dropout: part of the hidden units dropped while training.
+        output_bias: where the logit's bias starts.
+        seed: the run's seed.
+
+    Returns:
+        Logits [B, 1].
+    """
+    x = layers.side_by_side([activations[name] for name in sorted(activations)], name="mlp.inputs")
+    x = layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")
+    return layers.logit(x, bias=output_bias, seed=seed)

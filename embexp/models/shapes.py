@@ -1,0 +1,114 @@
+"""What a model takes: the name of its dense input, and the rules that features must meet. No TensorFlow."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from embexp.errors import Fault
+from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+
+DENSE = "dense.features"
+"""Name of the input of numeric columns, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
+
+Shapes = Mapping[str, tuple[int | None, ...]]
+"""Shape of each feature's activation without the batch: (dim,) when combined, (length, dim) when a sequence."""
+
+
+def faults(model: Model, *, shapes: Shapes, dense_width: int) -> list[Fault]:
+    """Everything that keeps `model` from taking these inputs.
+
+    Args:
+        model: the description of the model.
+        shapes: by feature name.
+        dense_width: number of dense features.
+
+    Returns:
+        Faults under `model.`, `features.` and `data.`; empty when the model can be built.
+    """
+    match model:
+        case Dot():
+            return list(_dot_faults(model, shapes, dense_width))
+        case MLP():
+            return list(_static_faults(shapes))
+        case DLRM():
+            return list(_dlrm_faults(shapes, dense_width))
+        case KerasModel():
+            return []
+
+
+def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
+    sides = {"left": model.left, "right": model.right, "biases": model.biases}
+    for key, names in sides.items():
+        for name in names:
+            if name not in shapes:
+                near = difflib.get_close_matches(name, shapes, n=1)
+                remedy = f"did you mean {near[0]!r}?" if near else f"the features are {_listed(shapes)}"
+                yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
+    vectors = {name: shapes[name] for name in (*model.left, *model.right) if name in shapes}
+    yield from _vector_faults("dot", vectors)
+    for name in model.biases:
+        if name in shapes and tuple(shapes[name]) != (1,):
+            yield Fault("model.biases", repr(name), f"a bias has dim 1, but {name!r} gives {_shape(shapes[name])}")
+    used = {*model.left, *model.right, *model.biases}
+    for name in shapes:
+        if name not in used:
+            yield Fault(
+                f"features.{name}",
+                "unused",
+                "no feature may stand idle, and dot uses only those it names",
+                f"add {name!r} to model.left, model.right or model.biases, or leave the feature out",
+            )
+    if dense_width:
+        yield Fault(
+            "data.dense_features",
+            f"{dense_width} columns",
+            "dot has no place for dense features",
+            "leave them out, or take model=mlp or model=dlrm",
+        )
+
+
+def _dlrm_faults(shapes: Shapes, dense_width: int) -> Iterator[Fault]:
+    yield from _vector_faults("dlrm", shapes)
+    if len(shapes) + bool(dense_width) < 2:
+        yield Fault(
+            "model",
+            "dlrm of a single vector",
+            "there must be two vectors to interact: two features, or one and dense features",
+            "add a feature, or take model=mlp",
+        )
+
+
+def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """One vector per feature, all of one dim."""
+    for name, shape in shapes.items():
+        if len(shape) != 1:
+            yield Fault(
+                f"features.{name}",
+                f"a sequence of shape {_shape(shape)}",
+                f"{kind} takes one vector per feature",
+                f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+            )
+    dims = {name: shape[-1] for name, shape in shapes.items()}
+    if len(set(dims.values())) > 1:
+        found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
+
+
+def _static_faults(shapes: Shapes) -> Iterator[Fault]:
+    for name, shape in shapes.items():
+        if None in shape:
+            yield Fault(
+                f"features.{name}",
+                f"activations of shape {_shape(shape)}",
+                "mlp lays activations side by side, so their length must be known",
+                f"set features.{name}.max_sequence_length",
+            )
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "[B, " + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,152 @@
+"""The user's own model: the one place where code named by a config is imported and called.
+
+The function is `function(activations, **model.args) -> keras.Model`:
+
+- `activations` is a dict of symbolic float32 tensors (`keras.Input`): by feature name [B, dim], or [B, L, dim] for a
+  sequence, and [B, n] under "dense.features" if the data has dense features.
+- It returns a Keras model that is called with a dict of the same names and gives logits [B] or [B, 1]:
+  `keras.Model(inputs=activations, outputs=logits)`, or a subclass whose `call` takes that dict.
+- `add_loss` and the updates of BatchNormalization count in training.
+- Python's, NumPy's and TensorFlow's global seeds are set before it is called, from the run's seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from embexp import digests
+from embexp.errors import ConfigError, Fault
+from embexp.models import user_path
+
+
+def build(function: str, args: Mapping[str, Any], *, activations: Mapping[str, Any], seed: int) -> keras.Model:
+    """Imports `function`, calls it and checks what it returns.
+
+    Args:
+        function: `package.module:function`. The working directory is put first on `sys.path`, as `python -m` does.
+        args: keyword arguments.
+        activations: symbolic inputs by name.
+        seed: the run's seed.
+
+    Returns:
+        The function's model, with all its variables.
+
+    Raises:
+        ConfigError: no such module or function, arguments it does not take, an exception inside it, or something
+            other than a Keras model of these inputs that gives one logit per example.
+    """
+    called = _load(function)
+    _check_arguments(called, function, args, activations)
+    # Initializers without a seed of their own draw from these; without this no two runs would start alike.
+    keras.utils.set_random_seed(digests.seed_of(seed, "model", "function")[0])
+    try:
+        model = called(dict(activations), **args)
+    except Exception as error:
+        raise _fault(function, f"it raised {_described(error)}") from error
+    if not isinstance(model, keras.Model):
+        raise _fault(
+            function,
+            f"it must return a keras.Model, but returned {_kind(model)}",
+            "return keras.Model(inputs=activations, outputs=logits)",
+        )
+    _check_output(function, _called(model, function, activations))
+    return model
+
+
+def _load(function: str) -> Callable[..., Any]:
+    module_name, _, name = function.partition(":")
+    if found := user_path.faults(function):
+        raise ConfigError(found)
+    sys.path[:] = user_path.search_path()
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise _fault(function, f"importing {module_name!r} raised {_described(error)}") from error
+    called = getattr(module, name, None)
+    if called is None:
+        raise _fault(function, f"module {module_name!r} has no {name!r}")
+    if not callable(called):
+        raise _fault(function, f"it must be a function, but is {_kind(called)}")
+    return called  # type: ignore[no-any-return]
+
+
+def _check_arguments(
+    called: Callable[..., Any], function: str, args: Mapping[str, Any], activations: Mapping[str, Any]
+) -> None:
+    """Tells arguments that don't fit from a TypeError inside the function."""
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # compiled functions may have none
+        return
+    try:
+        signature.bind(activations, **args)
+    except TypeError as error:
+        raise ConfigError(
+            [
+                Fault(
+                    "model.args",
+                    repr(dict(args)),
+                    f"{function} is called as function(activations, **args), which does not fit its signature "
+                    f"{signature}: {error}",
+                )
+            ]
+        ) from error
+
+
+def _called(model: keras.Model, function: str, activations: Mapping[str, Any]) -> Any:
+    """What the model gives, as a traced tensor of unknown batch size; nothing is computed."""
+    inputs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in activations.items()}
+    traced = tf.function(lambda x: model(x, training=False), autograph=False)
+    with warnings.catch_warnings():
+        # Keras only warns when inputs are missing or left over, and then takes them in the wrong order.
+        warnings.filterwarnings("error", message="The structure of `inputs` doesn't match", category=UserWarning)
+        try:
+            model(dict(activations), training=False)  # symbolically: makes the variables of a subclass
+            return traced.get_concrete_function(inputs).structured_outputs
+        except Exception as error:
+            raise _fault(
+                function,
+                f"its model must take a dict of {', '.join(activations)}, but calling it so raised {_described(error)}",
+                "build it with keras.Model(inputs=activations, outputs=logits), inputs that it does not use included",
+            ) from error
+
+
+def _check_output(function: str, output: Any) -> None:
+    if not isinstance(output, tf.TensorSpec | tf.Tensor):
+        raise _fault(function, f"its model must give one tensor of logits, but gives {_kind(output)}")
+    shape = output.shape
+    if shape.rank not in (1, 2) or (shape.rank == 2 and shape[1] != 1):
+        found = ", ".join("B" if axis == 0 else str(size) for axis, size in enumerate(shape))
+        raise _fault(function, f"its model must give logits of shape [B] or [B, 1], but gives [{found}]")
+    if not output.dtype.is_floating:
+        raise _fault(function, f"its model must give logits as floating-point numbers, but gives {output.dtype.name}")
+
+
+def _fault(function: str, rule: str, remedy: str = "") -> ConfigError:
+    return ConfigError([Fault("model.function", repr(function), rule, remedy)])
+
+
+def _described(error: BaseException) -> str:
+    """Type, words and the innermost line of the user's code, since a fault is shown without its stack trace."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__ and "site-packages" not in frame.filename]
+    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
+    # Keras puts colours and a list of all arguments around the words of an exception inside a layer.
+    words = re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n\nArguments received")[0]
+    words = re.sub(r"^Exception encountered when calling [^\n]*\n\n", "", words)
+    return f"{type(error).__name__}: {' '.join(words.split())}{place}"
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

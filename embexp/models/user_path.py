@@ -1,0 +1,82 @@
+"""Looking for a user's own function without running any of their code. No TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import os
+import symtable
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from embexp.errors import Fault
+
+
+def faults(function: str) -> list[Fault]:
+    """What is wrong with the dotted path `package.module:function` as far as files can tell.
+
+    Modules are looked for in the working directory and then in the environment, as `python -m` does. Nothing is
+    imported, parent packages neither. A module without readable source, or one that imports `*` or defines
+    `__getattr__`, is only looked for.
+
+    Returns:
+        Faults on `model.function`; empty when nothing speaks against the path.
+    """
+    module, _, name = function.partition(":")
+    spec = _find(module)
+    if spec is None:
+        return [
+            Fault(
+                "model.function",
+                repr(function),
+                f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment",
+                "start from the folder that holds it, or install it",
+            )
+        ]
+    if not spec.has_location or spec.origin is None or not spec.origin.endswith(".py"):
+        return []
+    try:
+        source = importlib.util.decode_source(Path(spec.origin).read_bytes())
+        bound = _bound_names(source, spec.origin)
+    except SyntaxError as error:
+        return [Fault("model.function", repr(function), f"{spec.origin}:{error.lineno} can't be parsed: {error.msg}")]
+    if bound is None or name in bound:
+        return []
+    near = difflib.get_close_matches(name, bound, n=1)
+    remedy = f"did you mean {module}:{near[0]}?" if near else ""
+    return [Fault("model.function", repr(function), f"{spec.origin} defines no {name!r}", remedy)]
+
+
+def search_path() -> list[str]:
+    """`sys.path` as it is under `python -m`: the working directory first."""
+    here = os.getcwd()
+    return [here, *(entry for entry in sys.path if entry not in ("", here))]
+
+
+def _find(module: str) -> ModuleSpec | None:
+    """Finds a module; unlike `importlib.util.find_spec` it imports no parent package."""
+    path: Sequence[str] | None = search_path()
+    spec = None
+    name = ""
+    for part in module.split("."):
+        if path is None or not part:
+            return None
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    return spec
+
+
+def _bound_names(source: str, file: str) -> set[str] | None:
+    """Names that the module's top level binds, in blocks too; None if only running it would tell."""
+    for node in ast.walk(ast.parse(source, file)):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            return None
+    symbols = symtable.symtable(source, file, "exec").get_symbols()
+    bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    return None if "__getattr__" in bound else bound

@@ -1,0 +1,159 @@
+"""Curves of a run as PNG files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from embexp import files
+from embexp.specs.models import Task
+from embexp.training.metrics import DIRECTIONS, Direction
+
+_COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
+_TRUTH = "#6b6b6b"
+_TITLES = {
+    "loss": "Loss",
+    "rmse": "Root mean squared error",
+    "mae": "Mean absolute error",
+    "log_loss": "Log loss",
+    "auc": "Area under the ROC curve",
+}
+
+
+def write(
+    records: Iterable[Mapping[str, Any]],
+    directory: Path,
+    *,
+    task: Task,
+    name: str,
+    truth: Mapping[str, float] | None = None,
+) -> list[Path]:
+    """Draws the curves of a run and writes one PNG each: loss.png, and one for every other metric evaluated.
+
+    Args:
+        records: the lines of metrics.jsonl.
+        directory: where the pictures go; made if missing.
+        task: tells the units.
+        name: of the experiment, for the titles.
+        truth: best values that anyone could reach on the test part, by `bayes_` and the metric's name.
+
+    Returns:
+        The files, in the order of the metrics. No files if there is nothing to draw.
+    """
+    lines = list(records)
+    losses = [(int(line["step"]), float(line["loss"])) for line in lines if line["event"] == "log"]
+    evaluated: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for line in lines:
+        if line["event"] == "evaluation":
+            for metric, value in line["metrics"].items():
+                points = evaluated.setdefault(metric, {}).setdefault(line["split"], [])
+                points.append((int(line["step"]), float(value)))
+    best_values = dict(truth or {})
+    written = []
+    if losses:
+        curves = {"train": losses, **evaluated.get("loss", {})}
+        bayes = best_values.get("bayes_loss", best_values.get("bayes_log_loss") if task is Task.CLICK else None)
+        figure = curve_figure("loss", curves, task=task, name=name, bayes=bayes)
+        written.append(_save(figure, directory / "loss.png"))
+    for metric, by_split in evaluated.items():
+        if metric != "loss":
+            figure = curve_figure(metric, by_split, task=task, name=name, bayes=best_values.get(f"bayes_{metric}"))
+            written.append(_save(figure, directory / f"{metric}.png"))
+    return written
+
+
+def curve_figure(
+    metric: str,
+    curves: Mapping[str, Sequence[tuple[int, float]]],
+    *,
+    task: Task,
+    name: str,
+    bayes: float | None = None,
+) -> Figure:
+    """One metric over the steps.
+
+    Args:
+        metric: its name.
+        curves: (step, value) by part of the data; the best of the validation is marked.
+        task: tells the unit.
+        name: of the experiment, for the title.
+        bayes: the best possible value, drawn as a dashed line.
+    """
+    figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
+    axes = figure.add_subplot()
+    for split, points in curves.items():
+        steps, values = zip(*points, strict=True)
+        few = len(points) <= 40 and split != "train"
+        axes.plot(
+            steps,
+            values,
+            label="training (mean since the last point)" if split == "train" and metric == "loss" else split,
+            color=_COLOURS.get(split),
+            linewidth=1.3 if split == "train" else 1.9,
+            alpha=0.8 if split == "train" else 1.0,
+            marker="o" if few or len(points) == 1 else None,
+            markersize=4,
+        )
+    _mark_best(axes, metric, curves.get("validation", ()))
+    if bayes is not None:
+        axes.axhline(
+            bayes, color=_TRUTH, linestyle=(0, (5, 3)), linewidth=1.3, label=f"Bayes-optimal, on test: {bayes:.4f}"
+        )
+    axes.set_title(f"{_TITLES.get(metric, metric)} · {name}", loc="left", fontsize=12, fontweight="bold", pad=10)
+    axes.set_xlabel("step")
+    axes.set_ylabel(_label(metric, task))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.02, y=0.08)
+    axes.set_xlim(left=0)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _mark_best(axes: Axes, metric: str, points: Sequence[tuple[int, float]]) -> None:
+    points = [(step, value) for step, value in points if math.isfinite(value)]
+    if not points or metric not in DIRECTIONS:
+        return
+    choose = max if DIRECTIONS[metric] is Direction.HIGHER else min
+    step, value = choose(points, key=lambda point: point[1])
+    axes.plot(
+        [step],
+        [value],
+        linestyle="none",
+        marker="*",
+        markersize=13,
+        color=_COLOURS["validation"],
+        markeredgecolor="white",
+        markeredgewidth=0.9,
+        zorder=5,
+        label=f"best validation: {value:.4f} at step {step:,}",
+    )
+
+
+def _label(metric: str, task: Task) -> str:
+    match task, metric:
+        case Task.CLICK, "loss" | "log_loss":
+            return "log loss (nats per example)"
+        case Task.RATING, "loss":
+            return "mean squared error (rating points²)"
+        case Task.RATING, "rmse" | "mae":
+            return f"{metric.upper()} (rating points)"
+        case _, "auc":
+            return "AUC (probability; 0.5 is chance)"
+        case _:
+            return metric
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with files.written_whole(path) as file:
+        figure.savefig(file, format="png")
+    return path

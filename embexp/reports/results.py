@@ -1,0 +1,166 @@
+"""A finished run as tables for the terminal: what it came to, and where its files lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_FILES = {
+    "summary.json": "what is shown here, and more",
+    "metrics.jsonl": "losses and metrics over the steps",
+    "plots": "curves",
+    "checkpoints": "tables, slots and model",
+    "events": "for tensorboard --logdir",
+    "vocabularies": "token of each row",
+    "spec.json": "enough to run it again",
+    "manifest.json": "versions, machine, data",
+    "run.log": "what was said",
+}
+_PARTS = ("train", "validation", "test")
+_STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
+
+
+@dataclass(frozen=True)
+class Results:
+    """A rich renderable of a run; without frames and colours where the output is no terminal.
+
+    Attributes:
+        summary: the content of summary.json. All keys but `status` may be missing. `truth` holds the best values
+            that anyone could reach on the test part, by `bayes_` and the metric's name.
+        directory: of the run.
+    """
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the parts."""
+        frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
+        yield from self._headline()
+        gap = [Text()] if frames is None else []  # a framed table brings empty lines of its own
+        for table in (self._metrics(frames), self._tables(frames)):
+            if table is not None:
+                yield from gap
+                yield Padding(table, (0, 0, 0, 2 if frames is None else 1), expand=False)
+        yield from gap
+        yield from self._files()
+        for warning in self.summary.get("warnings") or ():
+            yield Text.assemble(("warning: ", "bold yellow"), str(warning))
+
+    def _headline(self) -> Iterator[RenderableType]:
+        status = str(self.summary["status"])
+        parts = [(status.replace("_", " "), f"bold {_STATUS.get(status, '')}".strip())]
+        if (steps := self.summary.get("steps")) is not None:
+            parts.append((f"{steps:,} steps", ""))
+        if (best := self.summary.get("best_step")) is not None:
+            parts.append((f"best at step {best:,}", ""))
+        where = [str(self.summary[key]) for key in ("strategy", "runtime") if self.summary.get(key)]
+        if where:
+            parts.append((" / ".join(where), "dim"))
+        yield _joined(parts)
+        parts = []
+        throughput = self.summary.get("throughput") or {}
+        if (rate := throughput.get("examples_per_second")) is not None:
+            parts.append((f"{rate:,.0f} examples/s", ""))
+        if (milliseconds := throughput.get("step_ms_median")) is not None:
+            parts.append((f"{milliseconds:.3g} ms a step", ""))
+        if parts:
+            yield _joined(parts)
+
+    def _metrics(self, frames: box.Box | None) -> Table | None:
+        by_part = {part: values for part in _PARTS if (values := (self.summary.get("metrics") or {}).get(part))}
+        names = list(dict.fromkeys(name for part in reversed(by_part) for name in by_part[part]))
+        if not names:
+            return None
+        truth = {
+            key.removeprefix("bayes_"): value
+            for key, value in (self.summary.get("truth") or {}).items()
+            if key.startswith("bayes_") and value is not None
+        }
+        compared = any(name in truth for name in names)
+        table = _table(frames, ["metric"], [*by_part, *(["best possible on test", "difference"] if compared else [])])
+        for name in names:
+            cells = [_number(by_part[part].get(name)) for part in by_part]
+            if compared:
+                test, best = by_part.get("test", {}).get(name), truth.get(name)
+                difference = "" if test is None or best is None else f"{test - best:+.4f}"
+                cells += ["" if best is None else _number(best), difference]
+            table.add_row(name, *cells)
+        return table
+
+    def _tables(self, frames: box.Box | None) -> Table | None:
+        tables = self.summary.get("tables") or {}
+        if not tables:
+            return None
+        table = _table(frames, ["table"], ["rows", "dim", "MB", "rows touched", "rows frozen"], ["storage"])
+        for name, facts in tables.items():
+            frozen = (self.summary.get("freeze") or {}).get(name) or {}
+            filled = ((self.summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
+            rows, dim = facts.get("vocabulary_size"), facts.get("dim")
+            size = filled.get("bytes", 4 * rows * dim if rows and dim else None)
+            table.add_row(
+                name,
+                _whole(rows),
+                _whole(dim),
+                "" if size is None else f"{size / 1e6:,.2f}",
+                _share(frozen.get("trainable_rows_touched"), rows),
+                _share(frozen.get("frozen_rows"), rows),
+                str(facts.get("storage", "")),
+            )
+        return table
+
+    def _files(self) -> Iterator[RenderableType]:
+        yield Text.assemble(("results in ", ""), (shown_path(self.directory), "bold"), overflow="fold")
+        there = [(name, words) for name, words in _FILES.items() if (self.directory / name).exists()]
+        if there:
+            table = Table.grid(padding=(0, 2))
+            table.add_column()
+            table.add_column(style="dim")
+            for name, words in there:
+                table.add_row(name + ("/" if (self.directory / name).is_dir() else ""), words)
+            yield Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def shown_path(path: Path) -> str:
+    """`path` from the working directory if it lies below it, else the whole path."""
+    absolute = path.absolute()
+    here = Path(os.getcwd())
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
+
+
+def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
+    table = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=False)
+    for name in after:
+        table.add_column(name)
+    return table
+
+
+def _joined(parts: Sequence[tuple[str, str]]) -> Text:
+    return Text("  ·  ").join(Text(words, style) for words, style in parts)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _share(count: int | None, of: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count:,} ({100 * count / of:.3g}%)" if of and count else f"{count:,}"

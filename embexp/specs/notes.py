@@ -1,0 +1,46 @@
+"""Settings that are right but have no effect in a run. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from embexp.specs.data import Clicks
+from embexp.specs.models import DLRM
+from embexp.specs.optimizers import AdagradMomentum
+from embexp.specs.run import RunSpec
+
+
+def inert(spec: RunSpec) -> list[str]:
+    """What has no effect, each as `config path: why`."""
+    return [*_inherited(spec), *_optimizers(spec), *_model(spec), *_train(spec)]
+
+
+def _inherited(spec: RunSpec) -> Iterator[str]:
+    for name in ("optimizer", "pretrained", "init", "freeze"):
+        if all(getattr(table, name) is not None for table in spec.tables.values()):
+            yield f"{name}: every table has its own"
+
+
+def _optimizers(spec: RunSpec) -> Iterator[str]:
+    paths = {"optimizer": spec.optimizer}
+    paths |= {f"tables.{name}.optimizer": each.optimizer for name, each in spec.tables.items() if each.optimizer}
+    for path, optimizer in paths.items():
+        if optimizer.multiply_weight_decay_factor_by_learning_rate and not optimizer.weight_decay_factor:
+            yield f"{path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
+        if isinstance(optimizer, AdagradMomentum) and optimizer.use_nesterov and not optimizer.momentum:
+            yield f"{path}.use_nesterov: momentum is 0"
+
+
+def _model(spec: RunSpec) -> Iterator[str]:
+    dense = () if isinstance(spec.data, Clicks) else spec.data.dense_features
+    if isinstance(spec.model, DLRM) and not dense:
+        yield "model.bottom: there are no dense features"
+
+
+def _train(spec: RunSpec) -> Iterator[str]:
+    stopping = spec.train.early_stopping
+    if stopping.patience is None:
+        if stopping.metric is not None:
+            yield "train.early_stopping.metric: patience is null, so nothing stops early"
+        if stopping.min_delta:
+            yield "train.early_stopping.min_delta: patience is null, so nothing stops early"

@@ -1,0 +1,1 @@
+"""Several runs with one command: which, one process each, and what they came to."""

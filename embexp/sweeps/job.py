@@ -1,0 +1,36 @@
+"""The process of one job: `python -m embexp.sweeps.job DIRECTORY`, with its spec as JSON on standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from embexp import environment
+
+
+def main() -> int:
+    """Runs the spec in the directory; what is printed goes to the job's run.log."""
+    spec_json, directory = sys.stdin.buffer.read(), Path(sys.argv[1])
+    environment.load_tensorflow()
+    from rich.console import Console
+
+    from embexp import story
+    from embexp.errors import EmbexpError
+    from embexp.reports.results import Results
+    from embexp.specs.run import RunSpec
+    from embexp.training.progress import Lines
+
+    console = Console(width=160)
+    try:
+        result = story.run(
+            RunSpec.model_validate_json(spec_json), directory, listeners=[Lines(console)], say=lambda what, part: None
+        )
+    except EmbexpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    console.print(Results(result.summary, directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What the jobs of a sweep came to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a job ended."""
+
+    COMPLETED = "completed"
+    STOPPED_EARLY = "stopped_early"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    NOT_RUN = "not_run"
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the training came to its end."""
+        return self in (Status.COMPLETED, Status.STOPPED_EARLY)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one job came to.
+
+    Attributes:
+        number: of the job, from 0.
+        overrides: its own, key and value as text.
+        status: how it ended.
+        reason: why it failed or was skipped, or "".
+        directory: where it lies; None if it was never started.
+        seconds: from its start to its end; None if it was never started.
+        metrics: numbers by "part name", such as "test rmse".
+    """
+
+    number: int
+    overrides: Mapping[str, str]
+    status: Status
+    reason: str = ""
+    directory: Path | None = None
+    seconds: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as a JSON value."""
+        return {
+            "number": self.number,
+            "overrides": dict(self.overrides),
+            "status": self.status.value,
+            "reason": self.reason,
+            "directory": None if self.directory is None else str(self.directory),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "metrics": dict(self.metrics),
+        }
+
+
+def of_directory(
+    directory: Path, *, number: int, overrides: Mapping[str, str], exit_status: int, seconds: float
+) -> Outcome:
+    """What a job's process left behind.
+
+    Args:
+        directory: of the job.
+        number: of the job.
+        overrides: of the job.
+        exit_status: of its process; negative: minus the signal that ended it.
+        seconds: that it took.
+    """
+
+    def outcome(status: Status, reason: str = "", metrics: Mapping[str, float] | None = None) -> Outcome:
+        return Outcome(number, overrides, status, reason, directory, seconds, metrics or {})
+
+    summary = _summary(directory)
+    status = next((each for each in Status if each.value == summary.get("status")), None)
+    if status is None or status is Status.FAILED or (exit_status != 0 and status is not Status.INTERRUPTED):
+        return outcome(Status.FAILED, _why(directory, exit_status))
+    return outcome(status, metrics=_numbers(summary.get("metrics")))
+
+
+def _summary(directory: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads((directory / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """Numbers of the test and validation parts, the test first."""
+    found = {}
+    for part in ("test", "validation"):
+        values = metrics.get(part) if isinstance(metrics, dict) else None
+        for name, value in (values or {}).items():
+            if isinstance(value, int | float):
+                found[f"{part} {name}"] = float(value)
+    return found
+
+
+def _why(directory: Path, exit_status: int) -> str:
+    """The line of a job's log that says why it failed."""
+    if exit_status < 0:
+        return f"ended by signal {-exit_status}" + (" (out of memory?)" if exit_status == -9 else "")
+    try:
+        lines = (directory / "run.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = [line.strip() for line in lines if line.strip()]
+    marked = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    return (marked or said or [f"exit status {exit_status} without a word"])[-1]
+
+
+def varying(overrides: Sequence[Mapping[str, str]]) -> list[str]:
+    """Keys whose values are not the same in all jobs."""
+    keys = list(dict.fromkeys(key for each in overrides for key in each))
+    return [key for key in keys if len({each.get(key) for each in overrides}) > 1]

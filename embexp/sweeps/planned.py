@@ -1,0 +1,159 @@
+"""Which jobs a sweep has, all of them checked before any starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+from embexp import composition
+from embexp.config import overrides as words
+from embexp.config.compose import compose
+from embexp.config.loader import Loader
+from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.specs.run import RunSpec
+
+_LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
+_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job whose config is right.
+
+    Attributes:
+        number: from 0.
+        overrides: as Hydra gives them, such as `data.fold=3`.
+        spec: what to run.
+        config: as Hydra composed it.
+        skip: why it is not to be run, or "".
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    spec: RunSpec
+    config: DictConfig
+    skip: str = ""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Value by key."""
+        return settings(self.overrides)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole sweep.
+
+    Attributes:
+        base: the config without what varies; Hydra's own settings are read from it.
+        overrides: the command line's without those for Hydra, in the form that its sweeper takes.
+        jobs: all jobs; None where only the sweeper knows them, since it chooses some after seeing others' results.
+    """
+
+    base: DictConfig
+    overrides: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...] | None
+
+
+def settings(overrides: Iterable[str]) -> dict[str, str]:
+    """Value by key of overrides, without + and ~."""
+    pairs = (each.lstrip("+~").partition("=") for each in overrides)
+    return {key: value for key, _, value in pairs}
+
+
+def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
+    """Finds and checks every job.
+
+    Raises:
+        ConfigError: any job's config is wrong; it holds the faults of all jobs.
+        CommandLineError: another launcher than ours is chosen.
+    """
+    parsed = _parsed(loader, overrides)
+    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    launcher, sweeper = base.hydra.launcher.get("_target_"), base.hydra.sweeper.get("_target_")
+    if launcher != _LAUNCHER:
+        raise CommandLineError(
+            f"the launcher {launcher} would run jobs in one process or elsewhere\n"
+            "    embexp runs each job in a process of its own: leave hydra/launcher out"
+        )
+    tasks = [each for each in parsed if not each.is_hydra_override()]
+    if sweeper != _BASIC_SWEEPER:
+        return Plan(base, tuple(str(each.input_line) for each in tasks), None)
+    params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
+    try:
+        batches = BasicSweeper.split_arguments([*params, *tasks], None)
+    except HydraException as error:
+        raise CommandLineError(f"{error}\n    give the values: key=1,2,3 or 'key=range(0,5)'") from error
+    hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    jobs, added = _checked(loader, batches[0], hydra)
+    return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_doubles(jobs)))
+
+
+def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], *, first: int) -> list[PlannedJob]:
+    """Checks the jobs of one batch of a sweeper.
+
+    Raises:
+        ConfigError: with the faults of all its jobs.
+    """
+    jobs, _ = _checked(loader, batch, hydra)
+    return [replace(job, number=first + job.number) for job in jobs]
+
+
+def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
+    parsed, faults = words.parse(loader, texts, sweeping=True)
+    if faults:
+        raise ConfigError(faults)
+    return parsed
+
+
+def _checked(
+    loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
+) -> tuple[list[PlannedJob], frozenset[str]]:
+    jobs: list[PlannedJob] = []
+    added: set[str] = set()
+    faults: dict[Fault, list[int]] = {}
+    for number, overrides in enumerate(batch):
+        try:
+            job = composition.job(loader, [*hydra, *overrides])
+        except ConfigError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(number)
+            continue
+        jobs.append(PlannedJob(number, tuple(overrides), job.spec, job.composition.config))
+        added |= job.composition.added
+    if faults:
+        raise ConfigError([_in_jobs(fault, numbers, batch) for fault, numbers in faults.items()])
+    return jobs, frozenset(added)
+
+
+def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
+    """A fault with the jobs that have it, where not all do."""
+    if len(numbers) == len(batch):
+        return fault
+    if len(numbers) == 1:
+        where = f"job {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    else:
+        where = f"{len(numbers)} of {len(batch)} jobs, the first is {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    return replace(fault, source=f"{fault.source}, in {where}" if fault.source else where)
+
+
+def _forced(override: str, added: frozenset[str]) -> str:
+    """An override that Hydra will not refuse: keys that the grammar knows and the files don't mention are added."""
+    return f"++{override}" if override.partition("=")[0] in added else override
+
+
+def _without_doubles(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
+    """Marks jobs whose spec an earlier job has."""
+    first: dict[str, int] = {}
+    marked = []
+    for job in jobs:
+        key = json.dumps(job.spec.model_dump(mode="json", exclude={"name", "output"}), sort_keys=True)
+        number = first.setdefault(key, job.number)
+        marked.append(job if number == job.number else replace(job, skip=f"the same as job {number}"))
+    return marked

@@ -1,0 +1,85 @@
+"""A job in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+
+class InterruptedSweepError(Exception):
+    """The user has asked the sweep to end; the job that was running has ended.
+
+    Attributes:
+        exit_status: of that job's process.
+    """
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__("interrupted")
+        self.exit_status = exit_status
+
+
+def run(command: Sequence[str], *, given: str, log: Path) -> int:
+    """Runs a command to its end and returns its exit status; below 0: minus the signal that ended it.
+
+    The process has a session of its own: Ctrl-C reaches this process alone, which passes it on once, so that
+    the job can end tidily; a second Ctrl-C kills the job.
+
+    Args:
+        command: program and arguments.
+        given: its standard input.
+        log: file to which its output and errors are added.
+
+    Raises:
+        InterruptedSweepError: Ctrl-C or SIGTERM came; the process has ended.
+    """
+    with log.open("ab") as file, _terminated_as_interrupted():
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            with contextlib.suppress(BrokenPipeError), process.stdin:  # type: ignore[union-attr]
+                process.stdin.write(given.encode("utf-8"))  # type: ignore[union-attr]
+            return process.wait()
+        except KeyboardInterrupt:
+            print("\nending the job that is running; once more kills it", file=sys.stderr, flush=True)
+            raise InterruptedSweepError(_end(process)) from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Within the block, SIGTERM does what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,38 @@
+"""What a training loop asks of whoever holds the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class EmbeddingBackend(Protocol):
+    """Looks features up and moves the rows behind them, in the shape of TPUEmbedding's mid-level API.
+
+    A step is one `enqueue`, then one `activations`, then, while training, one `apply_gradients`; each is
+    called once while the step is traced. `enqueue` belongs to the host, the other two to the replica. The
+    backend records nothing on a gradient tape: the caller computes d loss / d activations.
+    """
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the step's ids.
+
+        Args:
+            features: for every feature name its ids, or a pair of ids and weights: each a `tf.Tensor`,
+                `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating.
+            training: whether `apply_gradients` will follow.
+        """
+        ...
+
+    def activations(self) -> dict[str, Any]:
+        """For every feature name its float32 activations, shape `[..., dim]`."""
+        ...
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Moves the rows that the step looked up.
+
+        Args:
+            gradients: for every feature name d loss / d activations, float32, of the activations' shape;
+                None counts as zero.
+        """
+        ...

@@ -1,0 +1,138 @@
+"""Tables and features as TensorFlow's own objects, `tf.tpu.experimental.embedding`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import tensorflow as tf
+
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.tables import Combiner, Feature
+from embexp.tables import schedules
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """What the graph needs of a table once the data have told its size.
+
+    Attributes:
+        rows: vocabulary size.
+        dim: width of a row.
+        combiner: how several rows of one example become one vector.
+        initializer: callable `(shape, dtype) -> tensor` that a `TPUEmbedding` fills the table with;
+            None: TensorFlow's default, truncated normal of 1/sqrt(dim).
+    """
+
+    rows: int
+    dim: int
+    combiner: Combiner = Combiner.MEAN
+    initializer: Callable[..., Any] | None = None
+
+
+def to_tensorflow(
+    tables: Mapping[str, TableShape],
+    features: Mapping[str, Feature],
+    optimizers: Mapping[str, TableOptimizer],
+    *,
+    step: Any = None,
+    total_steps: int | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Builds fresh `TableConfig` and `FeatureConfig` objects.
+
+    They are fresh at each call because the constructor of `TPUEmbedding` changes the ones it is given.
+
+    Args:
+        tables: by name.
+        features: by name; features of one table share its `TableConfig` object.
+        optimizers: by table name.
+        step: int64 variable with the number of the step; needed if any learning rate changes over time.
+        total_steps: length of the run; needed likewise.
+
+    Returns:
+        TableConfig by table name and FeatureConfig by feature name.
+
+    Raises:
+        ValueError: a learning rate changes over time, but `step` or `total_steps` is missing.
+    """
+    embedding = tf.tpu.experimental.embedding
+    table_configs = {
+        name: embedding.TableConfig(
+            vocabulary_size=table.rows,
+            dim=table.dim,
+            initializer=table.initializer,
+            optimizer=_optimizer(name, optimizers[name], step, total_steps),
+            combiner=table.combiner.value,
+            name=name,
+        )
+        for name, table in tables.items()
+    }
+    feature_configs = {
+        name: embedding.FeatureConfig(
+            table=table_configs[feature.table],
+            max_sequence_length=feature.max_sequence_length,
+            validate_weights_and_indices=feature.validate_weights_and_indices,
+            output_shape=None if feature.output_shape is None else list(feature.output_shape),
+            name=name,
+        )
+        for name, feature in features.items()
+    }
+    return table_configs, feature_configs
+
+
+def _optimizer(table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None) -> Any:
+    embedding = tf.tpu.experimental.embedding
+    shared: dict[str, Any] = {
+        "learning_rate": _learning_rate(table, optimizer, step, total_steps),
+        "clip_weight_min": optimizer.clip_weight_min,
+        "clip_weight_max": optimizer.clip_weight_max,
+        "clipvalue": optimizer.clipvalue,
+        "weight_decay_factor": optimizer.weight_decay_factor or None,
+        "multiply_weight_decay_factor_by_learning_rate": (
+            optimizer.multiply_weight_decay_factor_by_learning_rate or None
+        ),
+    }
+    match optimizer:
+        case SGD():
+            return embedding.SGD(**shared)
+        case Adagrad():
+            return embedding.Adagrad(initial_accumulator_value=optimizer.initial_accumulator_value, **shared)
+        case AdagradMomentum():
+            return embedding.AdagradMomentum(
+                momentum=optimizer.momentum,
+                use_nesterov=optimizer.use_nesterov,
+                exponent=optimizer.exponent,
+                beta2=optimizer.beta2,
+                epsilon=optimizer.epsilon,
+                **shared,
+            )
+        case Adam():
+            return embedding.Adam(
+                beta_1=optimizer.beta_1,
+                beta_2=optimizer.beta_2,
+                epsilon=optimizer.epsilon,
+                lazy_adam=optimizer.lazy_adam,
+                sum_inside_sqrt=optimizer.sum_inside_sqrt,
+                **shared,
+            )
+        case FTRL():
+            return embedding.FTRL(
+                learning_rate_power=optimizer.learning_rate_power,
+                l1_regularization_strength=optimizer.l1_regularization_strength,
+                l2_regularization_strength=optimizer.l2_regularization_strength,
+                beta=optimizer.beta,
+                initial_accumulator_value=optimizer.initial_accumulator_value,
+                multiply_linear_by_learning_rate=optimizer.multiply_linear_by_learning_rate,
+                **shared,
+            )
+        case _:
+            assert_never(optimizer)
+
+
+def _learning_rate(table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None) -> Any:
+    if schedules.is_constant(optimizer.schedule):
+        return optimizer.learning_rate
+    if step is None or total_steps is None:
+        raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
+    return lambda: optimizer.learning_rate * schedules.factor(optimizer.schedule, step, total_steps=total_steps)

@@ -1,0 +1,283 @@
+"""Training on the rows that a batch touches, and on no others.
+
+Per table and step: the distinct ids of all its features, one gather of their rows, lookups from those rows, the
+gradients summed per distinct row, one application of the optimizer's rule, and one assignment. Nothing in it is as
+large as the table, but for `adam` with `lazy_adam: false`, which by definition moves every row.
+
+Assigning new rows assumes one writer at a time. The order of every sum is fixed by the batch, so the same step
+gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.tables import Feature
+from embexp.tables import bounds, inputs, lookup, schedules
+from embexp.tables import optimizers as rules
+from embexp.tables.inputs import Occurrences
+from embexp.tables.table import EmbeddingTable
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""AutoGraph rewrites what a traced function calls, and warns where it can't; nothing here needs it."""
+
+_BLOCK = 65_536
+"""Rows that a pass over a whole table takes at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Distinct:
+    """The ids of some inputs without repetition.
+
+    Attributes:
+        ids: [u], each once, by first occurrence.
+        all_positions: int32 [n], which of `ids` each occurrence is, input after input.
+        positions: the same by the input's source.
+    """
+
+    ids: Any
+    all_positions: Any
+    positions: dict[tuple[Any, ...], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Lookup:
+    """One feature's occurrences, the rows to look them up in, and which of these each one names (None: its own)."""
+
+    read: Occurrences
+    rows: Any
+    positions: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Touched:
+    """What a step knows of one table: its distinct ids, found to be inside its vocabulary, and their rows before it."""
+
+    distinct: _Distinct
+    ids: Any
+    rows: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """What `enqueue` leaves for the calls that follow it.
+
+    Attributes:
+        inputs: what was enqueued, kept alive because sources are identities of these tensors.
+        lookups: by feature.
+        touched: by table; empty unless training.
+    """
+
+    inputs: Mapping[str, Any]
+    lookups: dict[str, _Lookup]
+    touched: dict[str, _Touched]
+
+
+class RowEngine:
+    """The `EmbeddingBackend` of one CPU or GPU."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, EmbeddingTable],
+        features: Mapping[str, Feature],
+        optimizers: Mapping[str, TableOptimizer],
+        *,
+        step: Any,
+        total_steps: int,
+    ) -> None:
+        """Puts the engine together; makes no variables.
+
+        Args:
+            tables: by name, with the slots of their optimizers.
+            features: by name.
+            optimizers: by table name.
+            step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
+            total_steps: length of the run, for schedules that end with it.
+
+        Raises:
+            ValueError: a feature's table is missing, or a table's slots are not those of its optimizer.
+        """
+        for name, feature in features.items():
+            if feature.table not in tables:
+                raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
+        for name, table in tables.items():
+            expected = rules.slots_of(optimizers[name])
+            if set(table.slots) != set(expected):
+                raise ValueError(
+                    f"table {name!r} has slots {sorted(table.slots)}, its optimizer needs {sorted(expected)}"
+                )
+        self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
+        self._step, self._total_steps = step, total_steps
+        self._current: _Step | None = None
+        self._training = self._looked_up = False
+
+    @_as_written
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the step's ids; see `EmbeddingBackend.enqueue`.
+
+        Raises:
+            ValueError: a feature is missing or unknown, or its input is none that `inputs` allows.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+        """
+        _check_names("enqueue", features, self._features)
+        read = {
+            name: inputs.occurrences(name, feature, self._tables[feature.table].combiner, features[name])
+            for name, feature in self._features.items()
+        }
+        lookups: dict[str, _Lookup] = {}
+        touched: dict[str, _Touched] = {}
+        known: dict[tuple[Any, ...], _Distinct] = {}
+        for name, table in self._tables.items():
+            mine = self._of_table(name, read)
+            if not training:
+                lookups.update(_gather_each(table, mine))
+            elif mine:
+                found = touched[name] = _gather_distinct(table, mine, known)
+                positions = found.distinct.positions
+                lookups.update({f: _Lookup(r, found.rows, positions[r.source]) for f, r in mine.items()})
+        self._current, self._training, self._looked_up = _Step(features, lookups, touched), training, False
+
+    @_as_written
+    def activations(self) -> dict[str, Any]:
+        """Looks up what was enqueued; see `EmbeddingBackend.activations`.
+
+        Raises:
+            RuntimeError: nothing was enqueued.
+        """
+        if self._current is None or self._looked_up:
+            raise RuntimeError("activations() comes once after enqueue()")
+        lookups = self._current.lookups
+        self._looked_up = True
+        if not self._training:
+            self._current = None
+        return {
+            name: lookup.activations(lookups[name].read, lookups[name].rows, lookups[name].positions)
+            for name in self._features
+        }
+
+    @_as_written
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Moves the rows that were looked up; see `EmbeddingBackend.apply_gradients`.
+
+        Raises:
+            RuntimeError: no training step is under way.
+            ValueError: a gradient is missing, unknown, or not float32.
+        """
+        step = self._current
+        if step is None or not self._training or not self._looked_up:
+            raise RuntimeError("apply_gradients() comes once after enqueue(..., training=True) and activations()")
+        _check_names("apply_gradients", gradients, self._features)
+        for name, gradient in gradients.items():
+            if gradient is not None and gradient.dtype != tf.float32:
+                raise ValueError(f"the gradient of feature {name!r} is {gradient.dtype.name}; it must be float32")
+        self._current = None
+        read = {name: found.read for name, found in step.lookups.items()}
+        for name, touched in step.touched.items():
+            summed = _summed(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
+            self._move(name, touched.ids, touched.rows, summed)
+
+    def learning_rate(self, table: str) -> Any:
+        """Learning rate of a table at the current step, a float32 scalar."""
+        optimizer = self._optimizers[table]
+        rate = tf.constant(optimizer.learning_rate, tf.float32)
+        if schedules.is_constant(optimizer.schedule):
+            return rate
+        return rate * schedules.factor(optimizer.schedule, self._step, total_steps=self._total_steps)
+
+    def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
+        return {name: read[name] for name, feature in self._features.items() if feature.table == table}
+
+    def _move(self, name: str, ids: Any, rows: Any, gradient: Any) -> None:
+        table, optimizer = self._tables[name], self._optimizers[name]
+        rate = self.learning_rate(name)
+        slots = {slot: table.gather(ids, slot) for slot in table.slots}
+        rows, slots = rules.updated(optimizer, rows, slots, gradient, rate)
+        if rules.moves_every_row(optimizer):
+            _move_untouched(table, optimizer, rate)
+        for slot, values in slots.items():
+            table.scatter(ids, values, slot)
+        table.scatter(ids, rows)
+        table.mark_touched(ids)
+
+
+def _check_names(call: str, given: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
+    missing, unknown = sorted(set(features) - set(given)), sorted(set(given) - set(features))
+    if missing or unknown:
+        raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
+
+
+def _gather_distinct(
+    table: EmbeddingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct]
+) -> _Touched:
+    """The distinct ids of a table's features and their rows; tables with the same inputs share the former."""
+    by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
+    for feature, occurrences in read.items():
+        by_source.setdefault(occurrences.source, (feature, occurrences.ids))
+    key = tuple(by_source)
+    if key not in known:
+        known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()})
+    distinct = known[key]
+    with tf.control_dependencies([bounds.check(table.name, table.rows, distinct.ids, list(by_source.values()))]):
+        ids = tf.identity(distinct.ids)
+    return _Touched(distinct, ids, table.gather(ids))
+
+
+def _distinct(ids: Mapping[tuple[Any, ...], Any]) -> _Distinct:
+    parts = list(ids.values())
+    if len({part.dtype for part in parts}) > 1:
+        parts = [tf.cast(part, tf.int64) for part in parts]
+    distinct, positions = tf.unique(parts[0] if len(parts) == 1 else tf.concat(parts, 0))
+    apart = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
+    return _Distinct(distinct, positions, dict(zip(ids, apart, strict=True)))
+
+
+def _gather_each(table: EmbeddingTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
+    """Rows of each occurrence: with no gradients to sum, finding the distinct ones costs more than it saves."""
+    found = {}
+    for feature, occurrences in read.items():
+        ids = occurrences.ids
+        with tf.control_dependencies([bounds.check(table.name, table.rows, ids, [(feature, ids)])]):
+            found[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
+    return found
+
+
+def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int) -> Any:
+    """Gradient of each distinct row, float32 [u, dim]: the sum over its occurrences; None if all are zero."""
+    by_source: dict[tuple[Any, ...], list[Any]] = {}
+    for feature, occurrences in read.items():
+        if gradients[feature] is not None:
+            spread = lookup.occurrence_gradients(occurrences, tf.convert_to_tensor(gradients[feature]), dim)
+            by_source.setdefault(occurrences.source, []).append(spread)
+    if not by_source:
+        return None
+    spreads = [tf.add_n(spread) if len(spread) > 1 else spread[0] for spread in by_source.values()]
+    if list(by_source) == list(distinct.positions):
+        positions = distinct.all_positions
+    else:
+        positions = tf.concat([distinct.positions[source] for source in by_source], 0)
+    spread = spreads[0] if len(spreads) == 1 else tf.concat(spreads, 0)
+    return tf.math.unsorted_segment_sum(spread, positions, tf.size(distinct.ids))
+
+
+def _move_untouched(table: EmbeddingTable, optimizer: TableOptimizer, rate: Any) -> None:
+    """Applies the rule with a gradient of zero to all rows, block by block; touched ones are overwritten after it."""
+    undecayed = optimizer.model_copy(update={"weight_decay_factor": 0.0})
+
+    def move_block(start: Any) -> Any:
+        stop = tf.minimum(start + _BLOCK, table.rows)
+        ids = tf.range(start, stop)
+        slots = {slot: table.gather(ids, slot) for slot in table.slots}
+        rows, slots = rules.updated(undecayed, table.gather(ids), slots, None, rate)
+        for slot, values in slots.items():
+            table.scatter(ids, values, slot)
+        table.scatter(ids, rows)
+        return (stop,)
+
+    first = (tf.constant(0, tf.int64),)
+    tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)

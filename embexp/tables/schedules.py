@@ -1,0 +1,66 @@
+"""Learning-rate schedules as tensors: a factor that follows a step counter while a traced step runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, assert_never
+
+import tensorflow as tf
+
+from embexp.specs.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    ExponentialSchedule,
+    PiecewiseSchedule,
+    Schedule,
+)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""AutoGraph can't rewrite a `match`, and warns; nothing here needs it."""
+
+
+@_as_written
+def factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
+    """Factor on the learning rate at a step; the formulas are those of `embexp.specs.schedules`.
+
+    Args:
+        schedule: what was asked for.
+        step: number of the step from 0: an int64 scalar, tensor or variable. A variable is read each time
+            the traced step runs, so the factor does not freeze when the step is traced.
+        total_steps: length of the run in steps, which a cosine without `decay_steps` ends at.
+
+    Returns:
+        A float32 scalar tensor. It is computed in float64, which holds every step number exactly.
+    """
+    since_start = tf.cast(tf.convert_to_tensor(step), tf.float64)
+    warmup = schedule.warmup_steps
+    shaped = _shape(schedule, tf.maximum(since_start - warmup, 0.0), max(total_steps - warmup, 1))
+    if warmup:
+        shaped = tf.where(since_start < warmup, (since_start + 1.0) / warmup, shaped)
+    return tf.cast(shaped, tf.float32)
+
+
+def is_constant(schedule: Schedule) -> bool:
+    """Whether the factor is 1 at every step."""
+    return isinstance(schedule, ConstantSchedule) and not schedule.warmup_steps
+
+
+def _shape(schedule: Schedule, t: Any, steps_left: int) -> Any:
+    match schedule:
+        case ConstantSchedule():
+            return tf.ones_like(t)
+        case ExponentialSchedule():
+            exponent = t / schedule.decay_steps
+            return tf.pow(
+                tf.constant(schedule.decay_rate, tf.float64), tf.floor(exponent) if schedule.staircase else exponent
+            )
+        case CosineSchedule():
+            progress = tf.minimum(t / (schedule.decay_steps or steps_left), 1.0)
+            return schedule.alpha + (1.0 - schedule.alpha) * 0.5 * (1.0 + tf.cos(math.pi * progress))
+        case PiecewiseSchedule():
+            passed = tf.reduce_sum(tf.cast(t >= tf.constant(schedule.boundaries, tf.float64), tf.int32))
+            return tf.gather(tf.constant(schedule.values, tf.float64), passed)
+        case _:
+            assert_never(schedule)

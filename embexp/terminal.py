@@ -1,0 +1,38 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_WIDE = 200
+"""Columns where the output is no terminal: files and pipes have room, and a cell in two lines can't be read back."""
+
+
+def console() -> Console:
+    """The standard output."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
+
+
+def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after: Sequence[str] = ()) -> Table:
+    """An empty table, without frames where `to` is no terminal.
+
+    Args:
+        to: where it will be printed.
+        left: names of columns whose text starts at the left.
+        right: names of columns of numbers, after them.
+        after: names of further columns of text.
+    """
+    frames = box.SIMPLE_HEAD if to.is_terminal else None
+    made = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in left:
+        made.add_column(name, overflow="fold")
+    for name in right:
+        made.add_column(name, justify="right", no_wrap=True)
+    for name in after:
+        made.add_column(name, overflow="fold")
+    return made

@@ -1,0 +1,33 @@
+"""Predictions over a whole part of the data, and their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from embexp.specs.models import Task
+from embexp.training import metrics
+
+
+class Predictor(Protocol):
+    """Executes forward passes."""
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels and logits, float32 [B] both."""
+        ...
+
+
+def predictions(runtime: Predictor, batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits of all batches, float32 [n] both: 8 bytes an example."""
+    labels, logits = [], []
+    for some_labels, some_logits in runtime.predict(batches):
+        labels.append(some_labels)
+        logits.append(some_logits)
+    return np.concatenate(labels), np.concatenate(logits)
+
+
+def evaluate(task: Task, runtime: Predictor, batches: Iterable[Any]) -> dict[str, float]:
+    """Metrics of a task over all batches."""
+    return metrics.evaluate(task, *predictions(runtime, batches))

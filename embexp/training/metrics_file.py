@@ -1,0 +1,69 @@
+"""metrics.jsonl: one line per logged step or evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class MetricsFile:
+    """Appends lines to a file, each in one write, so that a reader never sees half of one.
+
+    The lines are of two kinds:
+
+        {"event": "log", "step": 100, "loss": 0.61, "timing": {"seconds": 2.5, "examples_per_second": 81920.0}}
+        {"event": "evaluation", "step": 100, "split": "validation", "metrics": {"auc": 0.8}, "timing": {"seconds": 2.6}}
+
+    `timing` holds all that differs between two equal runs: `seconds` since the start, and the throughput (or null).
+    Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which `float()` understands.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._began = time.monotonic()
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Makes the file, or cuts off the line that a killed run left half written."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b") as file:
+            file.seek(0)
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+        self._began = time.monotonic()
+
+    def progressed(self, step: int) -> None:
+        """Nothing is written between log lines."""
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Writes a line of the kind "log"."""
+        rate = None if examples_per_second is None else _number(examples_per_second)
+        self._append({"event": "log", "step": step, "loss": _number(loss)}, examples_per_second=rate)
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Writes a line of the kind "evaluation"."""
+        numbers = {name: _number(value) for name, value in metrics.items()}
+        self._append({"event": "evaluation", "step": step, "split": split, "metrics": numbers})
+
+    def ended(self, status: str) -> None:
+        """Everything is written already."""
+
+    def _append(self, line: dict[str, Any], **timing: Any) -> None:
+        line["timing"] = {"seconds": round(time.monotonic() - self._began, 6), **timing}
+        data = (json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, data)
+        finally:
+            os.close(handle)
+
+
+def _number(value: float) -> float | str:
+    value = float(value)
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,161 @@
+"""Progress for people: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+_LINE_SECONDS = 10.0
+"""How far apart plain lines are at least; a log file should stay readable."""
+
+
+def progress(console: Console) -> Bar | Lines:
+    """The listener that suits `console`."""
+    return Bar(console) if console.is_terminal else Lines(console)
+
+
+class Bar:
+    """A bar with throughput and time left, and below it the loss and the latest evaluation."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            _Rate(),
+            _TimeLeft(),
+            console=console,
+            expand=True,
+        )
+        self._task = self._progress.add_task("training", total=None, rate=None)
+        self._loss: float | None = None
+        self._evaluation = ""
+        self._live: Live | None = None
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Shows the bar."""
+        self._progress.update(self._task, total=total_steps)
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=5)
+        self._live.start()
+
+    def progressed(self, step: int) -> None:
+        """Moves the bar."""
+        self._progress.update(self._task, completed=step)
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Shows the loss and the throughput."""
+        self._loss = loss
+        if examples_per_second is not None:
+            self._progress.update(self._task, rate=examples_per_second)
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Shows the metrics."""
+        self._evaluation = f"{split} [dim](step {step:,})[/dim] {_metrics(metrics)}"
+
+    def ended(self, status: str) -> None:
+        """Leaves the bar as it stands."""
+        if self._live is None:
+            return
+        colour = {"completed": "green", "stopped_early": "green", "failed": "red"}.get(status, "yellow")
+        self._progress.update(self._task, description=f"[{colour}]{escape(_words(status))}")
+        self._progress.stop_task(self._task)
+        self._live.stop()
+        self._live = None
+
+    def _render(self) -> Group:
+        loss = "" if self._loss is None else f"training loss [bold]{self._loss:.4f}[/bold]"
+        below = [Text.from_markup(words) for words in (loss, self._evaluation) if words]
+        return Group(self._progress.get_renderable(), *below)
+
+
+class Lines:
+    """A line at the start, at each evaluation, at the end, and every ten seconds between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._total = 0
+        self._step = 0
+        self._began = self._said = 0.0
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Says how long the training will be."""
+        self._total = total_steps
+        self._began = self._said = time.monotonic()
+        self._say(f"training for {total_steps:,} steps on {examples_per_epoch:,} examples")
+
+    def progressed(self, step: int) -> None:
+        """Nothing is said between log lines."""
+        self._step = step
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Says the loss, if the last line is long enough ago or it is the last step."""
+        now = time.monotonic()
+        if now - self._said < _LINE_SECONDS and step < self._total:
+            return
+        self._said = now
+        parts = [f"step {step:,} of {self._total:,}", f"loss {loss:.4f}"]
+        if examples_per_second is not None:
+            parts.append(_rate(examples_per_second))
+        if 0 < step < self._total:
+            parts.append(f"{_duration((now - self._began) * (self._total - step) / step)} left")
+        self._say(", ".join(parts))
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Says the metrics."""
+        self._say(f"step {step:,} of {self._total:,}, {split}: {_metrics(metrics)}")
+
+    def ended(self, status: str) -> None:
+        """Says how it ended."""
+        self._say(f"training {_words(status)} after {self._step:,} steps, {_duration(time.monotonic() - self._began)}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class _Rate(ProgressColumn):
+    """The latest logged throughput."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.fields.get("rate")
+        return Text("" if rate is None else _rate(rate), style="progress.data.speed")
+
+
+class _TimeLeft(ProgressColumn):
+    """The time left, from rich's estimate; once the task is stopped, the time that it took."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        if task.stop_time is not None:
+            return Text(f"in {_duration(task.elapsed or 0.0)}", style="progress.elapsed")
+        left = task.time_remaining
+        return Text("" if left is None else f"{_duration(left)} left", style="progress.remaining")
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def _rate(rate: float) -> str:
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if rate >= size:
+            return f"{rate / size:.3g} {unit} examples/s"
+    return f"{rate:.3g} examples/s"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")

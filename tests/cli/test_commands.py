@@ -1,0 +1,130 @@
+"""Which command runs, and how errors reach the user."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embexp.cli import commands
+
+
+def embexp(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "embexp", *words], capture_output=True, text=True, cwd=cwd)
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in commands.COMMANDS:
+        assert f"    {command} " in text
+    assert commands.main([]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS)
+def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main([command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: embexp {command} ")
+
+
+def test_help_of_run_lists_groups_and_choices_of_the_user_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "optimizer").mkdir()
+    (tmp_path / "optimizer" / "mine.yaml").write_text("# My own optimizer.\nkind: sgd\n")
+    assert commands.main(["run", "--help", "--config-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "  optimizer=\n" in text
+    assert "      mine              My own optimizer.\n" in text
+    assert "Adam without bias correction" in text
+    assert "hydra" not in text.partition("groups and their choices")[2]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["--version"]) == 0
+    assert capsys.readouterr().out == "embexp 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "embexp: there is no command 'rnu'\n    did you mean run?\n"),
+        (["xyzzy"], "embexp: there is no command 'xyzzy'\n    the commands are run, plan, evaluate, predict\n"),
+        (["run", "--multrun"], "embexp: embexp run: there is no flag --multrun\n    did you mean --multirun?\n"),
+        (["run", "--info"], "    --info is a flag of Hydra that embexp does not have: take --cfg hydra"),
+        (
+            ["run", "--config-path=x"],
+            "    --config-path is a flag of Hydra that embexp does not have: take --config-dir",
+        ),
+        (["run", "--cfg", "jop"], "argument -c/--cfg: invalid choice: 'jop'"),
+        (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is about one\n"),
+        (["run", "--resolve"], "embexp: --package and --resolve say what --cfg shows: add --cfg job\n"),
+        (["run", "--config-dir", "/no/such"], "embexp: --config-dir /no/such: there is no such folder\n"),
+        (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
+        (["evaluate"], "embexp: embexp evaluate: which run? Give its directory\n"),
+        (["evaluate", "d", "--data", "f", "--part", "test"], "give one of them"),
+        (["predict", "d"], "embexp: embexp predict: for what? Give --data FILE\n"),
+    ],
+)
+def test_misuse(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(words) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+
+
+def test_words_without_a_command_go_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["--cfg", "job", "-p", "train.steps", "train.steps=3"]) == 0
+    assert capsys.readouterr().out.endswith("\n3\n")
+    assert commands.main(["train.steps=-3"]) == 2
+    assert "train.steps = -3" in capsys.readouterr().err
+
+
+LIGHT = {
+    "help": (["--help"], 0),
+    "help of run": (["run", "--help"], 0),
+    "config": (["run", "--cfg", "job"], 0),
+    "plan": (["plan"], 0),
+    "typo": (["run", "trian.epochs=3"], 2),
+    "faulty sweep": (["run", "-m", "tables.item.dim=0,1"], 2),
+    "missing data": (["run", "experiment=movielens", "data.path=nowhere"], 2),
+    "no command": (["rnu"], 2),
+}
+
+
+@pytest.mark.parametrize("case", LIGHT)
+def test_nothing_heavy_is_imported_and_nothing_is_left_behind(case: str, tmp_path: Path) -> None:
+    words, status = LIGHT[case]
+    script = (
+        "import sys\nfrom embexp.cli.commands import main\n"
+        f"status = main({words!r})\n"
+        "heavy = {'tensorflow', 'keras', 'polars', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "light = {'hydra', 'omegaconf', 'pydantic', 'rich'} & set(sys.modules)\n"
+        "print('IMPORTED', sorted(heavy), sorted(light), file=sys.stderr)\n"
+        "sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == status, done.stderr
+    assert "IMPORTED [] " in done.stderr
+    if case in ("help", "help of run", "no command"):
+        assert "IMPORTED [] []" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    done = embexp("optimizer=adagat", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "optimizer = 'adagat'" in done.stderr
+    assert "did you mean adagrad" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m embexp run --help | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == ""

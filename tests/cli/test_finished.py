@@ -1,0 +1,44 @@
+"""`embexp evaluate` and `embexp predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embexp.cli import commands, evaluate, predict
+
+
+def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def evaluator(directory: str, file: str | None, part: str) -> dict[str, float]:
+        asked.append((directory, file, part))
+        return {"log_loss": 0.25, "auc": 0.875}
+
+    assert evaluate.main(["DIR"], evaluator=evaluator) == 0
+    assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000\n"
+    assert evaluate.main(["--json", "DIR", "--part", "validation"], evaluator=evaluator) == 0
+    assert json.loads(capsys.readouterr().out) == {"log_loss": 0.25, "auc": 0.875}
+    assert evaluate.main(["DIR", "--data", "FILE"], evaluator=evaluator) == 0
+    assert asked == [("DIR", None, "test"), ("DIR", None, "validation"), ("DIR", "FILE", "test")]
+
+
+def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def predictor(directory: str, file: str) -> list[float]:
+        assert (directory, file) == ("DIR", "FILE")
+        return [0.5, 1 / 3]
+
+    assert predict.main(["DIR", "--data", "FILE"], predictor=predictor) == 0
+    assert capsys.readouterr().out == "prediction\n0.5\n0.3333333\n"
+    out = tmp_path / "p.csv"
+    assert predict.main(["DIR", "--data", "FILE", "--out", str(out)], predictor=predictor) == 0
+    assert out.read_text() == "prediction\n0.5\n0.3333333\n"
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("words", [["evaluate", "{}"], ["predict", "{}", "--data", "f"]])
+def test_a_folder_that_is_no_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main([word.format(tmp_path) for word in words]) == 1
+    assert "there is no spec.json in it" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""`embexp plan`: bytes, inheritance, what has no effect, the jobs of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embexp import composition
+from embexp.cli import commands, planned_run
+from embexp.specs.notes import inert
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+    """The lines, each as its words."""
+    assert commands.main(["plan", *words]) == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def row(lines: list[list[str]], name: str) -> list[str]:
+    return next(line for line in lines if line and line[0] == name)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "slots"), [("sgd", 0), ("adagrad", 1), ("adagrad_momentum", 2), ("adam", 2), ("ftrl", 2)]
+)
+def test_bytes(optimizer: str, slots: int, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, f"optimizer={optimizer}", "tables.user.vocabulary_size=1000000", "tables.item.dim=16")
+    slot_words = {0: ["0", "B"], 1: ["64", "MB"], 2: ["128", "MB"]}[slots]
+    assert row(lines, "user")[:7] == ["user", "1,000,000", "16", "64", "MB", *slot_words]
+    assert row(lines, "item")[:5] == ["item", "1,000", "16", "64", "kB"]
+    assert row(lines, "all")[1:3] == ["64.1", "MB"]
+
+
+def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
+    assert row(lines, "item")[-6:] == ["ftrl", "0.001", "optimizer", "ftrl,", "init", "assign"]
+    assert row(lines, "user")[-2:] == ["adagrad", "0.05"]
+
+
+def test_what_only_the_data_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"u{n % 3},i{n % 5},{n % 2}\n" for n in range(60)))
+    words = ["experiment=ratings", f"data.path={tmp_path}/r.csv", "data.label=rating", f"output.cache={tmp_path}/c"]
+    lines = plan(capsys, *words)
+    assert row(lines, "user")[1:6] == ["from", "the", "data", "32", "128"]
+    assert row(lines, "user_bias")[5:7] == ["4", "B/row"]
+    assert not (tmp_path / "c").exists()
+    lines = plan(capsys, *words, "--scan")
+    assert row(lines, "user")[1:3] == ["4", "32"]  # three users and the row of unknown ones
+    assert row(lines, "item_bias")[1:3] == ["6", "1"]
+
+
+def test_features_and_their_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "features.history.max_sequence_length=4", "model=mlp")
+    history = next(line for line in lines if line and line[0] == "history")
+    assert history == ["history", "item", "history", "[B,", "4,", "16]"]
+
+
+def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["plan", "optimizer=adam", "optimizer.lazy_adam=false"]) == 0
+    assert "O(vocabulary): tables.item: adam with lazy_adam=false moves every row" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "note"),
+    [
+        (["model=dlrm"], "model.bottom: there are no dense features"),
+        (
+            ["optimizer@tables.item.optimizer=sgd", "optimizer@tables.user.optimizer=sgd"],
+            "optimizer: every table has its own",
+        ),
+        (
+            ["optimizer.multiply_weight_decay_factor_by_learning_rate=true"],
+            "optimizer.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0",
+        ),
+        (
+            ["optimizer@tables.item.optimizer=adagrad_momentum", "tables.item.optimizer.use_nesterov=true"],
+            "tables.item.optimizer.use_nesterov: momentum is 0",
+        ),
+        (
+            ["train.early_stopping.metric=auc"],
+            "train.early_stopping.metric: patience is null, so nothing stops early",
+        ),
+        (
+            ["train.early_stopping.min_delta=0.1"],
+            "train.early_stopping.min_delta: patience is null, so nothing stops early",
+        ),
+    ],
+)
+def test_inert_settings(overrides: list[str], note: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert note in inert(composition.compose(overrides))
+    assert note not in inert(composition.compose(["model=mlp"]))
+    assert commands.main(["plan", *overrides]) == 0
+    assert f"no effect: {note}" in capsys.readouterr().out
+
+
+def test_jobs_and_doubles_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "-m", "seed=0,1,0", "optimizer=sgd,adam")
+    assert ["0", "0", "sgd"] in lines
+    assert ["3", "1", "adam"] in lines
+    assert ["4", "0", "sgd", "skipped:", "the", "same", "as", "job", "0"] in lines
+    assert ["4", "of", "6", "jobs", "would", "run;", "the", "first:"] in lines
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_072_000_000, "3.07 GB")])
+def test_sizes(count: int, text: str) -> None:
+    assert planned_run.size(count) == text
+
+
+def test_faults_are_those_of_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["plan", "tables.item.dim=0"]) == 2
+    assert "tables.item.dim = 0: it must be at least 1" in capsys.readouterr().err

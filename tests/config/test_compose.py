@@ -1,0 +1,208 @@
+"""What is shipped composes, and what a user adds to it does too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import embexp
+from embexp import composition
+from embexp.config import folders
+from embexp.errors import CommandLineError, ConfigError
+from embexp.specs.optimizers import Adam
+from embexp.specs.schedules import CosineSchedule
+
+CHOICES = folders.find().choices()
+NEEDS = {
+    ("data", "csv"): ["data.path=FILE", "data.label=rating"],
+    ("data", "parquet"): ["data.path=FILE", "data.label=rating"],
+    ("data", "recbole"): ["data.path=FILE", "data.label=rating"],
+    ("data", "movielens"): ["data.path=FILE"],
+    ("graph", "ratings"): ["model=biased_dot", "data=csv", "data.path=FILE", "data.label=rating"],
+    ("graph", "movielens"): ["model=biased_dot", "data=movielens", "data.path=FILE"],
+    ("model", "dot"): ["model.left=[user,history]"],
+    ("model", "biased_dot"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating"],
+    ("model", "keras"): ["model.function=keras:Model"],
+    ("experiment", "movielens"): ["data.path=FILE"],
+    ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],
+}
+"""What a choice needs beside it: values that only the user can give, and choices that go with it."""
+
+PLACE = {
+    "table": "+table@tables.mine",
+    "feature": "+feature@features.mine",
+    "initializer": "initializer@tables.item.initializer",
+    "schedule": "schedule@optimizer.schedule",
+}
+
+
+def spec_of(*overrides: str) -> embexp.RunSpec:
+    """The spec, without a look at data files."""
+    return composition.job(composition.loader(), overrides, look_at_data=False).spec
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"), [(group, choice) for group, choices in CHOICES.items() for choice in choices]
+)
+def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
+    override = f"{PLACE.get(group, group)}={choice}"
+    extra = {
+        "table": ["+feature@features.mine=id", "features.mine.table=mine", "model=mlp"],
+        "feature": ["features.mine.table=item", "features.mine.column=history", "model=mlp"],
+    }.get(group, [])
+    spec = spec_of(override, *extra, *NEEDS.get((group, choice), []))
+    if group in ("data", "model", "optimizer", "dense_optimizer", "strategy", "runtime"):
+        part = getattr(spec, group)
+        file = yaml.safe_load(CHOICES[group][choice].read_text())
+        bases = [each for each in file.get("defaults", []) if isinstance(each, str) and each != "_self_"]
+        assert part.kind == (bases[0] if bases else choice)
+
+
+@pytest.mark.parametrize("experiment", CHOICES["experiment"])
+@pytest.mark.parametrize("group", ["optimizer", "dense_optimizer"])
+def test_no_experiment_leaks_values_into_another_choice(experiment: str, group: str) -> None:
+    for choice in CHOICES[group]:
+        spec_of(f"experiment={experiment}", f"{group}={choice}", *NEEDS.get(("experiment", experiment), []))
+
+
+@pytest.mark.parametrize("experiment", CHOICES["experiment"])
+@pytest.mark.parametrize("model", [["model=mlp"], ["model=keras", "model.function=keras:Model"]])
+def test_every_experiment_takes_models_of_any_graph(experiment: str, model: list[str]) -> None:
+    spec_of(f"experiment={experiment}", *model, *NEEDS.get(("experiment", experiment), []))
+
+
+def test_the_default_is_the_experiment_clicks() -> None:
+    spec = embexp.compose()
+    assert spec == embexp.compose(["experiment=clicks"])
+    assert (spec.name, spec.task, spec.data.kind) == ("clicks", "click", "clicks")
+    assert {name: feature.table for name, feature in spec.features.items()} == {
+        "user": "user",
+        "item": "item",
+        "history": "item",
+    }
+
+
+def test_movielens_is_biased_matrix_factorisation_in_five_folds() -> None:
+    spec = spec_of("experiment=movielens", "data.path=ml-100k", "data.fold=3")
+    assert {name: table.dim for name, table in spec.tables.items()} == {
+        "user": 32,
+        "item": 32,
+        "user_bias": 1,
+        "item_bias": 1,
+    }
+    assert {name: spec.column_of(name) for name in spec.features} == {
+        "user": "user_id",
+        "item": "item_id",
+        "user_bias": "user_id",
+        "item_bias": "item_id",
+    }
+    assert (spec.data.folds, spec.data.fold, spec.data.split.kind) == (5, 3, "folds")
+
+
+def test_a_table_takes_choices_of_its_own() -> None:
+    spec = spec_of(
+        "optimizer=sgd",
+        "optimizer@tables.item.optimizer=adam",
+        "tables.item.optimizer.learning_rate=0.5",
+        "schedule@tables.item.optimizer.schedule=cosine",
+        "init@tables.item.init=assign",
+        "freeze@tables.item.freeze=none",
+        "pretrained@tables.item.pretrained=none",
+        "initializer@tables.user.initializer=constant",
+        "schedule@dense_optimizer.schedule=exponential",
+    )
+    own = spec.tables["item"].optimizer
+    assert isinstance(own, Adam)
+    assert own.learning_rate == 0.5
+    assert isinstance(own.schedule, CosineSchedule)
+    assert spec.tables["user"].optimizer is None
+    assert spec.optimizer_of("user").kind == "sgd"
+    assert spec.tables["item"].init is not None
+    assert spec.tables["user"].init is None
+    assert spec.tables["user"].initializer.kind == "constant"
+    assert spec.dense_optimizer.schedule.kind == "exponential"
+
+
+def test_a_key_of_the_grammar_that_the_files_do_not_mention_may_be_set(tmp_path: Path) -> None:
+    (tmp_path / "optimizer").mkdir()
+    (tmp_path / "optimizer" / "short.yaml").write_text("kind: sgd\n")
+    spec = embexp.compose(["optimizer=short", "optimizer.learning_rate=0.25"], config_dir=tmp_path)
+    assert spec.optimizer.learning_rate == 0.25
+
+
+def test_relative_paths_are_those_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ratings.csv").write_text("user,item,rating\na,b,3\n")
+    monkeypatch.chdir(tmp_path)
+    spec = embexp.compose(["experiment=ratings", "data.path=ratings.csv", "data.label=rating", "output.cache=c"])
+    assert spec.data.path == str(tmp_path / "ratings.csv")
+    assert spec.output.cache == str(tmp_path / "c")
+
+
+def test_a_users_folder_extends_and_comes_before_the_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /data: clicks\n  - override /graph: clicks\n"
+        "  - override /model: mlp\nname: mine\ntask: click\ntrain:\n  steps: 3\n"
+    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mlp.yaml").write_text("kind: mlp\nhidden: [7]\n")
+    spec = embexp.compose(["experiment=mine"], config_dir=tmp_path)
+    assert (spec.name, spec.train.steps, spec.model.hidden) == ("mine", 3, (7,))
+    assert spec.optimizer == embexp.compose(["experiment=clicks", "optimizer=adagrad"]).optimizer
+    (tmp_path / "model" / "mlp.yaml").write_text("kind: mlp\nhidden: 7\n")
+    with pytest.raises(
+        ConfigError, match=f"model.hidden = 7: it must be a list.\n *set in {tmp_path}/model/mlp.yaml:2"
+    ):
+        embexp.compose(["experiment=mine"], config_dir=tmp_path)
+
+
+def test_a_users_folder_that_is_not_there() -> None:
+    with pytest.raises(CommandLineError, match="--config-dir /no/such: there is no such folder"):
+        embexp.compose(config_dir="/no/such")
+
+
+def test_composing_leaves_hydra_as_a_notebook_had_it(tmp_path: Path) -> None:
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "theirs.yaml").write_text("a: 1\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        embexp.compose()
+        assert compose("theirs").a == 1
+
+
+def test_a_spec_survives_json() -> None:
+    spec = embexp.compose(["schedule@optimizer.schedule=piecewise", "optimizer.clipvalue=[-1,2]"])
+    assert embexp.RunSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_broken_files_of_the_user_are_named(tmp_path: Path) -> None:
+    (tmp_path / "optimizer").mkdir()
+    file = tmp_path / "optimizer" / "mine.yaml"
+    file.write_text("kind: sgd\nlearning_rate: [1\n")
+    with pytest.raises(ConfigError, match=r"optimizer = 'mine': it is no valid YAML: .*\n *set in .*mine.yaml:3"):
+        embexp.compose(["optimizer=mine"], config_dir=tmp_path)
+    file.write_text("defaults:\n  - sdg\nkind: sgd\n")
+    with pytest.raises(ConfigError, match=r"there is no file optimizer/sdg.yaml in .*\n *did you mean sgd\?"):
+        embexp.compose(["optimizer=mine"], config_dir=tmp_path)
+
+
+@pytest.mark.parametrize("file", sorted(folders.find().shipped.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_key_of_every_file_is_explained(file: Path) -> None:
+    lines = file.read_text().splitlines()
+
+    def check(node: yaml.MappingNode, path: str) -> None:
+        for key, value in node.value:
+            name = f"{path}{key.value}"
+            if name == "defaults":
+                continue
+            above = lines[key.start_mark.line - 1].strip()
+            explained = above.startswith("# ") and not above.startswith("# @package")
+            if isinstance(value, yaml.MappingNode) and value.value:
+                check(value, f"{name}.")
+            else:
+                assert explained, f"{file.name}: {name} has no comment"
+
+    check(yaml.compose(file.read_text()), "")
+    assert folders.about(file), f"{file} does not say what it is"

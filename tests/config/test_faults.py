@@ -1,0 +1,397 @@
+"""Every way to get a config wrong, and the words for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import embexp
+from embexp import composition
+from embexp.errors import ConfigError, Fault
+
+RATINGS = ("experiment=ratings", "data.label=rating")
+
+
+def faults(*overrides: str, look_at_data: bool = False) -> dict[str, Fault]:
+    """The first fault of each path."""
+    with pytest.raises(ConfigError) as caught:
+        composition.job(composition.loader(), overrides, look_at_data=look_at_data)
+    return {fault.path: fault for fault in reversed(caught.value.faults)}
+
+
+CASES = {
+    "feature names a table that is not there": (
+        ["features.item.table=itm"],
+        "features.item.table",
+        "'itm': there is no table of that name.\n    did you mean 'item'?",
+    ),
+    "unused table": (
+        ["+table@tables.extra=embedding"],
+        "tables.extra",
+        "unused: every table must be looked up by a feature.\n    give a feature table: extra, or leave the table out",
+    ),
+    "dim not positive": (["tables.item.dim=0"], "tables.item.dim", "0: it must be at least 1."),
+    "dim no whole number": (["tables.item.dim=1.5"], "tables.item.dim", "1.5: it must be a whole number."),
+    "vocabulary_size not positive": (
+        ["tables.item.vocabulary_size=-5"],
+        "tables.item.vocabulary_size",
+        "-5: it must be at least 1.",
+    ),
+    "unknown combiner": (
+        ["tables.item.combiner=meen"],
+        "tables.item.combiner",
+        "'meen': it must be sum, mean or sqrtn.\n    did you mean mean?",
+    ),
+    "unknown optimizer parameter": (
+        ["+optimizer.learning_rat=0.1"],
+        "optimizer.learning_rat",
+        "0.1: adagrad has no key 'learning_rat'.\n    did you mean learning_rate?",
+    ),
+    "option of another optimizer, plain": (
+        ["optimizer=adagrad", "optimizer.lazy_adam=true"],
+        "optimizer.lazy_adam",
+        "true: lazy_adam belongs to adam, not to adagrad.\n    choose adam in place of adagrad, or leave it out",
+    ),
+    "option of several other optimizers": (
+        ["optimizer=sgd", "+optimizer.initial_accumulator_value=1"],
+        "optimizer.initial_accumulator_value",
+        "1: initial_accumulator_value belongs to adagrad or ftrl, not to sgd.",
+    ),
+    "option of another initializer": (
+        ["tables.item.initializer.value=1"],
+        "tables.item.initializer.value",
+        "1: value belongs to constant, not to truncated_normal.",
+    ),
+    "a sequence with weights": (
+        ["features.history.max_sequence_length=4", "features.history.weights=w", "model=mlp"],
+        "features.history.weights",
+        "'w': a sequence has no weights, and max_sequence_length is 4.",
+    ),
+    "a sequence of single ids": (
+        ["features.user.max_sequence_length=4", "model=mlp"],
+        "features.user.max_sequence_length",
+        "4: column 'user' holds one id per example, so there is nothing to put in a row.",
+    ),
+    "weights of single ids": (
+        [*RATINGS, "data.path=f", "features.user.weights=w"],
+        "features.user.weights",
+        "'w': column 'user' holds one id per example, and one id has no weight.",
+    ),
+    "output_shape against the sequence's length": (
+        ["features.history.max_sequence_length=4", "features.history.output_shape=[1024,3]", "model=mlp"],
+        "features.history.output_shape",
+        "[1024, 3]: behind the batch it must hold the 4 positions of max_sequence_length.\n    write [1024, 4]",
+    ),
+    "output_shape against the batch": (
+        ["features.history.output_shape=[100,3]", "model=mlp"],
+        "features.history.output_shape",
+        "[100, 3]: its first number is the batch, and train.batch_size is 1024.\n    write [1024, 3]",
+    ),
+    "output_shape not positive": (
+        ["features.history.output_shape=[1024,0]"],
+        "features.history.output_shape.1",
+        "0: it must be at least 1.",
+    ),
+    "neither steps nor epochs": (
+        ["train.epochs=null"],
+        "train",
+        "steps: null, epochs: null: neither steps nor epochs is set, so the training would never end.",
+    ),
+    "a choice that is not there": (
+        ["optimizer=adagrat"],
+        "optimizer",
+        "'adagrat': group optimizer has adagrad, ",
+    ),
+    "a kind that is not there": (
+        ["optimizer.kind=adagrat"],
+        "optimizer.kind",
+        "'adagrat': it must be sgd, adagrad, adagrad_momentum, adam or ftrl.\n    did you mean adagrad",
+    ),
+    "a value that must be given": (
+        ["experiment=movielens"],
+        "data.path",
+        "nothing: it must be given.\n    say data.path=…\n    set in ",
+    ),
+    "an interpolation that leads nowhere": (
+        ["tables.item.dim=${tables.itm.dim}"],
+        "tables.item.dim",
+        "${tables.itm.dim}: it can't be resolved: Interpolation key 'tables.itm.dim' not found.",
+    ),
+    "a place where nothing is chosen": (
+        ["init@tables.itm.init=assign"],
+        "init@tables.itm.init",
+        "'assign': nothing in this config is chosen there.\n    did you mean init@tables.item.init",
+    ),
+    "a group that is not there": (
+        ["optimiser@tables.item.optimizer=adam"],
+        "optimiser@tables.item.optimizer",
+        "'adam': there is no group 'optimiser'.\n    did you mean optimizer?",
+    ),
+    "keys of what is not chosen": (
+        ["tables.item.optimizer.learning_rate=1"],
+        "tables.item.optimizer.learning_rate",
+        "1: tables.item.optimizer is not set here, so it has no keys.\n"
+        "    choose one first: optimizer@tables.item.optimizer=…",
+    ),
+    "no override": (["nonsense"], "nonsense", "unreadable: an override is KEY=VALUE"),
+    "several values without -m": (["seed=1,2"], "seed", "1,2: one run takes one value.\n    add -m to run once for"),
+    "a range without -m": (["seed=range(0,3)"], "seed", "range(0,3): one run takes one value.\n    add -m"),
+    "+ of what is there": (
+        ["+seed=1"],
+        "seed",
+        "1: + adds a key, and this one is there already.\n    write seed=… without the +",
+    ),
+    "~ of what is not there": (["~train.stesp"], "train.stesp", "a removal: there is no such key in this config."),
+    "a typo in the name of a table": (
+        ["tables.itme.dim=8"],
+        "tables.itme.dim",
+        "8: there is no such key in this config.\n    did you mean tables.item.dim",
+    ),
+    "an argument of the user's function": (
+        ["model=keras", "model.function=keras:Model", "model.args.width=3"],
+        "model.args.width",
+        "3: there is no such key in this config.\n"
+        "    the function's own arguments are added with +, as +model.args.width=3",
+    ),
+    "a bad name": (
+        ["+table@tables.a-b=embedding"],
+        "tables.a-b",
+        "'a-b': it must look like a name: letters, digits and underscores, a letter first.",
+    ),
+    "a metric of another task": (
+        ["train.early_stopping.patience=1", "train.early_stopping.metric=rmse"],
+        "train.early_stopping.metric",
+        "'rmse': the metrics of task click are log_loss, auc, loss.",
+    ),
+    "early stopping that sees nothing": (
+        ["train.early_stopping.patience=1", "data.split.validation=0"],
+        "train.early_stopping.patience",
+        "1: early stopping watches the validation part, and data.split.validation is 0.",
+    ),
+    "a fold without folds": (
+        ["data.fold=1"],
+        "data.fold",
+        "1: only a split of kind folds has it, and this one is of kind random.",
+    ),
+    "folds without a fold": (
+        ["data.split.kind=folds", "data.folds=5"],
+        "data",
+        "folds: 5, fold: null: split.kind=folds needs data.folds and data.fold.",
+    ),
+    "a group for another split": (
+        ["data.split.group=user"],
+        "data.split.group",
+        "'user': only leave_one_out has it, and this split is of kind random.",
+    ),
+    "users and items in one table": (
+        ["features.item.table=user"],
+        "features.item",
+        "'item': its ids number items, but those of table 'user' number users.",
+    ),
+    "too few rows for the clicks": (
+        ["tables.item.vocabulary_size=10"],
+        "tables.item.vocabulary_size",
+        "10: the data has 1000 items, and each needs a row.",
+    ),
+    "dims that a model multiplies": (
+        ["tables.user.dim=8"],
+        "model",
+        "dlrm: the vectors it multiplies must have one dim, but have user 8, item 16, history 16.",
+    ),
+    "a model that names no feature": (
+        ["model=dot", "model.left=[usr]", "model.right=[item,history]"],
+        "model.left",
+        "'usr': it must name features of this run.\n    did you mean 'user'?",
+    ),
+    "a bias that is a vector": (
+        ["model=dot", "model.biases=[history]"],
+        "model.biases",
+        "'history': a bias has dim 1, but 'history' gives [B, 16].",
+    ),
+    "a sequence where the model takes none": (
+        ["features.history.max_sequence_length=4"],
+        "features.history",
+        "a sequence of shape [B, 4, 16]: dlrm takes one vector per feature.",
+    ),
+    "a function that is not there": (
+        ["model=keras", "model.function=nosuchmodule:build"],
+        "model.function",
+        "'nosuchmodule:build': there is no module 'nosuchmodule' in the working directory",
+    ),
+    "no dotted path": (
+        ["model=keras", "model.function=build"],
+        "model.function",
+        "'build': it must look like package.module:function.",
+    ),
+    "a number where a list belongs": (["model.top=5"], "model.top", "5: it must be a list."),
+    "a scalar where a mapping belongs": (["train=5"], "train", "5: it must be a mapping of keys."),
+    "clip bounds": (
+        ["optimizer.clipvalue=-1"],
+        "optimizer.clipvalue",
+        "-1: it must be greater than 0, or it must be a list.",
+    ),
+    "an unknown setting of hydra": (
+        ["hydra.run.dri=x"],
+        "hydra.run.dri",
+        "'x': Hydra does not take this: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fault(case: str) -> None:
+    overrides, path, words = CASES[case]
+    found = faults(*overrides)
+    assert path in found, found
+    text = str(found[path])
+    assert text.startswith(f"{path} = {words}"), text
+
+
+PREFIXES = ["", "+", "++"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("trian.epochs", "train.epochs|train"),
+        ("train.epoch", "epochs"),
+        ("data.exampels", "examples"),
+        ("data.split.vaildation", "validation"),
+        ("optimizer.schedule.warm_up_steps", "warmup_steps"),
+        ("model.activaton", "activation"),
+        ("tables.item.dimm", "dim"),
+        ("features.user.colunm", "column"),
+        ("sead", "seed"),
+        ("output.checkpiont", "checkpoint"),
+        ("strategy.intra_op_thread", "intra_op_threads"),
+    ],
+)
+def test_a_typo_passes_in_no_way(prefix: str, key: str, near: str) -> None:
+    found = faults(f"{prefix}{key}=1")
+    fault = found.get(key) or found[key.split(".")[0]]
+    assert re.search(rf"did you mean .*({near})", fault.remedy), fault
+
+
+def test_a_typo_in_a_file_is_found_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nname: mine\ntask: click\ntrain:\n  epochs: 1\n  batch_sise: 3\n"
+        "tables:\n  item:\n    combiner: avg\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        embexp.compose(["experiment=mine"], config_dir=tmp_path)
+    by_path = {fault.path: fault for fault in caught.value.faults}
+    assert by_path["train.batch_sise"].source == f"{tmp_path}/experiment/mine.yaml:6"
+    assert by_path["train.batch_sise"].remedy == "did you mean batch_size?"
+    assert by_path["tables.item.combiner"].source == f"{tmp_path}/experiment/mine.yaml:9"
+    assert set(by_path) == {"train.batch_sise", "tables.item.combiner"}
+
+
+def test_sources() -> None:
+    found = faults("experiment=movielens", "tables.user.dim=0", "model=dot", "data.path=x")
+    assert found["tables.user.dim"].source == "the command line (tables.user.dim=0)"
+    assert re.search(r"conf/graph/ratings\.yaml:\d+$", found["tables.item.dim"].source)
+
+
+def test_all_faults_at_once() -> None:
+    found = faults(
+        "nonsense",
+        "optimizer=adagad",
+        "init@tables.itm.init=assign",
+        "tables.itm.dim=7",
+        "+train.foo=1",
+        "train.epochs=null",
+        "tables.user.dim=-3",
+        "tables.item.combiner=meen",
+        "features.item.table=itm",
+        "data.fold=3",
+        "optimizer.lr=1",
+        "seed=a,b",
+    )
+    assert set(found) == {
+        "nonsense",
+        "optimizer",
+        "init@tables.itm.init",
+        "tables.itm.dim",
+        "train.foo",
+        "train",
+        "tables.user.dim",
+        "tables.item.combiner",
+        "features.item.table",
+        "data.fold",
+        "optimizer.lr",
+        "seed",
+    }
+
+
+def test_one_missing_value_does_not_hide_the_rest() -> None:
+    found = faults("experiment=ratings", "tables.user.dim=0")
+    assert {"data.path", "data.label", "tables.user.dim"} <= set(found)
+
+
+class TestDataFiles:
+    """The header and the first lines are looked at before anything starts."""
+
+    def test_missing(self, tmp_path: Path) -> None:
+        found = faults(*RATINGS, f"data.path={tmp_path}/no.csv", look_at_data=True)
+        assert f"data.path = '{tmp_path}/no.csv': there is no such file or folder." in str(found["data.path"])
+        assert found["data.path"].source == f"the command line (data.path={tmp_path}/no.csv)"
+
+    def test_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "empty.csv").write_text("")
+        found = faults(*RATINGS, f"data.path={tmp_path}/empty.csv", look_at_data=True)
+        assert "empty" in str(found["data.path"])
+
+    def test_lacking_columns(self, tmp_path: Path) -> None:
+        (tmp_path / "short.csv").write_text("user,stars\na,3\n")
+        found = faults(*RATINGS, f"data.path={tmp_path}/short.csv", look_at_data=True)
+        assert {"features.item.column", "data.label"} <= set(found)
+
+    def test_malformed_line(self, tmp_path: Path) -> None:
+        (tmp_path / "bad.csv").write_text("user,item,rating\na,b,3\na,b,good\n")
+        found = faults(*RATINGS, f"data.path={tmp_path}/bad.csv", look_at_data=True)
+        assert "line 3: found 'good'" in str(found["data.path"])
+
+    def test_together_with_other_faults(self, tmp_path: Path) -> None:
+        found = faults(*RATINGS, f"data.path={tmp_path}/no.csv", "tables.user.dim=0", "seed=-1", look_at_data=True)
+        assert {"data.path", "tables.user.dim", "seed"} <= set(found)
+
+    def test_time_without_a_column(self, tmp_path: Path) -> None:
+        (tmp_path / "r.csv").write_text("user,item,rating\na,b,3\n")
+        found = faults(*RATINGS, f"data.path={tmp_path}/r.csv", "data.split.kind=time", look_at_data=True)
+        assert "needs the column of the time" in found["data.timestamp"].rule
+
+
+KEYS = ["seed", "train.epochs", "tables.item.dim", "tables.item", "optimizer", "optimizer.kind", "features", "data"]
+VALUES = ["1", "-1", "null", "x", "[1,2]", "{a: 1}", "1.5", "true", "${seed}", "${no}", "'a b'", "???", "", "nan"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(
+                lambda prefix, key, value: f"{prefix}{key}={value}",
+                st.sampled_from(["", "+", "++", "~"]),
+                st.sampled_from(KEYS) | st.from_regex(r"[a-z]{1,6}(\.[a-z]{1,6}){0,2}", fullmatch=True),
+                st.sampled_from(VALUES),
+            ),
+            st.text(max_size=12),
+        ),
+        max_size=3,
+    )
+)
+@example(["~optimizer", "optimizer.kind=sgd"])
+@example(["tables=1"])
+@example(["features=[1]", "~tables"])
+@example(["1: 2=3", "data={kind: csv}"])
+def test_whatever_is_said_the_answer_is_a_spec_or_faults(overrides: list[str]) -> None:
+    try:
+        answer = composition.job(composition.loader(), overrides, look_at_data=False).spec
+    except ConfigError as error:
+        answer = error
+    assert isinstance(answer, embexp.RunSpec) or all(fault.rule for fault in answer.faults)

@@ -1,0 +1,84 @@
+"""Initial values: reproducible however they are read, and of the distribution that was asked for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.initialization import random
+from embexp.specs.tables import Constant, Normal, TruncatedNormal, Uniform
+
+INITIALIZERS = [
+    Uniform(scale=0.5),
+    Normal(stddev=0.5),
+    TruncatedNormal(stddev=0.5),
+    TruncatedNormal(),
+    Constant(value=3),
+]
+ROWS, DIM = 2 * random.ROWS_PER_DRAW + 100, 2
+
+
+def rows(initializer: Any, *, count: int = ROWS, seed: int = 0, table: str = "item", dim: int = DIM) -> Any:
+    return random.source(initializer, rows=count, dim=dim, seed=seed, table=table)
+
+
+@pytest.mark.parametrize("initializer", INITIALIZERS, ids=lambda each: f"{each.kind}")
+@given(cuts=st.lists(st.integers(0, ROWS), max_size=6))
+def test_values_do_not_depend_on_how_they_are_cut(initializer: Any, cuts: list[int]) -> None:
+    source = rows(initializer)
+    edges = [0, *sorted(cuts), ROWS]
+    pieces = [source.read(start, stop) for start, stop in itertools.pairwise(edges)]
+    assert all(piece.dtype == np.float32 for piece in pieces)
+    np.testing.assert_array_equal(np.concatenate(pieces), source.read(0, ROWS), strict=True)
+
+
+@pytest.mark.parametrize("initializer", INITIALIZERS[:3])
+def test_rows_stay_when_the_table_grows(initializer: Any) -> None:
+    longer = rows(initializer, count=ROWS + 5000).read(0, ROWS)
+    np.testing.assert_array_equal(rows(initializer).read(0, ROWS), longer)
+
+
+@pytest.mark.parametrize("initializer", INITIALIZERS[:3])
+def test_seed_table_and_row_all_matter(initializer: Any) -> None:
+    values = rows(initializer).read(0, ROWS)
+    assert not np.array_equal(values, rows(initializer, seed=1).read(0, ROWS))
+    assert not np.array_equal(values, rows(initializer, table="user").read(0, ROWS))
+    assert len(np.unique(values, axis=0)) >= ROWS - 2  # rows and blocks differ from each other
+
+
+MOMENTS = {
+    "uniform": (Uniform(scale=0.5), 0.5 / np.sqrt(3), 0.5),
+    "normal": (Normal(stddev=0.5), 0.5, None),
+    # Standard deviation of a standard normal cut at 2: sqrt(1 - 4 phi(2) / (2 Phi(2) - 1)) = 0.87962566.
+    "truncated": (TruncatedNormal(stddev=0.5), 0.5 * 0.87962566, 1.0),
+    "default of TableConfig": (TruncatedNormal(), 0.87962566 / np.sqrt(16), 2 / np.sqrt(16)),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_values_have_the_distribution_asked_for(name: str) -> None:
+    initializer, stddev, bound = MOMENTS[name]
+    values = rows(initializer, count=20_000, dim=16).read(0, 20_000).astype(np.float64)
+    tolerance = 5 / np.sqrt(values.size)
+    assert abs(values.mean()) < tolerance * stddev
+    assert abs(values.std() / stddev - 1) < tolerance
+    if bound is not None:
+        assert 0.99 * bound < np.abs(values).max() <= bound
+    else:
+        assert 4 * stddev < np.abs(values).max() < 7 * stddev
+    skewness = ((values / stddev) ** 3).mean()
+    assert abs(skewness) < 15 / np.sqrt(values.size)
+
+
+def test_a_constant_is_one_value_everywhere() -> None:
+    np.testing.assert_array_equal(rows(Constant(value=0.1)).read(3, 5), np.full((2, DIM), np.float32(0.1)), strict=True)
+
+
+def test_ranges_outside_the_table_are_refused() -> None:
+    with pytest.raises(ValueError, match=rf"table 'item' has rows 0 to {ROWS - 1}, asked for \[0, {ROWS + 1}\)"):
+        rows(Normal()).read(0, ROWS + 1)

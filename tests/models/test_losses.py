@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.models import losses
+from embexp.specs.models import Task
+
+
+def exact(task: Task, label: float, logit: float) -> float:
+    """The textbook formula, in float64 with the small probability computed directly."""
+    if task is Task.RATING:
+        return (logit - label) ** 2
+    small = math.exp(-abs(logit)) / (1 + math.exp(-abs(logit)))
+    log_small, log_large = -abs(logit) - math.log1p(math.exp(-abs(logit))), math.log1p(-small)
+    log_p, log_q = (log_large, log_small) if logit >= 0 else (log_small, log_large)
+    return -label * log_p - (1 - label) * log_q
+
+
+@pytest.mark.parametrize("task", list(Task))
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)], ids=["[B]", "[B, 1]"])
+@given(examples=st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.floats(-80, 80, width=32)), min_size=1, max_size=9))
+def test_losses_against_float64(task: Task, shape: tuple[int, ...], examples: list[tuple[float, float]]) -> None:
+    labels = tf.constant([label for label, _ in examples], tf.float32)
+    logits = tf.reshape(tf.constant([logit for _, logit in examples], tf.float32), shape)
+    expected = [exact(task, label, logit) for label, logit in examples]
+    each = losses.per_example(task)(labels, logits)
+    assert each.shape == labels.shape
+    np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-30)
+    mean = losses.of(task)(labels, logits)
+    assert (mean.shape, mean.dtype) == ((), tf.float32)
+    np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_half_precision_logits_give_a_float32_loss(task: Task) -> None:
+    assert losses.of(task)(tf.constant([1.0]), tf.constant([[0.5]], tf.float16)).dtype == tf.float32
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_losses_trace_without_a_warning(task: Task, capfd: pytest.CaptureFixture[str]) -> None:
+    tf.function(losses.of(task))(tf.constant([1.0]), tf.constant([[0.5]]))
+    assert "AutoGraph" not in capfd.readouterr().err

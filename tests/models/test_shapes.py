@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from embexp.models import shapes
+from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+
+DOT = Dot(left=("user",), right=("item",), biases=("user_bias",))
+GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bias": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "dense_width"),
+    [
+        (DOT, GOOD, 0),
+        (MLP(), {"user": (8,), "words": (5, 3)}, 4),
+        (DLRM(), {"user": (8,), "item": (8,)}, 0),
+        (DLRM(), {"user": (8,)}, 2),
+        (KerasModel(function="a:b"), {"words": (None, 3)}, 2),
+    ],
+    ids=["dot", "mlp with a sequence", "dlrm", "dlrm of one feature and dense ones", "keras takes anything"],
+)
+def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -> None:
+    assert shapes.faults(model, shapes=given, dense_width=dense_width) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "dense_width", "expected"),
+    [
+        (
+            DOT,
+            {**GOOD, "usr": (8,)} | {"user": (8,)},
+            0,
+            "features.usr = unused: no feature may stand idle, and dot uses only those it names.\n"
+            "    add 'usr' to model.left, model.right or model.biases, or leave the feature out",
+        ),
+        (
+            Dot(left=("usr",), right=("item", "user"), biases=("user_bias",)),
+            GOOD,
+            0,
+            "model.left = 'usr': it must name features of this run.\n    did you mean 'user'?",
+        ),
+        (
+            Dot(left=("zzzz",), right=("item", "user"), biases=("user_bias",)),
+            GOOD,
+            0,
+            "model.left = 'zzzz': it must name features of this run.\n    the features are item, user, user_bias",
+        ),
+        (
+            DOT,
+            {**GOOD, "item": (4,)},
+            0,
+            "model = dot: the vectors it multiplies must have one dim, but have user 8, item 4.",
+        ),
+        (
+            DOT,
+            {**GOOD, "user_bias": (2,)},
+            0,
+            "model.biases = 'user_bias': a bias has dim 1, but 'user_bias' gives [B, 2].",
+        ),
+        (
+            DOT,
+            {**GOOD, "item": (5, 8)},
+            0,
+            "features.item = a sequence of shape [B, 5, 8]: dot takes one vector per feature.\n"
+            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+        ),
+        (
+            DOT,
+            GOOD,
+            3,
+            "data.dense_features = 3 columns: dot has no place for dense features.\n"
+            "    leave them out, or take model=mlp or model=dlrm",
+        ),
+        (
+            DLRM(),
+            {"user": (8,)},
+            0,
+            "model = dlrm of a single vector: there must be two vectors to interact: two features, or one and dense "
+            "features.\n    add a feature, or take model=mlp",
+        ),
+        (
+            DLRM(),
+            {"user": (8,), "item": (4,)},
+            0,
+            "model = dlrm: the vectors it multiplies must have one dim, but have user 8, item 4.",
+        ),
+        (
+            MLP(),
+            {"words": (None, 3)},
+            0,
+            "features.words = activations of shape [B, ?, 3]: mlp lays activations side by side, so their length must "
+            "be known.\n    set features.words.max_sequence_length",
+        ),
+    ],
+    ids=[
+        "idle feature",
+        "misspelt feature",
+        "unknown feature",
+        "dims differ",
+        "wide bias",
+        "sequence",
+        "dense features in dot",
+        "nothing to interact",
+        "dlrm dims differ",
+        "unknown length",
+    ],
+)
+def test_inputs_that_do_not_fit(model: Model, given: shapes.Shapes, dense_width: int, expected: str) -> None:
+    assert [str(fault) for fault in shapes.faults(model, shapes=given, dense_width=dense_width)] == [expected]
+
+
+def test_all_faults_come_at_once() -> None:
+    model = Dot(left=("usr",), right=("item",), biases=("item",))
+    paths = [fault.path for fault in shapes.faults(model, shapes=GOOD, dense_width=1)]
+    assert paths == ["model.left", "model.biases", "features.user", "features.user_bias", "data.dense_features"]
+
+
+def test_the_dense_input_can_not_be_a_feature() -> None:
+    assert not shapes.DENSE.replace("_", "").isalnum()
+
+
+def test_the_checks_before_a_run_import_no_tensorflow() -> None:
+    code = (
+        "import embexp.models.shapes, embexp.models.user_path, sys; print({'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

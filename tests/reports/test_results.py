@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from embexp.reports.results import Results, shown_path
+
+SUMMARY: dict[str, Any] = {
+    "status": "stopped_early",
+    "steps": 12000,
+    "best_step": 9000,
+    "metrics": {
+        "train": {"loss": 0.51234},
+        "validation": {"log_loss": 0.5312, "auc": 0.7893},
+        "test": {"log_loss": 0.5331, "auc": 0.7871},
+    },
+    "truth": {"bayes_auc": 0.7932},
+    "throughput": {"examples_per_second": 1234567.8, "step_ms_median": 1.2345},
+    "strategy": "cpu",
+    "runtime": "function",
+    "initialization": {"method": "assign", "tables": {"user": {"bytes": 128064}}},
+    "freeze": {
+        "user": {"frozen_rows": 20, "trainable_rows_touched": 1980},
+        "item": {"frozen_rows": 0, "trainable_rows_touched": 1001},
+    },
+    "tables": {
+        "user": {"vocabulary_size": 2001, "dim": 16, "storage": "variable"},
+        "item": {"vocabulary_size": 12001001, "dim": 16, "storage": "split"},
+    },
+    "warnings": ["validation: [auc] is undefined"],
+}
+
+
+def shown(summary: dict[str, Any], directory: Path, *, terminal: bool = False, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None, legacy_windows=False)
+    console.print(Results(summary, directory))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "outputs" / "run"
+    (run / "plots").mkdir(parents=True)
+    (run / "summary.json").touch()
+    assert shown(SUMMARY, run) == [
+        "stopped early  ·  12,000 steps  ·  best at step 9,000  ·  cpu / function",
+        "1,234,568 examples/s  ·  1.23 ms a step",
+        "",
+        "  metric     train  validation    test  best possible on test  difference",
+        "  log_loss              0.5312  0.5331",
+        "  auc                   0.7893  0.7871                 0.7932     -0.0061",
+        "  loss      0.5123",
+        "",
+        "  table        rows  dim      MB      rows touched  rows frozen  storage",
+        "  user        2,001   16    0.13       1,980 (99%)      20 (1%)  variable",
+        "  item   12,001,001   16  768.06  1,001 (0.00834%)            0  split",
+        "",
+        "results in outputs/run",
+        "  summary.json  what is shown here, and more",
+        "  plots/        curves",
+        "warning: validation: [auc] is undefined",
+    ]
+
+
+def test_only_a_terminal_gets_frames(tmp_path: Path) -> None:
+    assert any("───" in line for line in shown(SUMMARY, tmp_path, terminal=True))
+    assert not any("─" in line for line in shown(SUMMARY, tmp_path))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_nothing_is_cut_off_in_a_terminal(tmp_path: Path, width: int) -> None:
+    text = "\n".join(shown(SUMMARY, tmp_path, terminal=True, width=width))
+    assert "…" not in text
+    for words in ("0.7871", "0.7932", "-0.0061", "12,001,001", "768.06", "1,001 (0.00834%)", "split"):
+        assert words in text
+
+
+def test_a_run_without_truth_shows_no_comparison(tmp_path: Path) -> None:
+    text = "\n".join(shown(SUMMARY | {"truth": {}}, tmp_path))
+    assert "best possible" not in text
+    assert "difference" not in text
+
+
+@pytest.mark.parametrize("missing", [key for key in SUMMARY if key != "status"])
+def test_a_summary_may_lack_anything_but_its_status(tmp_path: Path, missing: str) -> None:
+    summary = {key: value for key, value in SUMMARY.items() if key != missing}
+    assert shown(summary, tmp_path)[0].startswith("stopped early")
+    assert shown(SUMMARY | {missing: None}, tmp_path)[0].startswith("stopped early")
+
+
+def test_an_interrupted_run_before_any_evaluation(tmp_path: Path) -> None:
+    summary = {
+        "status": "interrupted",
+        "steps": 3,
+        "metrics": {"train": {"loss": None}},
+        "throughput": {"examples_per_second": None, "step_ms_median": None},
+    }
+    assert shown(summary, tmp_path)[:4] == ["interrupted  ·  3 steps", "", "  metric  train", "  loss"]
+
+
+def test_a_long_path_is_whole(tmp_path: Path) -> None:
+    directory = tmp_path / ("deep" * 20) / ("deeper" * 20)
+    assert str(directory) in "".join(shown({"status": "completed"}, directory))
+
+
+def test_paths_outside_the_working_directory_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert shown_path(tmp_path / "run") == str(tmp_path / "run")
+    assert shown_path(tmp_path / "here" / "run") == "run"

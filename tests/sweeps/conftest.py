@@ -1,0 +1,46 @@
+"""A job that trains nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+JOB = """
+import json, os, pathlib, signal, sys, time
+spec, directory = json.load(sys.stdin), pathlib.Path(sys.argv[1])
+assert directory.is_dir()
+seed = spec["seed"]
+print("seed", seed, "model", spec["model"]["kind"], flush=True)
+if seed == 100:
+    print("Traceback: and so on", file=sys.stderr)
+    print("ValueError: bad luck", file=sys.stderr)
+    sys.exit(1)
+if seed == 101:
+    print("error: ratings.csv: line 5: what is this?", file=sys.stderr)
+    sys.exit(1)
+if seed == 102:
+    os.kill(os.getpid(), signal.SIGKILL)
+status = "completed"
+if seed == 103:
+    def stop(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, stop)
+    (directory / "ready").touch()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        status = "interrupted"
+summary = {"status": status, "pid": os.getpid(),
+           "metrics": {"train": {"loss": 9}, "validation": {"rmse": seed + 1.0},
+                       "test": {"loss": 1.0, "rmse": seed * 1.0, "nothing": None}}}
+(directory / "summary.json").write_text(json.dumps(summary))
+"""
+
+
+@pytest.fixture
+def command() -> Callable[[Path], Sequence[str]]:
+    """Runs the fake job."""
+    return lambda directory: (sys.executable, "-c", JOB, str(directory))

@@ -1,0 +1,188 @@
+"""Sweeps with a job that trains nothing: which jobs, in which order, and what is left of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from embexp.errors import CommandLineError, ConfigError
+from embexp.sweeps.sweep import sweep
+
+Command = Callable[[Path], Sequence[str]]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def jobs(directory: str = "s") -> list[dict]:
+    return json.loads((Path(directory) / "sweep.json").read_text())["jobs"]
+
+
+def test_every_combination_runs_in_a_process_of_its_own(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep(["seed=range(0,3)", "model=mlp,dlrm", "train.steps=5", "hydra.sweep.dir=s"], command=command)
+    found = jobs()
+    assert [(job["overrides"]["seed"], job["overrides"]["model"]) for job in found] == [
+        ("0", "mlp"), ("0", "dlrm"), ("1", "mlp"), ("1", "dlrm"), ("2", "mlp"), ("2", "dlrm"),
+    ]  # fmt: skip
+    assert {job["status"] for job in found} == {"completed"}
+    processes = {json.loads((Path("s") / str(n) / "summary.json").read_text())["pid"] for n in range(6)}
+    assert len(processes) == 6
+    assert os.getpid() not in processes
+    assert (Path("s") / "3" / "run.log").read_text() == "seed 1 model dlrm\n"
+    out = capsys.readouterr().out
+    assert "job 3 of 6 started   seed=1 model=dlrm\n" in out
+    assert "job 3 of 6 completed after " in out
+    assert f"results in {Path('s').absolute()}" in out
+
+
+def test_what_hydra_records_of_a_job(command: Command) -> None:
+    assert sweep(["seed=4,5", "train.steps=5", "hydra.sweep.dir=s"], command=command)
+    folder = Path("s/1/.hydra")
+    assert yaml.safe_load((folder / "overrides.yaml").read_text()) == ["seed=5", "train.steps=5"]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == 5
+    hydra = yaml.safe_load((folder / "hydra.yaml").read_text())["hydra"]
+    assert hydra["job"]["num"] == 1
+    assert hydra["runtime"]["output_dir"] == str(Path("s/1").absolute())
+    assert Path("s/multirun.yaml").is_file()
+
+
+def test_a_failure_does_not_stop_the_others_and_is_explained(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not sweep(["seed=100,101,102,7", "hydra.sweep.dir=s"], command=command)
+    found = jobs()
+    assert [job["status"] for job in found] == ["failed", "failed", "failed", "completed"]
+    assert found[0]["reason"] == "ValueError: bad luck"
+    assert found[1]["reason"] == "ratings.csv: line 5: what is this?"
+    assert found[2]["reason"] == "ended by signal 9 (out of memory?)"
+    assert "Traceback: and so on" in Path("s/0/run.log").read_text()
+    out = capsys.readouterr().out
+    assert f"job 0 failed: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
+
+
+def test_doubles_are_skipped(command: Command) -> None:
+    assert sweep(["seed=1,2,1", "hydra.sweep.dir=s"], command=command)
+    assert [(job["status"], job["reason"]) for job in jobs()] == [
+        ("completed", ""), ("completed", ""), ("skipped", "the same as job 0"),
+    ]  # fmt: skip
+    assert not Path("s/2").exists()
+
+
+def test_results_as_csv(command: Command) -> None:
+    sweep(["seed=3,100", "train.steps=5", "hydra.sweep.dir=s"], command=command)
+    with Path("s/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["3", "100"]
+    assert rows[0]["test rmse"] == "3.0"
+    assert rows[0]["validation rmse"] == "4.0"
+    assert rows[1]["test rmse"] == ""
+    assert rows[1]["reason"] == "ValueError: bad luck"
+    assert "train.steps" not in rows[0]
+
+
+def test_every_job_is_checked_before_the_first_starts(command: Command, elsewhere: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(
+            ["tables.item.dim=16,0", "model=mlp,dlrm", "seed=1,-1", "+train.foo=1", "hydra.sweep.dir=s"],
+            command=command,
+        )
+    by_path = {fault.path: fault for fault in caught.value.faults}
+    assert set(by_path) == {"tables.item.dim", "seed", "train.foo"}
+    assert by_path["train.foo"].source == "the command line (+train.foo=1)"
+    assert "in 4 of 8 jobs, the first is 1 (tables.item.dim=16 model=mlp seed=-1 " in by_path["seed"].source
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_fault_of_one_job_names_it(command: Command) -> None:
+    with pytest.raises(ConfigError, match=r"set in the command line \(seed=-1\), in job 1 \(seed=-1 train.steps=3\)"):
+        sweep(["seed=1,-1", "train.steps=3"], command=command)
+
+
+@pytest.mark.parametrize(
+    ("override", "match"),
+    [
+        ("optimizer=sgd,adagat", "optimizer = 'adagat'"),
+        ("trian.epochs=1,2", "trian.epochs = 1"),
+        ("seed=1,", "seed=1,"),
+    ],
+)
+def test_typos_of_sweeps(override: str, match: str, command: Command, elsewhere: Path) -> None:
+    with pytest.raises(ConfigError, match=match):
+        sweep([override], command=command)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_sweeps_over_choices_of_a_table(command: Command) -> None:
+    assert sweep(
+        [
+            "optimizer@tables.item.optimizer=sgd,adam",
+            "tables.item.optimizer.learning_rate=0.1",
+            "schedule@tables.item.optimizer.schedule=cosine",
+            "hydra.sweep.dir=s",
+        ],
+        command=command,
+    )
+    assert [job["overrides"]["optimizer@tables.item.optimizer"] for job in jobs()] == ["sgd", "adam"]
+
+
+def test_keys_that_the_files_do_not_mention_sweep_too(command: Command, elsewhere: Path) -> None:
+    (elsewhere / "conf" / "optimizer").mkdir(parents=True)
+    (elsewhere / "conf" / "optimizer" / "short.yaml").write_text("kind: sgd\n")
+    words = ["optimizer=short", "optimizer.learning_rate=0.1,0.2", "hydra.sweep.dir=s"]
+    assert sweep(words, config_dir="conf", command=command)
+    assert [job["overrides"]["optimizer.learning_rate"] for job in jobs()] == ["0.1", "0.2"]
+
+
+def test_a_second_sweep_gets_a_directory_of_its_own(command: Command) -> None:
+    for _ in range(2):
+        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], command=command)
+    assert len(jobs("it's here")) == len(jobs("it's here_2")) == 1
+
+
+def test_subdirectories_may_be_named_after_overrides(command: Command) -> None:
+    assert sweep(["seed=1,2", "hydra.sweep.dir=s", "hydra.sweep.subdir=${hydra.job.override_dirname}"], command=command)
+    assert Path("s/seed=2/run.log").is_file()
+
+
+def test_in_batches(command: Command) -> None:
+    assert sweep(["seed=1,2,3", "hydra.sweep.dir=s", "hydra.sweeper.max_batch_size=2"], command=command)
+    assert [job["number"] for job in jobs()] == [0, 1, 2]
+
+
+def test_other_launchers_are_refused(command: Command) -> None:
+    with pytest.raises(
+        CommandLineError, match="embexp runs each job in a process of its own: leave hydra/launcher out"
+    ):
+        sweep(["seed=1,2", "hydra/launcher=basic"], command=command)
+
+
+def test_a_search_needs_another_sweeper(command: Command) -> None:
+    with pytest.raises(CommandLineError, match="does not support sweep type : INTERVAL_SWEEP\n    give the values"):
+        sweep(["optimizer.learning_rate=interval(0,1)"], command=command)
+
+
+def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    def press() -> None:
+        give_up = time.monotonic() + 30
+        while not Path("s/1/ready").exists() and time.monotonic() < give_up:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    assert not sweep(["seed=5,103,6", "hydra.sweep.dir=s"], command=command)
+    presser.join()
+    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "not_run"]
+    assert "ending the job that is running" in capsys.readouterr().err

@@ -1,0 +1,218 @@
+"""Update rules against float64 formulas, written again here, and against TensorFlow's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from embexp.tables import optimizers
+
+ROWS, DIM, STEPS = 6, 4, 8
+
+Arrays = dict[str, np.ndarray]
+
+
+def exact(rule: Any, w: np.ndarray, slots: Arrays, g: np.ndarray, lr: float) -> tuple[np.ndarray, Arrays]:
+    """One step in float64."""
+    if rule.clipvalue is not None:
+        low, high = rule.clipvalue if isinstance(rule.clipvalue, tuple) else (-rule.clipvalue, rule.clipvalue)
+        g = np.clip(g, low, high)
+    w = w - rule.weight_decay_factor * (lr if rule.multiply_weight_decay_factor_by_learning_rate else 1) * w
+    if rule.kind == "sgd":
+        w, slots = w - lr * g, {}
+    elif rule.kind == "adagrad":
+        a = slots["accumulators"] + g**2
+        w, slots = w - lr * g / np.sqrt(a), {"accumulators": a}
+    elif rule.kind == "adagrad_momentum":
+        a, b = slots["accumulators"], rule.beta2
+        a = a + g**2 if b == 1 else b * a + (1 - b) * g**2
+        s = (a + rule.epsilon) ** (-1 / rule.exponent) * g
+        m = rule.momentum * slots["momenta"] + s
+        w = w - lr * (rule.momentum * m + s if rule.use_nesterov else m)
+        slots = {"accumulators": a, "momenta": m}
+    elif rule.kind == "adam":
+        m = rule.beta_1 * slots["momenta"] + (1 - rule.beta_1) * g
+        v = rule.beta_2 * slots["velocities"] + (1 - rule.beta_2) * g**2
+        w = w - lr * m / (np.sqrt(v + rule.epsilon**2) if rule.sum_inside_sqrt else np.sqrt(v) + rule.epsilon)
+        slots = {"momenta": m, "velocities": v}
+    else:
+        p, l1, l2 = -rule.learning_rate_power, rule.l1_regularization_strength, rule.l2_regularization_strength
+        a = slots["accumulators"] + g**2
+        d = a**p - slots["accumulators"] ** p
+        if rule.multiply_linear_by_learning_rate:
+            linear = slots["linears"] + lr * g - d * w
+            w = (np.clip(linear, -lr * l1, lr * l1) - linear) / (a**p + 2 * lr * l2 + rule.beta)
+        else:
+            linear = slots["linears"] + g - d * w / lr
+            w = (np.clip(linear, -l1, l1) - linear) / ((a**p + rule.beta) / lr + 2 * l2)
+        slots = {"accumulators": a, "linears": linear}
+    low, high = rule.clip_weight_min, rule.clip_weight_max
+    return np.clip(w, -np.inf if low is None else low, np.inf if high is None else high), slots
+
+
+def single(value: float) -> float:
+    """The float32 nearest to a value: constants enter both computations as the same number."""
+    return float(np.float32(value))
+
+
+RULES = {
+    "sgd": SGD(learning_rate=single(0.1)),
+    "adagrad": Adagrad(learning_rate=single(0.1)),
+    "adagrad momentum": AdagradMomentum(learning_rate=single(0.05), momentum=single(0.9)),
+    "adagrad nesterov": AdagradMomentum(learning_rate=single(0.05), momentum=single(0.8), use_nesterov=True),
+    "adagrad averaged": AdagradMomentum(learning_rate=single(0.01), beta2=single(0.95), exponent=3.0, epsilon=0.125),
+    "adam": Adam(learning_rate=single(0.01)),
+    "adam outside": Adam(learning_rate=single(0.01), sum_inside_sqrt=False, epsilon=single(1e-3)),
+    "adam without memory": Adam(learning_rate=single(0.01), beta_1=0.0, beta_2=0.5, epsilon=0.25),
+    "ftrl": FTRL(learning_rate=single(0.1)),
+    "ftrl regularised": FTRL(
+        learning_rate=single(0.1), l1_regularization_strength=0.25, l2_regularization_strength=0.5, beta=0.75
+    ),
+    "ftrl times learning rate": FTRL(
+        learning_rate=single(0.1),
+        l1_regularization_strength=0.25,
+        l2_regularization_strength=0.5,
+        beta=0.75,
+        multiply_linear_by_learning_rate=True,
+    ),
+    "ftrl of another power": FTRL(learning_rate=single(0.1), learning_rate_power=-0.75),
+    "clipped gradient": Adagrad(learning_rate=single(0.1), clipvalue=0.5),
+    "lopsidedly clipped gradient": SGD(learning_rate=single(0.1), clipvalue=(-0.25, 1.0)),
+    "clipped weights": Adam(learning_rate=0.25, clip_weight_min=-0.5, clip_weight_max=0.75),
+    "weights clipped below": FTRL(learning_rate=0.25, clip_weight_min=-0.125),
+    "decay": SGD(learning_rate=0.125, weight_decay_factor=0.0625),
+    "decay times learning rate": Adagrad(
+        learning_rate=0.125, weight_decay_factor=0.5, multiply_weight_decay_factor_by_learning_rate=True
+    ),
+    "decay before ftrl": FTRL(learning_rate=0.125, weight_decay_factor=0.0625),
+}
+
+
+def steps(rule: Any, weights: np.ndarray, gradients: list[np.ndarray], rates: list[float]) -> None:
+    """Runs both computations side by side and holds them to 2e-6 * (|w0| + sum |dw|), slots likewise."""
+    initial = optimizers.slots_of(rule)
+    found, found_slots = tf.constant(weights), {s: tf.fill(weights.shape, np.float32(v)) for s, v in initial.items()}
+    w, slots = weights.astype(np.float64), {s: np.full(weights.shape, single(v)) for s, v in initial.items()}
+    moved = {"w": np.abs(w), **{s: np.abs(v) for s, v in slots.items()}}
+    for gradient, rate in zip(gradients, rates, strict=True):
+        found, found_slots = optimizers.updated(rule, found, found_slots, tf.constant(gradient), tf.constant(rate))
+        before = {"w": w, **slots}
+        w, slots = exact(rule, w, slots, gradient.astype(np.float64), single(rate))
+        for name, value in {"w": w, **slots}.items():
+            moved[name] = moved[name] + np.abs(value - before[name])
+        assert set(found_slots) == set(slots) == set(initial)
+    for name, value in {"w": w, **slots}.items():
+        result = (found if name == "w" else found_slots[name]).numpy()
+        assert (np.abs(result - value) <= 2e-6 * moved[name]).all(), name
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(seed=st.integers(0, 2**32), spread=st.sampled_from([0.01, 1.0]))
+def test_rules_are_the_published_formulas(name: str, seed: int, spread: float) -> None:
+    generator = np.random.default_rng(seed)
+    weights = generator.standard_normal((ROWS, DIM)).astype(np.float32)
+    gradients = [(spread * generator.standard_normal((ROWS, DIM))).astype(np.float32) for _ in range(STEPS)]
+    gradients[2][:] = 0
+    rule = RULES[name]
+    steps(rule, weights, gradients, [rule.learning_rate * (1 - step / (2 * STEPS)) for step in range(STEPS)])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_gradient_is_a_gradient_of_zero(name: str) -> None:
+    rows = tf.constant(np.random.default_rng(0).standard_normal((ROWS, DIM)), tf.float32)
+    slots = {slot: tf.fill(rows.shape, np.float32(0.5)) for slot in optimizers.slots_of(RULES[name])}
+    without, slots_without = optimizers.updated(RULES[name], rows, slots, None, tf.constant(0.1))
+    zero, slots_zero = optimizers.updated(RULES[name], rows, slots, tf.zeros_like(rows), tf.constant(0.1))
+    np.testing.assert_array_equal(without, zero)
+    for slot in slots:
+        np.testing.assert_array_equal(slots_without[slot], slots_zero[slot])
+
+
+def test_the_moments_of_adam_decay_without_a_gradient() -> None:
+    rows, slots = tf.zeros([1, 1]), {"momenta": tf.constant([[1.0]]), "velocities": tf.constant([[4.0]])}
+    moved, slots = optimizers.updated(Adam(beta_1=0.5, beta_2=0.25), rows, slots, None, tf.constant(0.5))
+    assert (float(slots["momenta"][0, 0]), float(slots["velocities"][0, 0])) == (0.5, 1.0)
+    assert float(moved[0, 0]) == pytest.approx(-0.5 * 0.5 / 1.0)
+
+
+def kernel_inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(5)
+    table = generator.standard_normal((ROWS, DIM)).astype(np.float32)
+    return table, np.array([4, 0, 3]), generator.standard_normal((3, DIM)).astype(np.float32)
+
+
+def assert_near(found: Any, kernel: Any, start: Any) -> None:
+    found, kernel, start = (np.asarray(x, np.float64) for x in (found, kernel, start))
+    assert (np.abs(found - kernel) <= 2e-6 * (np.abs(start) + np.abs(kernel - start))).all()
+
+
+def test_adagrad_is_that_of_the_kernel() -> None:
+    table, ids, gradient = kernel_inputs()
+    variable, accumulator = tf.Variable(table), tf.Variable(tf.fill(table.shape, 0.1))
+    tf.raw_ops.ResourceSparseApplyAdagrad(
+        var=variable.handle, accum=accumulator.handle, lr=0.3, grad=gradient, indices=ids, update_slots=True
+    )
+    slots = {"accumulators": tf.fill([3, DIM], 0.1)}
+    rows, slots = optimizers.updated(Adagrad(), tf.constant(table[ids]), slots, tf.constant(gradient), tf.constant(0.3))
+    assert_near(rows, tf.gather(variable, ids), table[ids])
+    assert_near(slots["accumulators"], tf.gather(accumulator, ids), np.full((3, DIM), 0.1))
+
+
+@pytest.mark.parametrize("times_rate", [False, True])
+def test_ftrl_is_that_of_the_kernel(times_rate: bool) -> None:
+    table, ids, gradient = kernel_inputs()
+    l1, l2, beta, lr = 0.2, 0.3, 0.4, 0.5
+    variable, accumulator = tf.Variable(table), tf.Variable(tf.fill(table.shape, 0.1))
+    linear = tf.Variable(tf.zeros_like(variable))
+    # The kernel has no beta; in its denominator it is one with l2. With the linear term times the learning rate its
+    # l2 and the bound l1 count lr times as much, as ours do.
+    tf.raw_ops.ResourceSparseApplyFtrlV2(
+        var=variable.handle,
+        accum=accumulator.handle,
+        linear=linear.handle,
+        grad=gradient,
+        indices=ids,
+        lr=lr,
+        l1=l1,
+        l2=l2 + beta / (2 * lr),
+        l2_shrinkage=0.0,
+        lr_power=-0.5,
+        multiply_linear_by_lr=times_rate,
+    )
+    rule = FTRL(
+        l1_regularization_strength=l1,
+        l2_regularization_strength=l2,
+        beta=beta,
+        multiply_linear_by_learning_rate=times_rate,
+    )
+    slots = {"accumulators": tf.fill([3, DIM], 0.1), "linears": tf.zeros([3, DIM])}
+    rows, slots = optimizers.updated(rule, tf.constant(table[ids]), slots, tf.constant(gradient), tf.constant(lr))
+    assert_near(rows, tf.gather(variable, ids), table[ids])
+    assert_near(slots["linears"], tf.gather(linear, ids), np.zeros((3, DIM)))
+
+
+def test_slots_are_those_of_tensorflow() -> None:
+    embedding = tf.tpu.experimental.embedding
+    theirs = {
+        "sgd": embedding.SGD(),
+        "adagrad": embedding.Adagrad(initial_accumulator_value=0.5),
+        "adagrad_momentum": embedding.AdagradMomentum(),
+        "adam": embedding.Adam(),
+        "ftrl": embedding.FTRL(initial_accumulator_value=0.5),
+    }
+    for rule in (
+        SGD(),
+        Adagrad(initial_accumulator_value=0.5),
+        AdagradMomentum(),
+        Adam(),
+        FTRL(initial_accumulator_value=0.5),
+    ):
+        names = theirs[rule.kind]._slot_names()
+        values = [float(make([1])[0]) for make in theirs[rule.kind]._slot_initializers()]
+        assert optimizers.slots_of(rule) == dict(zip(names, values, strict=True))

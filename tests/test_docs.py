@@ -1,0 +1,79 @@
+"""Every example of README and docs does what it says.
+
+Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
+`yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
+folder of the real data there, and the block is skipped, visibly, where that is not at hand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    options: dict[str, str]
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [
+        Block(language, dict(word.split("=", 1) for word in options.split()), text)
+        for language, options, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache"),
+    }
+    skipped = []
+    for block in blocks(page):
+        if "file" in block.options:
+            target = tmp_path / block.options["file"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text)
+            continue
+        if (needed := block.options.get("needs")) is not None:
+            if not (DATA / needed).exists():
+                skipped.append(needed)
+                continue
+            if not (tmp_path / needed).exists():
+                (tmp_path / needed).symlink_to(DATA / needed)
+        if block.language == "sh":
+            command = ["bash", "-euc", block.text]
+        elif block.language == "python":
+            command = [sys.executable, "-c", block.text]
+        else:
+            continue
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        expected = int(block.options.get("status", "0"))
+        assert result.returncode == expected, f"{block.text}\n{result.stdout}\n{result.stderr}"
+        if expected:
+            shown = [other.text for other in blocks(page) if other.language == "text"]
+            assert result.stderr in shown, f"the page should show:\n{result.stderr}"
+    if skipped:
+        pytest.skip(f"without the real data: {', '.join(skipped)}; all else was run")
+
+
+def test_pages_link_to_pages_that_are_there() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from embexp.training import progress
+from embexp.training.listeners import Listener
+
+
+def console(terminal: bool, width: int = 100) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None, legacy_windows=False)
+
+
+def output(of: Console) -> str:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue()
+
+
+def train(listener: Listener) -> None:
+    listener.started(1000, 80_000)
+    listener.progressed(500)
+    listener.logged(500, 0.61234, None)
+    listener.evaluated(500, "validation", {"auc": 0.75, "log_loss": 0.6})
+    listener.progressed(1000)
+    listener.logged(1000, 0.51234, 1_234_567.0)
+
+
+def test_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 20.0, 45.0, 3723.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    plain = console(terminal=False, width=30)  # narrower than the lines, which must stay whole
+    listener = progress.progress(plain)
+    train(listener)
+    listener.ended("stopped_early")
+    assert output(plain).splitlines() == [
+        "training for 1,000 steps on 80,000 examples",
+        "step 500 of 1,000, loss 0.6123, 0:20 left",
+        "step 500 of 1,000, validation: auc 0.7500, log_loss 0.6000",
+        "step 1,000 of 1,000, loss 0.5123, 1.23 M examples/s",
+        "training stopped early after 1,000 steps, 1:02:03",
+    ]
+
+
+def test_plain_lines_come_at_least_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    plain = console(terminal=False)
+    listener = progress.progress(plain)
+    listener.started(1000, 80_000)
+    for second in range(1, 25):
+        now[0] = float(second)
+        listener.logged(second, 0.5, 10.0)
+    steps = [line.split(", loss")[0] for line in output(plain).splitlines()[1:]]
+    assert steps == ["step 10 of 1,000", "step 20 of 1,000"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_bar(width: int) -> None:
+    terminal = console(terminal=True, width=width)
+    listener = progress.progress(terminal)
+    train(listener)
+    listener.ended("completed")
+    last = output(terminal).rsplit("\x1b[2K", 1)[-1]
+    assert "completed" in last
+    assert "1000/1000 steps" in last
+    assert "1.23 M examples/s" in last
+    assert " in 0:00" in last
+    assert "training loss 0.5123" in last
+    assert "validation (step 500) auc 0.7500, log_loss 0.6000" in last
+    assert "…" not in last, "cut off"
+    assert output(terminal).endswith("\x1b[?25h")  # the cursor is shown again
+
+
+def test_ended_may_come_before_started_and_twice() -> None:
+    terminal = console(terminal=True)
+    listener = progress.progress(terminal)
+    listener.ended("failed")
+    assert output(terminal) == ""
+    listener.started(10, 10)
+    listener.ended("failed")
+    said = output(terminal)
+    assert "failed" in said
+    listener.ended("failed")
+    assert output(terminal) == said
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(0.5, "0.5 examples/s"), (999, "999 examples/s"), (1500, "1.5 k examples/s"), (25e6, "25 M examples/s")],
+)
+def test_rates(rate: float, words: str) -> None:
+    plain = console(terminal=False)
+    listener = progress.progress(plain)
+    listener.started(1, 1)
+    listener.logged(1, 0.0, rate)
+    assert output(plain).splitlines()[-1] == f"step 1 of 1, loss 0.0000, {words}"
