@@ -22,10 +22,10 @@ RATE = 0.01
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids int64 [BATCHES * BATCH, IDS] and labels float32 [BATCHES * BATCH, 1]."""
+    """Whole batches: ids int64 [BATCHES, BATCH, IDS] and labels float32 [BATCHES, BATCH, 1]."""
     generator = np.random.default_rng(0)
-    ids = generator.integers(0, vocabulary, size=(BATCHES * BATCH, IDS))
-    return ids, generator.integers(0, 2, size=(BATCHES * BATCH, 1)).astype(np.float32)
+    ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS))
+    return ids, generator.integers(0, 2, size=(BATCHES, BATCH, 1)).astype(np.float32)
 
 
 def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float:
@@ -118,11 +118,7 @@ def torch(optimizer: str, vocabulary: int, steps: int) -> float:
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    ids, labels = data(vocabulary)
-    batches = [
-        (torch.from_numpy(ids[start : start + BATCH]), torch.from_numpy(labels[start : start + BATCH]))
-        for start in range(0, len(ids), BATCH)
-    ]
+    batches = [(torch.from_numpy(ids), torch.from_numpy(labels)) for ids, labels in zip(*data(vocabulary), strict=True)]
     embedding = torch.nn.Embedding(vocabulary, DIM, sparse=True)
     mlp = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(IDS * DIM, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 1)
@@ -153,8 +149,7 @@ def torch(optimizer: str, vocabulary: int, steps: int) -> float:
 def _dataset(vocabulary: int):  # type: ignore[no-untyped-def]
     import tensorflow as tf
 
-    dataset = tf.data.Dataset.from_tensor_slices(data(vocabulary))
-    return dataset.batch(BATCH, drop_remainder=True).cache().repeat().prefetch(4)
+    return tf.data.Dataset.from_tensor_slices(data(vocabulary)).repeat().prefetch(4)
 
 
 def _keras_optimizer(optimizer: str):  # type: ignore[no-untyped-def]

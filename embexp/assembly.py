@@ -77,7 +77,9 @@ def assemble(
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     model = models.build(
         spec.model,
-        shapes=activation_shapes(spec),
+        shapes={
+            name: feature.activation_shape(spec.tables[feature.table].dim) for name, feature in spec.features.items()
+        },
         dense_width=dense_width,
         output_bias=output_bias,
         seed=spec.seed,
@@ -107,17 +109,6 @@ def assemble(
             step=counter,
         ),
     )
-
-
-def activation_shapes(spec: RunSpec) -> dict[str, tuple[int, ...]]:
-    """Shape of each feature's activations, without the batch."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, feature in spec.features.items():
-        inner = feature.output_shape[1:] if feature.output_shape is not None else ()
-        if feature.max_sequence_length:
-            inner = (feature.max_sequence_length,)
-        shapes[name] = (*inner, spec.tables[feature.table].dim)
-    return shapes
 
 
 def fill(tables: Mapping[str, EmbeddingTable], spec: RunSpec) -> None:

@@ -99,12 +99,10 @@ def _of_model(sections: Sections) -> list[Fault]:
     faults = user_path.faults(model.function) if isinstance(model, KerasModel) else []
     if not sections.complete or any(each.table not in sections.tables for each in sections.features.values()):
         return faults
-    activations: dict[str, tuple[int | None, ...]] = {}
-    for name, feature in sections.features.items():
-        inner = feature.output_shape[1:] if feature.output_shape is not None else ()
-        if feature.max_sequence_length:
-            inner = (feature.max_sequence_length,)
-        activations[name] = (*inner, sections.tables[feature.table].dim)
+    activations = {
+        name: feature.activation_shape(sections.tables[feature.table].dim)
+        for name, feature in sections.features.items()
+    }
     dense = getattr(sections.data, "dense_features", ())
     return faults + shapes.faults(model, shapes=activations, dense_width=len(dense))
 

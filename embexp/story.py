@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp import assembly, identity, manifest, places
+from embexp import assembly, manifest, places
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -22,8 +22,8 @@ from embexp.memory import PeakMemory
 from embexp.reports import plots
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
 from embexp.strategies import cpu
+from embexp.summary import summarise
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.evaluation import evaluate
@@ -90,7 +90,7 @@ def run(
     if spec.output.checkpoint:
         say("writing the checkpoint", None)
         store.write(parts.checkpoint, folder.final_checkpoint)
-    summary = summarise(spec, data, parts, outcome, final, seconds=seconds, memory=memory)
+    summary = summarise(spec, data.scan, parts, outcome, final, seconds=seconds, memory=memory)
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
@@ -262,80 +262,3 @@ def evaluate_finally(
         elif (examples := evaluation_of(spec, data, part)) is not None:
             final[part] = evaluate(spec.task, parts.runtime, examples)
     return final
-
-
-def summarise(
-    spec: RunSpec,
-    data: Data,
-    parts: assembly.Assembly,
-    outcome: loop.Outcome,
-    final: Mapping[str, Mapping[str, float]],
-    *,
-    seconds: float,
-    memory: PeakMemory,
-) -> dict[str, Any]:
-    """The content of summary.json."""
-    tables = parts.tables
-    return {
-        "status": outcome.status,
-        "name": spec.name,
-        "task": spec.task.value,
-        "run_id": identity.run_id(spec, data.scan.digest),
-        "steps": outcome.steps,
-        "best_step": outcome.best_step,
-        "metrics": final,
-        "truth": dict(data.scan.truth),
-        "examples": {part: len(rows) for part, rows in data.scan.splits.items()},
-        "throughput": {
-            "examples_per_second": outcome.examples_per_second,
-            "step_ms_median": outcome.step_ms_median,
-        },
-        "strategy": spec.strategy.kind,
-        "runtime": RuntimeKind.FUNCTION.value,
-        "initialization": {
-            "method": spec.init.kind,
-            "seconds": seconds,
-            "peak_anonymous_bytes": memory.added,
-            "graph_def_bytes": 0,  # tables are filled eagerly: no graph holds anything of them
-            "total_graph_def_bytes": parts.runtime.graph_def_bytes,
-            "tables": {
-                name: {"rows_pretrained": 0, "rows_missing": 0, "bytes": 4 * table.rows * table.dim}
-                for name, table in tables.items()
-            },
-        },
-        "freeze": {
-            name: {
-                "frozen_rows": 0,
-                "frozen_rows_changed": 0,
-                "trainable_rows": table.rows,
-                "trainable_rows_touched": table.touched_rows(),
-            }
-            for name, table in tables.items()
-        },
-        "tables": {
-            name: {
-                "vocabulary_size": table.rows,
-                "dim": table.dim,
-                "storage": "variable",
-                "digest": table.digest() if spec.output.digests else None,
-            }
-            for name, table in tables.items()
-        },
-        "warnings": warnings(spec, data, tables),
-    }
-
-
-def warnings(spec: RunSpec, data: Data, tables: Mapping[str, Any]) -> list[str]:
-    """What the user should know about a run that did not fail."""
-    found = []
-    for part in ("validation", "test"):
-        rows = data.scan.splits[part]
-        if len(rows):
-            labels = data.scan.examples.labels[rows]
-            found += [f"{part}: no {name}, as {why}" for name, why in metrics.undefined(spec.task, labels).items()]
-    found += [
-        f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
-        for name in tables
-        if getattr(spec.optimizer_of(name), "lazy_adam", True) is False
-    ]
-    return found

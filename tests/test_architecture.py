@@ -22,6 +22,7 @@ TIERS = [
     {"runtimes", "training", "checkpoints"},
     {"reports"},
     {"assembly"},
+    {"summary"},
     {"story"},
     {"runs", "composition"},
     {"api"},

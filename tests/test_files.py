@@ -12,9 +12,14 @@ from embexp import files
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     files.write_text(path, "old")
-    with pytest.raises(RuntimeError, match="in the middle"), files.written_whole(path) as file:
-        file.write(b"half")
-        raise RuntimeError("in the middle")
+
+    def fail() -> None:
+        with files.written_whole(path) as file:
+            file.write(b"half")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]
 

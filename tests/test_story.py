@@ -21,7 +21,14 @@ from embexp.errors import CheckpointError, DataError, DivergedError, NotARunErro
 from embexp.folder import RunFolder
 from embexp.specs.run import RunSpec
 
-SMALL_CLICKS = ("experiment=clicks", "data.examples=4000", "data.users=60", "data.items=40", "train.batch_size=128")
+SMALL_CLICKS = (
+    "experiment=clicks",
+    "optimizer=adagrad",
+    "data.examples=4000",
+    "data.users=60",
+    "data.items=40",
+    "train.batch_size=128",
+)
 
 
 @pytest.fixture(scope="module")

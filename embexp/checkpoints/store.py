@@ -82,7 +82,7 @@ def _describe(entry: Any) -> str:
 
 
 def _names_of(view: Any, nodes: Any) -> list[str]:
-    values = {node for node in nodes}
+    values = set(nodes)
     found: list[str] = []
     reached: set[int] = set()
     pending: list[tuple[int, str]] = [(0, "")]

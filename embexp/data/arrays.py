@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import TracebackType
 
@@ -15,7 +14,7 @@ _HEADER_BYTES = 192  # a multiple of 64, so that the mapped values are aligned; 
 class ArrayWriter:
     """Writes a C-ordered `.npy` file of shape [rows] or [rows, width], chunk by chunk, in bounded memory.
 
-    Use as a context manager; the file is complete, and on disk, when the block ends without an error.
+    Use as a context manager; the file is complete when the block ends without an error.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike, width: int | None = None) -> None:
@@ -45,8 +44,6 @@ class ArrayWriter:
                 file.seek(0)
                 file.write(b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little"))
                 file.write(text.encode("latin1").ljust(_HEADER_BYTES - 11) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
 
 
 def mapped(path: Path) -> np.ndarray:

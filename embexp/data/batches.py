@@ -14,6 +14,7 @@ from embexp.data.order import Order, batch_groups
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
+_ALIGNMENT = 64  # of tensors; TensorFlow ends the process over one that lies elsewhere. Mapped files keep to it.
 _ALIGNMENT = 64
 
 
@@ -72,13 +73,13 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns)
-    numbers = _tensor(rows)
+    numbers = _Mapped(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
         # One group ahead, so that the next is in the making while this one is trained on.
         places.prefetch(1)
         # A whole group is gathered at once and cut into batches afterwards: small operations are dear.
-        .map(lambda place: read.scalars(tf.gather(numbers, place)))
+        .map(lambda place: read.scalars(numbers.at(place)))
         .flat_map(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows)))
     )
     batches = (batches.map(read.with_lists) if read.has_lists else batches.map(lambda batch, _: batch)).prefetch(_AHEAD)
@@ -95,14 +96,18 @@ def evaluation_batches(examples: Examples, rows: np.ndarray, columns: Columns, *
         batch_size: examples per batch.
     """
     read = _Reader(examples, columns)
-    numbers = _tensor(rows)
+    numbers = _Mapped(rows)
     count = -(-len(rows) // batch_size)
     return (
         tf.data.Dataset.range(count)
-        .map(lambda number: read.batch(numbers[number * batch_size : (number + 1) * batch_size]))
+        .map(lambda number: read.batch(numbers.at(_span(number * batch_size, batch_size, len(rows)))))
         .prefetch(_AHEAD)
         .with_options(_options())
     )
+
+
+def _span(start: Any, length: int, end: int) -> Any:
+    return tf.range(start, tf.minimum(start + length, end))
 
 
 class _Reader:
@@ -111,15 +116,15 @@ class _Reader:
     def __init__(self, examples: Examples, columns: Columns) -> None:
         self._columns = columns
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
-        self._ids = _tensor(examples.ids)
+        self._ids = _Mapped(examples.ids)
         self._lists = {
-            name: (_tensor(column.values), _tensor(column.splits))
+            name: (_Mapped(column.values), _Mapped(column.splits))
             for name, column in examples.lists.items()
             if name in columns.ids
         }
-        self._weights = {name: _tensor(examples.weights[name]) for name in columns.weights}
-        self._dense = _tensor(examples.dense)
-        self._labels = None if examples.labels is None else _tensor(examples.labels)
+        self._weights = {name: _Mapped(examples.weights[name]) for name in columns.weights}
+        self._dense = _Mapped(examples.dense)
+        self._labels = None if examples.labels is None else _Mapped(examples.labels)
 
     @property
     def has_lists(self) -> bool:
@@ -132,42 +137,50 @@ class _Reader:
 
     def scalars(self, rows: Any) -> tuple[Batch, Any]:
         """All but the columns with several values per example, for rows of any shape, and the rows themselves."""
-        found = tf.unstack(tf.gather(self._ids, rows), axis=-1) if self._places else []
+        found = tf.unstack(self._ids.at(rows), axis=-1) if self._places else []
         ids = {name: found[self._places[name]] for name in self._columns.ids if name not in self._lists}
         weights = {
-            name: tf.gather(self._weights[name], rows)
+            name: self._weights[name].at(rows)
             for name, weighed in self._columns.weights.items()
             if weighed not in self._lists
         }
-        labels = tf.fill(tf.shape(rows), float("nan")) if self._labels is None else tf.gather(self._labels, rows)
-        return Batch(ids, weights, tf.gather(self._dense, rows), labels), rows
+        labels = tf.fill(tf.shape(rows), float("nan")) if self._labels is None else self._labels.at(rows)
+        return Batch(ids, weights, self._dense.at(rows), labels), rows
 
     def with_lists(self, batch: Batch, rows: Any) -> Batch:
         """Adds the columns with several values per example for rows [B]."""
         spans = {
-            name: tf.ragged.range(tf.gather(splits, rows), tf.gather(splits, rows + 1))
-            for name, (_, splits) in self._lists.items()
+            name: tf.ragged.range(splits.at(rows), splits.at(rows + 1)) for name, (_, splits) in self._lists.items()
         }
-        ids = {name: span.with_values(tf.gather(self._lists[name][0], span.values)) for name, span in spans.items()}
+        ids = {name: span.with_values(self._lists[name][0].at(span.values)) for name, span in spans.items()}
         weights = {
-            name: spans[weighed].with_values(tf.gather(self._weights[name], spans[weighed].values))
+            name: spans[weighed].with_values(self._weights[name].at(spans[weighed].values))
             for name, weighed in self._columns.weights.items()
             if weighed in spans
         }
         return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
 
 
-def _tensor(array: np.ndarray) -> Any:
-    """A tensor that shares the array's memory where there is any."""
-    # DLPack has nothing to point at in an empty array; and TensorFlow's kernels abort the process on memory that
-    # is not aligned as its own is, which mapped files are and NumPy's allocations need not be.
-    if not array.size or array.ctypes.data % _ALIGNMENT:
-        return tf.constant(array)
-    return tf.experimental.dlpack.from_dlpack(np.asarray(array).__dlpack__())
+class _Mapped:
+    """An array as TensorFlow sees it: a variable whose value shares the array's memory, as far as its alignment allows.
+
+    Not a plain tensor: tf.data would write the tensors that its functions capture, with all their bytes, into the graph
+    that it optimises.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        shared = array.size and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0
+        tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
+        self._variable = tf.Variable(tensor, trainable=False)
+
+    def at(self, rows: Any) -> Any:
+        """The values at some rows. `read_value`, because a gather from the variable itself would first copy it."""
+        return tf.gather(self._variable.read_value(), rows)
 
 
 def _options() -> Any:
     options = tf.data.Options()
     options.deterministic = True
     options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
     return options

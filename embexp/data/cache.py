@@ -53,6 +53,7 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     making = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
     try:
         make(making)
+        _to_disk(making)
         umask = os.umask(0)
         os.umask(umask)
         making.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the folder from the user's group
@@ -64,3 +65,13 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return place
+
+
+def _to_disk(folder: Path) -> None:
+    """A rename may reach the disk before what was written to the files does."""
+    for path in folder.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

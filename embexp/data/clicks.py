@@ -93,13 +93,13 @@ class _Population:
         bits = mix(mix(place) ^ np.uint64(self.key))
         radius = np.sqrt(-2.0 * np.log(((bits >> np.uint64(32)) + 0.5) / 2.0**32))
         angle = (bits & np.uint64(0xFFFFFFFF)) * (2.0 * np.pi / 2.0**32)
-        return (radius * np.cos(angle)).astype(np.float32)
+        return np.asarray(radius * np.cos(angle), np.float32)
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
         """Of t^-zipf over t from 1 to x."""
         power = 1.0 - self.zipf
         logarithm: np.ndarray = np.log(x)
-        return logarithm if power == 0 else np.expm1(power * logarithm) / power
+        return np.asarray(logarithm if power == 0 else np.expm1(power * logarithm) / power)
 
     def _inverse(self, height: np.ndarray) -> np.ndarray:
         power = 1.0 - self.zipf

@@ -14,6 +14,21 @@ CLICK = "click"
 
 
 @dataclass(frozen=True)
+class ListNeed:
+    """Why a column must hold several values per example.
+
+    Attributes:
+        path: config path that asks for it.
+        value: what stands there.
+        why: what one value per example is not enough for, as the end of a sentence.
+    """
+
+    path: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Columns:
     """What a run reads of the data.
 
@@ -22,6 +37,7 @@ class Columns:
         weights: weight column -> the id column whose values it weighs.
         dense: numeric columns.
         label: the label's column; None when there is none to read (predicting).
+        several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
     """
 
@@ -29,6 +45,7 @@ class Columns:
     weights: Mapping[str, str] = field(default_factory=dict)
     dense: tuple[str, ...] = ()
     label: str | None = None
+    several: Mapping[str, tuple[ListNeed, ...]] = field(default_factory=dict)
     asked_by: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,12 +76,22 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
 
     weights: dict[str, str] = {}
     asked_by: dict[str, str] = {}
+    several: dict[str, tuple[ListNeed, ...]] = {}
     faults = []
     for name, feature in features.items():
         column = feature.column or name
         asked_by.setdefault(column, f"features.{name}.column" if feature.column else f"features.{name}")
+        if feature.max_sequence_length:
+            need = ListNeed(
+                f"features.{name}.max_sequence_length",
+                str(feature.max_sequence_length),
+                "so there is nothing to put in a row",
+            )
+            several[column] = (*several.get(column, ()), need)
         if feature.weights is None:
             continue
+        need = ListNeed(f"features.{name}.weights", repr(feature.weights), "and one id has no weight")
+        several[column] = (*several.get(column, ()), need)
         asked_by.setdefault(feature.weights, f"features.{name}.weights")
         if weights.setdefault(feature.weights, column) != column:
             faults.append(
@@ -84,6 +111,7 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
         weights=weights,
         dense=() if isinstance(data, Clicks) else data.dense_features,
         label=label if labelled else None,
+        several=several,
         asked_by=asked_by,
     )
     return columns, vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from embexp.data.columns import CLICK, Columns
 from embexp.data.located import ParquetTable, Source, Unreadable, locate
 from embexp.data.text import TextTable, first_fault
-from embexp.data.wanted import Wanted, timestamp_of, wanted
+from embexp.data.wanted import Wanted, timestamp_faults, wanted
 from embexp.errors import Fault
 from embexp.specs.data import Clicks, Data, SplitKind
 
@@ -21,16 +21,7 @@ def head_faults(data: Data, columns: Columns) -> list[Fault]:
     """
     if isinstance(data, Clicks):
         return _clicks(data, columns)
-    faults = []
-    if data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) and data.timestamp is None:
-        faults.append(
-            Fault(
-                "data.timestamp",
-                "null",
-                f"data.split.kind={data.split.kind} needs the column of the time",
-                "name it, or choose another split",
-            )
-        )
+    faults = timestamp_faults(data)
     needed = wanted(data, columns, divided=True)
     try:
         source = locate(data, needed)
@@ -75,5 +66,4 @@ def _clicks(data: Clicks, columns: Columns) -> list[Fault]:
     ]
     if data.split.kind is SplitKind.LEAVE_ONE_OUT and data.split.group not in ("user", "item"):
         faults.append(Fault("data.split.group", repr(data.split.group), "clicks are grouped by user or item"))
-    assert timestamp_of(data) is None
     return faults

@@ -110,7 +110,8 @@ def locate(data: RecBole | CSV | Parquet, wanted: Sequence[Wanted], *, path: Pat
             missing += [fault for table in parquet for fault in _types(table, wanted)]
     if missing:
         raise Unreadable(list(dict.fromkeys(missing)))
-    shapes = _shapes(source, wanted)
+    # Of a CSV file, the config says which columns are lists, so that was checked without it.
+    shapes = _shapes(source, wanted) + ([] if isinstance(data, CSV) else _single(source, wanted))
     if shapes:
         raise Unreadable(shapes)
     return source
@@ -291,7 +292,7 @@ def _shapes(source: Source, wanted: Sequence[Wanted]) -> list[Fault]:
                     )
                 )
     for one in wanted:
-        if one.several is False and one.name in lists:
+        if one.single and one.name in lists:
             faults.append(
                 Fault(one.asked_by, repr(one.name), "the column holds several values per example; it must hold one")
             )
@@ -306,3 +307,19 @@ def _shapes(source: Source, wanted: Sequence[Wanted]) -> list[Fault]:
                 )
             )
     return faults
+
+
+def _single(source: Source, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Columns that hold one value per example where several are needed."""
+    lists = source.lists()
+    return [
+        Fault(
+            need.path,
+            need.value,
+            f"column {one.name!r} holds one id per example, {need.why}",
+            "leave it out, or name a column that holds several",
+        )
+        for one in wanted
+        if one.name not in lists
+        for need in one.several
+    ]

@@ -107,7 +107,7 @@ def parquet_head_fault(table: ParquetTable, wanted: Sequence[Wanted], *, rows: i
     """What is wrong with the first rows of a Parquet file, or ""."""
     names = [one.name for one in wanted if one.name in table.names]
     try:
-        with pyarrow.parquet.ParquetFile(table.path, pre_buffer=False) as file:
+        with pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, memory_map=True) as file:
             for batch in file.iter_batches(batch_size=rows, columns=names):
                 tokens, numbers = _parquet_arrays(batch, wanted)
                 _numbers(numbers, wanted, _lengths(tokens))

@@ -18,7 +18,7 @@ from embexp.data.columns import Columns
 from embexp.data.encode import Progress
 from embexp.data.examples import Examples, Layout, examples, read_tokens
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary, from_counts
-from embexp.data.wanted import group_of, timestamp_of, wanted
+from embexp.data.wanted import group_of, timestamp_faults, timestamp_of, wanted
 from embexp.errors import ConfigError, DataError, VocabularyError
 from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole, SplitKind
 
@@ -66,6 +66,8 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
     tell = progress or (lambda what, part: None)
     if columns.label is None:
         raise ValueError("a scan reads the label")
+    if faults := timestamp_faults(data):
+        raise ConfigError(faults)
     source, raw, raw_key = _raw(data, columns, None, cache, tell, divided=True)
     layout = Layout.read(raw)
     key = digests.of_json(

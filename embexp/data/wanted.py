@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from embexp.data.columns import Columns
+from embexp.data.columns import Columns, ListNeed
+from embexp.errors import Fault
 from embexp.specs.data import Clicks, Data, SplitKind
 
 
@@ -17,7 +18,8 @@ class Wanted:
         asked_by: config path that names it.
         tokens: read as values of a vocabulary (ids, or the groups of leave-one-out).
         numbers: read as numbers (weights, dense, label, timestamp).
-        several: may it hold several values per example? None: either way.
+        single: must hold one value per example.
+        several: why it must hold several; empty: it need not.
         weighs: the id column whose values this one weighs.
     """
 
@@ -25,8 +27,18 @@ class Wanted:
     asked_by: str
     tokens: bool = False
     numbers: bool = False
-    several: bool | None = None
+    single: bool = False
+    several: tuple[ListNeed, ...] = ()
     weighs: str | None = None
+
+
+def timestamp_faults(data: Data) -> list[Fault]:
+    """The fault of a split that needs the time where no column of it is named."""
+    ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
+    if isinstance(data, Clicks) or not ordered or data.timestamp is not None:
+        return []
+    rule = f"data.split.kind={data.split.kind} needs the column of the time"
+    return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
 
 
 def timestamp_of(data: Data) -> str | None:
@@ -50,21 +62,21 @@ def wanted(data: Data, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]
     """
     asked: list[Wanted] = []
 
-    def ask(name: str, path: str, **needs: bool | str | None) -> None:
+    def ask(name: str, path: str, **needs: object) -> None:
         asked.append(Wanted(name, columns.asked_by.get(name, path), **needs))  # type: ignore[arg-type]
 
     for name in columns.ids:
-        ask(name, "features", tokens=True)
+        ask(name, "features", tokens=True, several=columns.several.get(name, ()))
     for name, ids in columns.weights.items():
         ask(name, "features", numbers=True, weighs=ids)
     for name in columns.dense:
-        ask(name, "data.dense_features", numbers=True, several=False)
+        ask(name, "data.dense_features", numbers=True, single=True)
     if columns.label is not None:
-        ask(columns.label, "data.label", numbers=True, several=False)
+        ask(columns.label, "data.label", numbers=True, single=True)
     if divided and (timestamp := timestamp_of(data)) is not None:
-        ask(timestamp, "data.timestamp", numbers=True, several=False)
+        ask(timestamp, "data.timestamp", numbers=True, single=True)
     if divided and (group := group_of(data)) is not None:
-        ask(group, "data.split.group", tokens=True, several=False)
+        ask(group, "data.split.group", tokens=True, single=True)
 
     merged: dict[str, Wanted] = {}
     for one in asked:
@@ -74,7 +86,8 @@ def wanted(data: Data, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]
             other.asked_by,
             tokens=one.tokens or other.tokens,
             numbers=one.numbers or other.numbers,
-            several=one.several if other.several is None else other.several,
+            single=one.single or other.single,
+            several=other.several or one.several,
             weighs=other.weighs or one.weighs,
         )
     return tuple(merged.values())

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.tables import bounds
+
 
 class FunctionRuntime:
     """Executes one traced step, over and over, on the iterator of a dataset.
@@ -36,14 +38,22 @@ class FunctionRuntime:
         self.graph_def_bytes: int | None = None
 
     def train(self, iterator: Any, steps: int) -> float:
-        """Does `steps` steps and returns the sum of their losses."""
+        """Does `steps` steps and returns the sum of their losses.
+
+        Raises:
+            VocabularyError: an id is outside its table.
+            RunError: another fault of the inputs.
+        """
         count = tf.constant(steps, tf.int64)
         if self.graph_def_bytes is None:
             graph = self._train_steps.get_concrete_function(iterator, count).graph
             self.graph_def_bytes = graph.as_graph_def().ByteSize()
-        return float(self._train_steps(iterator, count))
+        with bounds.readable():
+            return float(self._train_steps(iterator, count))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels and logits, float32 [B] both."""
         for batch in batches:
-            yield batch.labels.numpy(), self._predict(batch).numpy()
+            with bounds.readable():
+                logits = self._predict(batch).numpy()
+            yield batch.labels.numpy(), logits

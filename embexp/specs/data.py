@@ -126,7 +126,7 @@ class _Files(_Data):
 
 
 class RecBole(_Files):
-    """RecBole atomic files: a folder with NAME.inter and, if wanted, NAME.user and NAME.item, joined by their id column."""
+    """RecBole atomic files: a folder with NAME.inter and, if wanted, NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
 

@@ -55,7 +55,7 @@ class DLRM(Spec):
 
     kind: Literal["dlrm"] = "dlrm"
     bottom: Widths = (64,)
-    """Hidden widths of the bottom MLP; a last layer of the embeddings' dim is added. Without dense features there is none."""
+    """Hidden widths of the bottom MLP; a last layer of the embeddings' dim is added. None without dense features."""
     top: Widths = (64, 32)
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
@@ -69,7 +69,7 @@ class KerasModel(Spec):
     kind: Literal["keras"] = "keras"
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """Dotted path `package.module:function`, importable from the working directory or the environment."""
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = Field(default_factory=dict)
     """Passed on as keyword arguments."""
 
 

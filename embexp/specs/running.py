@@ -11,7 +11,7 @@ from embexp.specs.base import Count, NonNegative, Positive, Spec, WholeNumber
 
 
 class EarlyStopping(Spec):
-    """Ends the training when a validation metric has not improved for `patience` evaluations; off while patience is null."""
+    """Ends the training when a validation metric has not improved for `patience` evaluations; null: never."""
 
     patience: Count | None = None
     metric: str | None = None

@@ -116,6 +116,12 @@ class Feature(Spec):
     validate_weights_and_indices: bool = True
     """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""
 
+    def activation_shape(self, dim: int) -> tuple[int, ...]:
+        """Shape of what a lookup gives for one example, (dim,) or (length, dim), in a table of this dim."""
+        if self.max_sequence_length:
+            return (self.max_sequence_length, dim)
+        return (*(self.output_shape or ())[1:], dim)
+
 
 __all__ = [
     "Assign",

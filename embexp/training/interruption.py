@@ -36,7 +36,7 @@ def tidy_interruption() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
         for each, handler in before.items():
@@ -44,10 +44,10 @@ def tidy_interruption() -> Iterator[Interruption]:
         interruption.ask()
         print("\nEnding the run with what it has; once more ends it at once.", file=sys.stderr, flush=True)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, handle)
+    for caught in (signal.SIGINT, signal.SIGTERM):
+        before[caught] = signal.signal(caught, handle)
     try:
         yield interruption
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for caught, handler in before.items():
+            signal.signal(caught, handler)

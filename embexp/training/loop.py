@@ -109,9 +109,9 @@ def train(
     evaluate: Callable[[], Mapping[str, float]] | None,
     listeners: Sequence[Listener],
     interrupted: Callable[[], bool],
-    first_step_done: Callable[[], None],
+    first_step_done: Callable[[], object],
     stopping: EarlyStopping | None = None,
-    keep_best: Callable[[], None] | None = None,
+    keep_best: Callable[[], object] | None = None,
 ) -> Outcome:
     """Trains to the end of the plan, an early stop or an interruption, and says which.
 

@@ -1,0 +1,93 @@
+"""`summary.json`: what a run came to. Its keys are a contract; more may be added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from embexp import identity
+from embexp.assembly import Assembly
+from embexp.data.scan import Scan
+from embexp.memory import PeakMemory
+from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
+from embexp.tables import optimizers
+from embexp.training import metrics
+from embexp.training.loop import Outcome
+
+
+def summarise(
+    spec: RunSpec,
+    scan: Scan,
+    parts: Assembly,
+    outcome: Outcome,
+    final: Mapping[str, Mapping[str, float]],
+    *,
+    seconds: float,
+    memory: PeakMemory,
+) -> dict[str, Any]:
+    """The content of summary.json."""
+    tables = parts.tables
+    return {
+        "status": outcome.status,
+        "name": spec.name,
+        "task": spec.task.value,
+        "run_id": identity.run_id(spec, scan.digest),
+        "steps": outcome.steps,
+        "best_step": outcome.best_step,
+        "metrics": final,
+        "truth": dict(scan.truth),
+        "examples": {part: len(rows) for part, rows in scan.splits.items()},
+        "throughput": {
+            "examples_per_second": outcome.examples_per_second,
+            "step_ms_median": outcome.step_ms_median,
+        },
+        "strategy": spec.strategy.kind,
+        "runtime": RuntimeKind.FUNCTION.value,
+        "initialization": {
+            "method": spec.init.kind,
+            "seconds": seconds,
+            "peak_anonymous_bytes": memory.added,
+            "graph_def_bytes": 0,  # tables are filled eagerly: no graph holds anything of them
+            "total_graph_def_bytes": parts.runtime.graph_def_bytes,
+            "tables": {
+                name: {"rows_pretrained": 0, "rows_missing": 0, "bytes": 4 * table.rows * table.dim}
+                for name, table in tables.items()
+            },
+        },
+        "freeze": {
+            name: {
+                "frozen_rows": 0,
+                "frozen_rows_changed": 0,
+                "trainable_rows": table.rows,
+                "trainable_rows_touched": table.touched_rows(),
+            }
+            for name, table in tables.items()
+        },
+        "tables": {
+            name: {
+                "vocabulary_size": table.rows,
+                "dim": table.dim,
+                "storage": "variable",
+                "digest": table.digest() if spec.output.digests else None,
+            }
+            for name, table in tables.items()
+        },
+        "warnings": warnings(spec, scan, tables),
+    }
+
+
+def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:
+    """What the user should know about a run that did not fail."""
+    found = []
+    for part in ("validation", "test"):
+        rows = scan.splits[part]
+        if len(rows) and scan.examples.labels is not None:
+            labels = scan.examples.labels[rows]
+            found += [f"{part}: no {name}, as {why}" for name, why in metrics.undefined(spec.task, labels).items()]
+    found += [
+        f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
+        for name in tables
+        if optimizers.moves_every_row(spec.optimizer_of(name))
+    ]
+    return found
