@@ -262,7 +262,7 @@ def _missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list
     for one in wanted:
         if one.name in names:
             continue
-        near = difflib.get_close_matches(one.name, names, n=3, cutoff=0.6)
+        near = difflib.get_close_matches(one.name, dict.fromkeys(names), n=3, cutoff=0.6)
         listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         remedy = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"its columns are: {listing}"
         faults.append(Fault(one.asked_by, repr(one.name), f"{path} has no such column", remedy))

@@ -227,4 +227,4 @@ def test_huge_populations_take_no_memory_of_their_size() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 250 * 2**20
+    assert peak < 150 * 2**20
