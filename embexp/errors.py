@@ -2,7 +2,7 @@
 
     EmbexpError
     ├── UsageError               the user's words are wrong; exit status 2
-    │   ├── CommandLineError     an unknown command, flag or malformed override
+    │   ├── CommandLineError     an unknown command or flag
     │   └── ConfigError          every fault of a config at once, each a `Fault`
     └── RunError                 the run itself failed; exit status 1
         ├── DataError            a file whose content is not what it should be

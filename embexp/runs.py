@@ -82,19 +82,21 @@ class Run:
             columns, examples, rows = data.columns, data.scan.examples, data.scan.splits[part]
             if not len(rows):
                 raise RunError(f"the {part} part of this run's data is empty")
-        return evaluate(self.spec.task, self._restored.runtime, self._batches(examples, rows, columns))
+        return evaluate(self.spec.task, self._restored.runtime, self._batches(examples, rows, columns), len(rows))
 
     def predict(self, file: Path | str) -> np.ndarray:
         """A prediction for each example of a file, float32 [n]: ratings, or the probabilities of a click."""
         columns, examples = self._encode(Path(file), labelled=False)
         batch = self._batches(examples, np.arange(examples.count), columns)
-        _, logits = predictions(self._restored.runtime, batch)
+        _, logits = predictions(self._restored.runtime, batch, examples.count)
         if self.spec.task is Task.RATING:
             return logits
         return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
 
     def _batches(self, examples: Examples, rows: np.ndarray, columns: Columns) -> Any:
-        return batches.evaluation_batches(examples, rows, columns, batch_size=self.spec.train.evaluation_batch_size)
+        return batches.evaluation_batches(
+            examples, rows, columns, batch_size=self.spec.evaluation_batch_size, full=self.spec.fixed_batch
+        )
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         if isinstance(self.spec.data, Clicks):

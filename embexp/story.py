@@ -206,7 +206,9 @@ def train(
                 iter(training),
                 plan=plan,
                 batch_size=spec.train.batch_size,
-                evaluate=None if validation is None else partial(evaluate, spec.task, parts.runtime, validation),
+                evaluate=None
+                if validation is None
+                else partial(evaluate, spec.task, parts.runtime, validation, len(data.scan.splits["validation"])),
                 listeners=everyone,
                 interrupted=interrupted,
                 first_step_done=first_step_done,
@@ -229,7 +231,7 @@ def evaluation_of(spec: RunSpec, data: Data, part: str) -> Any:
     if not len(rows):
         return None
     return batches.evaluation_batches(
-        data.scan.examples, rows, data.columns, batch_size=spec.train.evaluation_batch_size
+        data.scan.examples, rows, data.columns, batch_size=spec.evaluation_batch_size, full=spec.fixed_batch
     )
 
 
@@ -260,5 +262,5 @@ def evaluate_finally(
         if part == "validation" and outcome.validation is not None:
             final[part] = dict(outcome.validation)
         elif (examples := evaluation_of(spec, data, part)) is not None:
-            final[part] = evaluate(spec.task, parts.runtime, examples)
+            final[part] = evaluate(spec.task, parts.runtime, examples, len(data.scan.splits[part]))
     return final

@@ -277,3 +277,13 @@ def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
 def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(NotARunError, match=r"there is no spec\.json in it"):
         embexp.load_run(tmp_path)
+
+
+def test_a_feature_with_an_output_shape_is_evaluated_on_whole_batches(cache: Path, tmp_path: Path) -> None:
+    plain = (*SMALL_CLICKS, "train.steps=10", "train.evaluation_batch_size=128")
+    shaped = run(spec_of(cache, *plain, "features.history.output_shape=[128]"), tmp_path / "shaped")
+    usual = run(spec_of(cache, *plain), tmp_path / "usual")
+    # 400 examples to test on are three batches of 128 and 16 more: the last batch is filled up, and cut off again.
+    assert shaped.summary["examples"]["test"] % 128
+    assert shaped.summary["metrics"] == usual.summary["metrics"]
+    assert embexp.load_run(shaped.directory).evaluate() == usual.summary["metrics"]["test"]

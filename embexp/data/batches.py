@@ -86,28 +86,34 @@ def training_batches(
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
 
 
-def evaluation_batches(examples: Examples, rows: np.ndarray, columns: Columns, *, batch_size: int) -> tf.data.Dataset:
-    """The given rows in their order; the last batch may be smaller.
+def evaluation_batches(
+    examples: Examples, rows: np.ndarray, columns: Columns, *, batch_size: int, full: bool = False
+) -> tf.data.Dataset:
+    """The given rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
     Args:
         examples: encoded examples.
         rows: int64, which to read.
         columns: what to read.
         batch_size: examples per batch.
+        full: whether the last batch is filled up, so that all have the same size, known while tracing.
     """
     read = _Reader(examples, columns)
     numbers = _Mapped(rows)
     count = -(-len(rows) // batch_size)
+
+    def places(number: Any) -> Any:
+        start = number * batch_size
+        if full:
+            return tf.minimum(start + tf.range(batch_size, dtype=tf.int64), len(rows) - 1)
+        return tf.range(start, tf.minimum(start + batch_size, len(rows)))
+
     return (
         tf.data.Dataset.range(count)
-        .map(lambda number: read.batch(numbers.at(_span(number * batch_size, batch_size, len(rows)))))
+        .map(lambda number: read.batch(numbers.at(places(number))))
         .prefetch(_AHEAD)
         .with_options(_options())
     )
-
-
-def _span(start: Any, length: int, end: int) -> Any:
-    return tf.range(start, tf.minimum(start + length, end))
 
 
 class _Reader:

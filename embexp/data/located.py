@@ -167,7 +167,8 @@ def _atomic_table(path: Path) -> tuple[TextTable, str | None]:
     names, lists, key = [], set(), None
     for field in header:
         name, colon, kind = field.rpartition(":")
-        if not colon or not name or kind not in _ATOMIC_TYPES:
+        untabbed = len(header) == 1 and field.count(":") > 1
+        if not colon or not name or kind not in _ATOMIC_TYPES or untabbed:
             raise _fault(
                 path,
                 f"line 1: found {field!r}, expected name:type with a type among {', '.join(_ATOMIC_TYPES)}",

@@ -19,9 +19,11 @@ class Spec(BaseModel):
     )
 
 
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
+Number = Annotated[float, Field(strict=True)]
+"""Any finite number."""
+Positive = Annotated[float, Field(gt=0, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, strict=True)]
+Fraction = Annotated[float, Field(ge=0, lt=1, strict=True)]
 """A part of a whole, [0, 1)."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least 1."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from embexp.specs.base import Count, Fraction, Positive, Spec, WholeNumber
+from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
 
 
 class SplitKind(StrEnum):
@@ -101,7 +101,7 @@ class Clicks(_Data):
     """Dimension of the planted user and item vectors."""
     history_length: WholeNumber = 8
     """Longest history; lengths vary from 0 to this."""
-    zipf: Annotated[float, Field(ge=0)] = 1.0
+    zipf: NonNegative = 1.0
     """Exponent of the popularity of users and items: p(rank r) ~ 1 / (r + 1) ^ zipf; 0 is uniform."""
     signal: Positive = 2.0
     """Standard deviation of the planted logit: larger makes clicks easier to predict."""
@@ -116,7 +116,7 @@ class _Files(_Data):
     """File or folder."""
     label: str
     """Column of the label."""
-    label_threshold: float | None = None
+    label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
     timestamp: str | None = None
     """Column of the time, any number; needed to split by time and to leave one out."""

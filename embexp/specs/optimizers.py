@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from embexp.specs.base import Fraction, NonNegative, Positive, Spec
+from embexp.specs.base import Fraction, NonNegative, Number, Positive, Spec
 from embexp.specs.schedules import ConstantSchedule, Schedule
 
 
@@ -16,11 +16,11 @@ class _TableOptimizer(Spec):
     learning_rate: Positive
     schedule: Schedule = ConstantSchedule()
     """Factor on `learning_rate` over the steps."""
-    clip_weight_min: float | None = None
+    clip_weight_min: Number | None = None
     """Touched weights are raised to at least this after the update; null: no bound."""
-    clip_weight_max: float | None = None
+    clip_weight_max: Number | None = None
     """Touched weights are lowered to at most this after the update; null: no bound."""
-    clipvalue: Positive | tuple[float, float] | None = None
+    clipvalue: Positive | tuple[Number, Number] | None = None
     """Each element of a row's summed gradient is clipped to [-c, c] or [low, high]; null: not clipped."""
     weight_decay_factor: NonNegative = 0.0
     """Decoupled weight decay of touched rows, before the step: w -= factor * w."""
@@ -60,7 +60,7 @@ class AdagradMomentum(_TableOptimizer):
     momentum: Fraction = 0.0
     use_nesterov: bool = False
     exponent: Positive = 2.0
-    beta2: Annotated[float, Field(gt=0, le=1)] = 1.0
+    beta2: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     """1: the squares are summed; below 1: they are averaged exponentially."""
     epsilon: Positive = 1e-10
 
@@ -84,7 +84,7 @@ class FTRL(_TableOptimizer):
 
     kind: Literal["ftrl"] = "ftrl"
     learning_rate: Positive = 0.001
-    learning_rate_power: Annotated[float, Field(le=0)] = -0.5
+    learning_rate_power: Annotated[float, Field(le=0, strict=True)] = -0.5
     l1_regularization_strength: NonNegative = 0.0
     l2_regularization_strength: NonNegative = 0.0
     beta: NonNegative = 0.0

@@ -43,6 +43,16 @@ class RunSpec(Spec):
         """The table's own optimizer, or the top-level one."""
         return self.tables[table].optimizer or self.optimizer
 
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether every batch must have the size of a training batch, as an `output_shape` names it."""
+        return any(feature.output_shape is not None for feature in self.features.values())
+
+    @property
+    def evaluation_batch_size(self) -> int:
+        """Examples at once when evaluating."""
+        return self.train.batch_size if self.fixed_batch else self.train.evaluation_batch_size
+
     def column_of(self, feature: str) -> str:
         """The data column that a feature reads."""
         return self.features[feature].column or feature

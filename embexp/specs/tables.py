@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
 from embexp.specs.optimizers import TableOptimizer
 
 
@@ -52,7 +52,7 @@ class Constant(Spec):
     """One value everywhere."""
 
     kind: Literal["constant"] = "constant"
-    value: float = 0.0
+    value: Number = 0.0
 
 
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]

@@ -33,17 +33,23 @@ _BLOCK = 65_536
 
 @dataclass(frozen=True, eq=False)
 class _Distinct:
-    """The ids of some inputs without repetition.
+    """The ids of some inputs, and the same without repetition.
 
     Attributes:
+        occurrences: [n], all ids, input after input.
         ids: [u], each once, by first occurrence.
-        all_positions: int32 [n], which of `ids` each occurrence is, input after input.
-        positions: the same by the input's source.
+        positions: for each input, by its source, int32: which of `ids` each of its occurrences is.
+        first: int32 [u], the first occurrence of each of `ids`.
+        later: int32 [n - u], all other occurrences, rising.
+        later_positions: int32 [n - u, 1], which of `ids` these are.
     """
 
+    occurrences: Any
     ids: Any
-    all_positions: Any
     positions: dict[tuple[Any, ...], Any]
+    first: Any
+    later: Any
+    later_positions: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +229,9 @@ def _gather_distinct(
     if key not in known:
         known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()})
     distinct = known[key]
-    with tf.control_dependencies([bounds.check(table.name, table.rows, distinct.ids, list(by_source.values()))]):
+    with tf.control_dependencies(
+        [bounds.check(table.name, table.rows, distinct.occurrences, list(by_source.values()))]
+    ):
         ids = tf.identity(distinct.ids)
     return _Touched(distinct, ids, table.gather(ids))
 
@@ -232,9 +240,20 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any]) -> _Distinct:
     parts = list(ids.values())
     if len({part.dtype for part in parts}) > 1:
         parts = [tf.cast(part, tf.int64) for part in parts]
-    distinct, positions = tf.unique(parts[0] if len(parts) == 1 else tf.concat(parts, 0))
+    occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+    distinct, positions = tf.unique(occurrences)
+    order = tf.range(tf.size(occurrences))
+    first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
+    later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)
     apart = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
-    return _Distinct(distinct, positions, dict(zip(ids, apart, strict=True)))
+    return _Distinct(
+        occurrences=occurrences,
+        ids=distinct,
+        positions=dict(zip(ids, apart, strict=True)),
+        first=first,
+        later=later,
+        later_positions=tf.gather(positions, later)[:, None],
+    )
 
 
 def _gather_each(table: EmbeddingTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
@@ -249,20 +268,22 @@ def _gather_each(table: EmbeddingTable, read: Mapping[str, Occurrences]) -> dict
 
 def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int) -> Any:
     """Gradient of each distinct row, float32 [u, dim]: the sum over its occurrences; None if all are zero."""
-    by_source: dict[tuple[Any, ...], list[Any]] = {}
+    if all(gradients[feature] is None for feature in read):
+        return None
+    by_source: dict[tuple[Any, ...], list[Any]] = {source: [] for source in distinct.positions}
     for feature, occurrences in read.items():
         if gradients[feature] is not None:
             spread = lookup.occurrence_gradients(occurrences, tf.convert_to_tensor(gradients[feature]), dim)
-            by_source.setdefault(occurrences.source, []).append(spread)
-    if not by_source:
-        return None
-    spreads = [tf.add_n(spread) if len(spread) > 1 else spread[0] for spread in by_source.values()]
-    if list(by_source) == list(distinct.positions):
-        positions = distinct.all_positions
-    else:
-        positions = tf.concat([distinct.positions[source] for source in by_source], 0)
-    spread = spreads[0] if len(spreads) == 1 else tf.concat(spreads, 0)
-    return tf.math.unsorted_segment_sum(spread, positions, tf.size(distinct.ids))
+            by_source[occurrences.source].append(spread)
+    parts = [
+        tf.add_n(spreads) if spreads else tf.zeros([tf.size(distinct.positions[source]), dim])
+        for source, spreads in by_source.items()
+    ]
+    spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+    # What unsorted_segment_sum would give, in the same order: most ids of a batch occur once, and copying their
+    # gradients is far cheaper than adding them to zeros.
+    summed = tf.gather(spread, distinct.first)
+    return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
 
 
 def _move_untouched(table: EmbeddingTable, optimizer: TableOptimizer, rate: Any) -> None:

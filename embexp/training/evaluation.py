@@ -19,15 +19,18 @@ class Predictor(Protocol):
         ...
 
 
-def predictions(runtime: Predictor, batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and logits of all batches, float32 [n] both: 8 bytes an example."""
+def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits of the first `count` examples, float32 [count] both: 8 bytes an example.
+
+    What the last batch has beyond them was only filled up.
+    """
     labels, logits = [], []
     for some_labels, some_logits in runtime.predict(batches):
         labels.append(some_labels)
         logits.append(some_logits)
-    return np.concatenate(labels), np.concatenate(logits)
+    return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
 
 
-def evaluate(task: Task, runtime: Predictor, batches: Iterable[Any]) -> dict[str, float]:
-    """Metrics of a task over all batches."""
-    return metrics.evaluate(task, *predictions(runtime, batches))
+def evaluate(task: Task, runtime: Predictor, batches: Iterable[Any], count: int) -> dict[str, float]:
+    """Metrics of a task over the first `count` examples."""
+    return metrics.evaluate(task, *predictions(runtime, batches, count))

@@ -25,7 +25,8 @@ def row(lines: list[list[str]], name: str) -> list[str]:
     ("optimizer", "slots"), [("sgd", 0), ("adagrad", 1), ("adagrad_momentum", 2), ("adam", 2), ("ftrl", 2)]
 )
 def test_bytes(optimizer: str, slots: int, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = plan(capsys, f"optimizer={optimizer}", "tables.user.vocabulary_size=1000000", "tables.item.dim=16")
+    words = [f"optimizer={optimizer}", "data.items=1000", "tables.user.vocabulary_size=1000000"]
+    lines = plan(capsys, *words, "tables.item.dim=16")
     slot_words = {0: ["0", "B"], 1: ["64", "MB"], 2: ["128", "MB"]}[slots]
     assert row(lines, "user")[:7] == ["user", "1,000,000", "16", "64", "MB", *slot_words]
     assert row(lines, "item")[:5] == ["item", "1,000", "16", "64", "kB"]
@@ -33,9 +34,9 @@ def test_bytes(optimizer: str, slots: int, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = plan(capsys, "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
+    lines = plan(capsys, "optimizer=adagrad", "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
     assert row(lines, "item")[-6:] == ["ftrl", "0.001", "optimizer", "ftrl,", "init", "assign"]
-    assert row(lines, "user")[-2:] == ["adagrad", "0.05"]
+    assert row(lines, "user")[-2:] == ["adagrad", "0.001"]
 
 
 def test_what_only_the_data_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_a_run_gets_a_directory_with_what_hydra_records() -> None:
     assert yaml.safe_load((directory / ".hydra" / "overrides.yaml").read_text()) == ["train.steps=7"]
     hydra = yaml.safe_load((directory / ".hydra" / "hydra.yaml").read_text())["hydra"]
     assert hydra["runtime"]["output_dir"] == str(directory.absolute())
-    assert hydra["runtime"]["choices"]["model"] == "dlrm"
+    assert hydra["runtime"]["choices"]["model"] == "dlrm_concat"
     assert hydra["overrides"] == {"hydra": ["hydra.run.dir=here"], "task": ["train.steps=7"]}
     assert hydra["mode"] == "RUN"
 

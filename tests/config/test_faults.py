@@ -47,7 +47,7 @@ CASES = {
         "'meen': it must be sum, mean or sqrtn.\n    did you mean mean?",
     ),
     "unknown optimizer parameter": (
-        ["+optimizer.learning_rat=0.1"],
+        ["optimizer=adagrad", "+optimizer.learning_rat=0.1"],
         "optimizer.learning_rat",
         "0.1: adagrad has no key 'learning_rat'.\n    did you mean learning_rate?",
     ),
@@ -193,7 +193,7 @@ CASES = {
         "'item': its ids number items, but those of table 'user' number users.",
     ),
     "too few rows for the clicks": (
-        ["tables.item.vocabulary_size=10"],
+        ["data.items=1000", "tables.item.vocabulary_size=10"],
         "tables.item.vocabulary_size",
         "10: the data has 1000 items, and each needs a row.",
     ),

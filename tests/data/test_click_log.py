@@ -125,9 +125,16 @@ def test_clicks_come_with_their_probability(log: dict[str, np.ndarray]) -> None:
 def test_the_logit_is_the_documented_one() -> None:
     """Computed again, one example at a time, from the ranks' biases and vectors: affine with the slope of `scale`."""
     spec = Clicks(examples=400, users=50, items=40, rank=3, signal=1.5, history_length=4)
-    source, log = ClickLog(spec), drawn(**spec.model_dump(include={"examples", "users", "items", "rank", "signal", "history_length"}))
-    users = dict(zip(source._users.ids(np.arange(50)).tolist(), source._users.vectors(np.arange(50)).tolist(), strict=True))
-    items = dict(zip(source._items.ids(np.arange(40)).tolist(), source._items.vectors(np.arange(40)).tolist(), strict=True))
+    source, log = (
+        ClickLog(spec),
+        drawn(**spec.model_dump(include={"examples", "users", "items", "rank", "signal", "history_length"})),
+    )
+    users = dict(
+        zip(source._users.ids(np.arange(50)).tolist(), source._users.vectors(np.arange(50)).tolist(), strict=True)
+    )
+    items = dict(
+        zip(source._items.ids(np.arange(40)).tolist(), source._items.vectors(np.arange(40)).tolist(), strict=True)
+    )
     weight = [1.0, 1 / 2, 1 / 3]
     norm = math.sqrt(sum(w * w for w in weight))
     raw, better = [], []

@@ -45,7 +45,9 @@ def rounded(fraction: float, count: int) -> int:
     return int(np.floor(fraction * count + 0.5))
 
 
-@given(count=st.integers(1, 500), validation=fractions, test=fractions, seed=st.integers(0, 99), step=st.integers(1, 99))
+@given(
+    count=st.integers(1, 500), validation=fractions, test=fractions, seed=st.integers(0, 99), step=st.integers(1, 99)
+)
 def test_random_parts_have_their_sizes_whatever_the_chunks(
     count: int, validation: float, test: float, seed: int, step: int
 ) -> None:

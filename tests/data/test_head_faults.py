@@ -116,7 +116,9 @@ class TestColumns:
             list_columns=("tagz",),
             split={"kind": "leave_one_out", "group": "usr"},
         )
-        found = columns(data, a=feature(table="t", column="itme", weights="tims"), user=feature(table="u"), z=feature(table="u"))
+        found = columns(
+            data, a=feature(table="t", column="itme", weights="tims"), user=feature(table="u"), z=feature(table="u")
+        )
         faults = head_faults(data, found)
         assert [fault.path for fault in faults] == [
             "features.a.column", "features.z", "features.a.weights", "data.dense_features", "data.dense_features",
@@ -274,7 +276,8 @@ class TestLines:
         for name in ("1.csv", "2.csv"):
             (tmp_path / name).write_text("user,item,y\na,b\n")
         assert told(csv_of(tmp_path)) == [
-            f"data.path = '{tmp_path}/{name}': line 2: found 2 fields, expected 3 fields." for name in ("1.csv", "2.csv")
+            f"data.path = '{tmp_path}/{name}': line 2: found 2 fields, expected 3 fields."
+            for name in ("1.csv", "2.csv")
         ]
 
     def test_columns_that_nobody_reads_may_hold_anything(self, file: Path) -> None:
@@ -344,7 +347,9 @@ class TestRecBole:
 
 def test_columns_that_the_click_log_lacks() -> None:
     data = Clicks(split={"kind": "leave_one_out", "group": "session"})
-    found = columns(data, user=feature(table="u"), price=feature(table="p"), a=feature(table="i", column="itm", weights="w"))
+    found = columns(
+        data, user=feature(table="u"), price=feature(table="p"), a=feature(table="i", column="itm", weights="w")
+    )
     rule = "the synthetic click log has no such column; its columns are user, item, history and click."
     assert told(data, found) == [
         f"features.price = 'price': {rule}",

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +65,9 @@ def rows(draw: st.DrawFn) -> Row:
     }
 
 
-def write_csv(path: Path, table: Sequence[Row], *, delimiter: str = ",", end: str = "\n", header: Sequence[str] = HEADER) -> None:
+def write_csv(
+    path: Path, table: Sequence[Row], *, delimiter: str = ",", end: str = "\n", header: Sequence[str] = HEADER
+) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator=end)
     writer.writerow(header)
@@ -139,7 +141,11 @@ def expected(table: Sequence[Row], train: np.ndarray, columns: Columns = COLUMNS
 
 
 @REUSE
-@given(table=st.lists(rows(), min_size=4, max_size=12), delimiter=st.sampled_from([",", "\t", ";", "|"]), end=st.sampled_from(["\n", "\r\n"]))
+@given(
+    table=st.lists(rows(), min_size=4, max_size=12),
+    delimiter=st.sampled_from([",", "\t", ";", "|"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
 def test_csv_as_written(table: list[Row], delimiter: str, end: str, tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     write_csv(path, table, delimiter=delimiter, end=end)
@@ -251,7 +257,8 @@ def test_a_folder_of_files_is_one_table_in_the_order_of_names(written: Path, tmp
     (folder / "_SUCCESS").touch()
     (folder / ".part-1.csv.crc").write_text("x")
     assert same(
-        scan(csv_of(folder), COLUMNS, cache=tmp_path / "cache"), scan(csv_of(written), COLUMNS, cache=tmp_path / "cache")
+        scan(csv_of(folder), COLUMNS, cache=tmp_path / "cache"),
+        scan(csv_of(written), COLUMNS, cache=tmp_path / "cache"),
     )
 
 
@@ -290,7 +297,9 @@ def test_fixed_size_lists_and_times(tmp_path: Path) -> None:
     times = pa.array([40, 10, 30, 20], pa.timestamp("ms"))
     pq.write_table(pa.table({"x": lists, "t": times, "y": [0.0, 1.0, 2.0, 3.0]}), path)
     columns = Columns(ids={"x": "x"}, label="y")
-    parquet = Parquet(path=str(path), label="y", timestamp="t", split={"kind": "time", "validation": 0.25, "test": 0.25})
+    parquet = Parquet(
+        path=str(path), label="y", timestamp="t", split={"kind": "time", "validation": 0.25, "test": 0.25}
+    )
     found = scan(parquet, columns, cache=tmp_path / "cache")
     assert [found.splits[part].tolist() for part in ("train", "validation", "test")] == [[1, 3], [2], [0]]
     assert [row["x"] for row in decoded(found.examples, found.vocabularies, columns)] == [
@@ -348,7 +357,7 @@ class TestRecBole:
     def test_two_lines_for_one_key_are_an_error(self, folder: Path, tmp_path: Path) -> None:
         with (folder / "toy.user").open("a") as file:
             file.write("1\t3\tUlm\n")
-        with pytest.raises(DataError, match="toy.user: user_id '1' has more than one line, expected one"):
+        with pytest.raises(DataError, match=r"toy\.user: user_id '1' has more than one line, expected one"):
             scan(self.data(folder), self.COLUMNS, cache=tmp_path / "cache")
 
     def test_leave_one_out_by_time(self, folder: Path, tmp_path: Path) -> None:
@@ -371,7 +380,7 @@ class TestOtherFiles:
     def run(self, written: Path, tmp_path: Path) -> Scan:
         return scan(csv_of(written), COLUMNS, cache=tmp_path / "cache")
 
-    OTHER = [{**TABLE[0], "user": "nobody"}, {**TABLE[5], "seen": ["i1", "what", "i2"]}, TABLE[9]]
+    OTHER: ClassVar[list[Row]] = [{**TABLE[0], "user": "nobody"}, {**TABLE[5], "seen": ["i1", "what", "i2"]}, TABLE[9]]
 
     def test_with_the_label(self, run: Scan, written: Path, tmp_path: Path) -> None:
         write_csv(tmp_path / "other.csv", self.OTHER)
@@ -443,5 +452,5 @@ def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
         assert labels.tolist() == [single(float(text))]
         assert math.isfinite(labels[0])
     else:
-        with pytest.raises(DataError, match="data.csv, line 2: found .* in column 'y', expected a finite number"):
+        with pytest.raises(DataError, match=r"data\.csv, line 2: found .* in column 'y', expected a finite number"):
             scan(data, columns, cache=tmp_path / "cache")

@@ -96,7 +96,9 @@ def test_a_changed_file_is_scanned_anew(file: Path, tmp_path: Path, reads: list[
     assert "x3" not in one.vocabularies["user"].tokens()
 
 
-def test_the_digest_of_a_settled_file_is_remembered(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_of_a_settled_file_is_remembered(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Path] = []
     real = digests.of_file
     monkeypatch.setattr(digests, "of_file", lambda path: asked.append(path) or real(path))
@@ -302,13 +304,20 @@ class TestLaterFaults:
         table = {"user": [1] * 5000, "age": [1.0] * 5000, "y": [1.0] * 3210 + [value] + [0.0] * 1789}
         pq.write_table(pa.table(table), tmp_path / "d.parquet", row_group_size=700)
         data = Parquet(path=str(tmp_path / "d.parquet"), label="y", dense_features=("age",))
-        with pytest.raises(DataError, match=rf"d\.parquet, row 3211: found {found} in column 'y', expected a finite number"):
+        with pytest.raises(
+            DataError, match=rf"d\.parquet, row 3211: found {found} in column 'y', expected a finite number"
+        ):
             scan(data, COLUMNS, cache=tmp_path / "cache")
 
     def test_a_cut_parquet_file(self, tmp_path: Path) -> None:
         path = tmp_path / "d.parquet"
         random = np.random.default_rng(0)
-        pq.write_table(pa.table({"user": random.integers(0, 10**9, 50_000), "age": random.random(50_000), "y": random.random(50_000)}), path)
+        pq.write_table(
+            pa.table(
+                {"user": random.integers(0, 10**9, 50_000), "age": random.random(50_000), "y": random.random(50_000)}
+            ),
+            path,
+        )
         content = bytearray(path.read_bytes())
         content[1000:9000] = bytes(8000)
         path.write_bytes(content)
@@ -326,5 +335,7 @@ class TestLaterFaults:
             scan(data, columns, cache=tmp_path / "cache")
 
     def test_a_split_by_time_without_a_time(self, file: Path, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="data.timestamp = null: data.split.kind=time needs the column of the time"):
+        with pytest.raises(
+            ConfigError, match=r"data\.timestamp = null: data\.split.kind=time needs the column of the time"
+        ):
             scan(csv_of(file, split={"kind": "time"}), COLUMNS, cache=tmp_path / "cache")

@@ -42,7 +42,9 @@ def test_each_epoch_visits_each_example_once(count: int, window: int, seed: int,
 
 
 @given(count=counts, window=windows, seed=seeds, shuffle=st.booleans(), data=st.data())
-def test_starting_anywhere_gives_the_tail(count: int, window: int, seed: int, shuffle: bool, data: st.DataObject) -> None:
+def test_starting_anywhere_gives_the_tail(
+    count: int, window: int, seed: int, shuffle: bool, data: st.DataObject
+) -> None:
     order = Order(count, seed, shuffle, window)
     start = data.draw(st.integers(0, 3 * count), "start")
     np.testing.assert_array_equal(stream(order, 4 * count - start, start), stream(order, 4 * count)[start:])
@@ -72,7 +74,9 @@ def test_batches_from_a_later_step_are_the_tail(count: int, window: int, batch_s
     whole = batches_of(order, 0, batch_size, 9 + 1)
     tail = [
         each.reshape(-1)
-        for each in batch_groups(order, start_step * batch_size, batch_size=batch_size, batches=10 - start_step, group=4)
+        for each in batch_groups(
+            order, start_step * batch_size, batch_size=batch_size, batches=10 - start_step, group=4
+        )
     ]
     np.testing.assert_array_equal(np.concatenate(tail), whole[start_step * batch_size :])
 

@@ -17,8 +17,8 @@ from embexp.specs.data import VocabularyRules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 awkward = texts | st.sampled_from(
-    ["\\", "\\t", "\t", "\n", "\r", "\r\n", "\\\\n", "<oov>", "token", '"', '"a', " a ", "NULL", "nan", "\x00", "\ufeff",
-     "\u2028", "\x85", "é", "e\u0301", "𝒳", "﹏", "oov"]
+    ["\\", "\\t", "\t", "\n", "\r", "\r\n", "\\\\n", "<oov>", "token", '"', '"a', " a ", "NULL", "nan", "\x00",
+     "\ufeff", "\u2028", "\x85", "é", "e\u0301", "𝒳", "﹏", "oov"]
 )  # fmt: skip
 
 
@@ -52,7 +52,9 @@ def test_order_is_oov_then_frequency_then_code_point(
 
 
 @given(counted=st.dictionaries(awkward, st.integers(1, 5), max_size=30), unknown=st.sampled_from(["oov", "error"]))
-def test_what_is_written_is_read_again(counted: dict[str, int], unknown: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_written_is_read_again(
+    counted: dict[str, int], unknown: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     stem = tmp_path_factory.mktemp("vocabulary") / "item.id"
     vocabulary = of(counted, unknown=unknown)
     path = vocabulary.write(stem)
@@ -145,7 +147,11 @@ class TestIdentity:
     ("name", "content", "text"),
     [
         ("t.tsv", "word\tcount\n", r"t.tsv, line 1: found 'word\\tcount', expected 'token\\tfrequency\\tkind'"),
-        ("t.tsv", "token\tfrequency\tkind\na\t1\ttoken\nb\t1\tpad\n", "t.tsv, line 3: found kind 'pad', expected 'token'"),
+        (
+            "t.tsv",
+            "token\tfrequency\tkind\na\t1\ttoken\nb\t1\tpad\n",
+            "t.tsv, line 3: found kind 'pad', expected 'token'",
+        ),
         ("t.tsv", "token\tfrequency\tkind\na\tx\ttoken\n", "t.tsv is not a vocabulary: .*'x'"),
         ("t.tsv", "token\tfrequency\tkind\na\t1\n", "t.tsv is not a vocabulary: .*Expected 3 columns, got 2"),
         ("t.json", '{"kind": "token"}', "t.json is not a vocabulary"),
