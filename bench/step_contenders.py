@@ -22,9 +22,9 @@ RATE = 0.01
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whole batches: ids int64 [BATCHES, BATCH, IDS] and labels float32 [BATCHES, BATCH, 1]."""
+    """Whole batches: ids int32 [BATCHES, BATCH, IDS], as a run reads them; labels float32 [BATCHES, BATCH, 1]."""
     generator = np.random.default_rng(0)
-    ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS))
+    ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS), dtype=np.int32)
     return ids, generator.integers(0, 2, size=(BATCHES, BATCH, 1)).astype(np.float32)
 
 
@@ -99,7 +99,7 @@ def keras(optimizer: str, vocabulary: int, steps: int) -> float:
 
     model = keras.Sequential(
         [
-            keras.layers.Input((IDS,), dtype="int64"),
+            keras.layers.Input((IDS,), dtype="int32"),
             keras.layers.Embedding(vocabulary, DIM),
             keras.layers.Flatten(),
             keras.layers.Dense(HIDDEN, activation="relu"),

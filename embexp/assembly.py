@@ -13,10 +13,11 @@ import keras
 import tensorflow as tf
 
 from embexp import digests
-from embexp.initialization import random
 from embexp.initialization.assign import Assign
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
+from embexp.pretrained.aligned import Pretrained
+from embexp.pretrained.rows import row_source
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.run import RunSpec
 from embexp.tables import optimizers, schedules
@@ -111,11 +112,12 @@ def assemble(
     )
 
 
-def fill(tables: Mapping[str, EmbeddingTable], spec: RunSpec) -> None:
-    """Fills every table by its init method; a row's values follow from the seed, the table's name and the row alone."""
+def fill(tables: Mapping[str, EmbeddingTable], spec: RunSpec, pretrained: Pretrained) -> None:
+    """Fills every table by its init method.
+
+    A row's values follow from the pretrained file, or else from the seed, the table's name and the row.
+    """
     for name, table in tables.items():
-        source = random.source(
-            spec.tables[name].initializer, rows=table.rows, dim=table.dim, seed=spec.seed, table=name
-        )
+        source = row_source(name, spec.tables[name], table.rows, spec.seed, pretrained.tables.get(name))
         init = spec.tables[name].init or spec.init
         Assign(init.chunk_bytes).apply(table, source)

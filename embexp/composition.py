@@ -14,6 +14,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.specs import checks
 from embexp.specs.checks import Sections
 from embexp.specs.models import KerasModel
+from embexp.specs.pretrained import File
 from embexp.specs.run import RunSpec
 
 
@@ -87,6 +88,7 @@ def _between(sections: Sections, *, look_at_data: bool) -> list[Fault]:
     found += _of_metric(sections)
     if look_at_data:
         found += _of_data(sections)
+        found += _of_pretrained(sections)
     return found
 
 
@@ -120,6 +122,15 @@ def _of_metric(sections: Sections) -> list[Fault]:
     except ConfigError as error:
         return list(error.faults)
     return []
+
+
+def _of_pretrained(sections: Sections) -> list[Fault]:
+    settings = [sections.pretrained, *(table.pretrained for table in sections.tables.values())]
+    if not any(isinstance(setting, File) for setting in settings):
+        return []
+    from embexp.pretrained import heads
+
+    return heads.faults(sections.pretrained, sections.tables)
 
 
 def _of_data(sections: Sections) -> list[Fault]:

@@ -33,6 +33,11 @@ class RunFolder:
         return self.path / "vocabularies"
 
     @property
+    def coverage(self) -> Path:
+        """What pretrained files had for the tables; only where there were such."""
+        return self.path / "coverage.json"
+
+    @property
     def manifest(self) -> Path:
         """Versions, code, machine."""
         return self.path / "manifest.json"
@@ -76,7 +81,10 @@ class RunFolder:
         try:
             return RunSpec.model_validate_json(self.spec.read_bytes())
         except FileNotFoundError:
-            raise NotARunError(f"{self.path} is not the directory of a run: there is no spec.json in it") from None
+            words = f"{self.path} is not the directory of a run: there is no spec.json in it"
+            if (self.path / "sweep.json").exists():
+                words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
+            raise NotARunError(words) from None
         except ValidationError as error:
             raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
 

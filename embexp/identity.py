@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from embexp import digests
 from embexp.specs.run import RunSpec
 
 
-def run_id(spec: RunSpec, data_digest: str) -> str:
-    """Digest of the spec, with the data's path replaced by a digest of what it holds, and without output settings."""
+def run_id(spec: RunSpec, data_digest: str, pretrained_digests: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Digest of the spec, with paths replaced by digests of what they hold, and without output settings.
+
+    Args:
+        spec: what the user asked for.
+        data_digest: of the data's content.
+        pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
+            `tables.item.pretrained`; a file that no table takes anything from is left out.
+    """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude={"output", "name"})
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
+    settings = {"pretrained": content["pretrained"]}
+    settings |= {f"tables.{name}.pretrained": table["pretrained"] for name, table in content["tables"].items()}
+    for place, setting in settings.items():
+        if setting is not None and "path" in setting:
+            setting["path"] = pretrained_digests.get(place)
+            del setting["tokens_file"]  # which the digest is of too
     return digests.of_json(content)

@@ -13,7 +13,24 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("embexp", "tensorflow", "keras", "numpy", "hydra-core", "omegaconf", "pydantic", "polars", "pyarrow")
-_ENVIRONMENT_PREFIXES = ("TF_", "OMP_", "KERAS_", "CUDA_", "XLA_", "MKL_", "PYTHONHASHSEED")
+# Named one by one: by prefix, TF_ would also take in Terraform's variables, which hold secrets.
+_ENVIRONMENT = (
+    "CUDA_VISIBLE_DEVICES",
+    "KERAS_BACKEND",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_DETERMINISTIC_OPS",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GPU_ALLOCATOR",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
 _LONGEST_DIFF = 1_000_000
 
 
@@ -27,7 +44,7 @@ def collect(*, threads: Mapping[str, int], data_digest: str) -> dict[str, Any]:
         "code": _code(Path(__file__).resolve().parent),
         "machine": _machine(),
         "threads": dict(threads),
-        "environment": {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT_PREFIXES)},
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         "data": {"digest": data_digest},
     }
 

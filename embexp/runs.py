@@ -17,7 +17,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import RunError
+from embexp.errors import ConfigError, DataError, RunError
 from embexp.folder import RunFolder
 from embexp.specs.data import Clicks
 from embexp.specs.models import Task
@@ -104,7 +104,11 @@ class Run:
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = places.cache(self.spec.output.cache)
-        return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache)
+        try:
+            return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache)
+        except ConfigError as error:  # what is wrong is this file, not the config that it is read by
+            faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
+            raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
     @cached_property
     def _restored(self) -> assembly.Assembly:

@@ -19,6 +19,7 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError, VocabularyError
 from embexp.folder import RunFolder
 from embexp.memory import PeakMemory
+from embexp.pretrained.aligned import Pretrained, align
 from embexp.reports import plots
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
@@ -78,19 +79,23 @@ def run(
 
     data = read_data(spec, say)
     sizes = table_sizes(spec, data.vocabularies)
+    given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
+    sizes |= {name: table.rows for name, table in given.tables.items()}
+    if given:
+        folder.write_json(folder.coverage, given.as_json())
     write_vocabularies(data.vocabularies, folder)
     folder.write_json(folder.manifest, manifest.collect(threads=threads, data_digest=data.scan.digest))
     plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
 
     memory = PeakMemory()
     with memory:
-        parts, seconds = build(spec, data, sizes, plan)
+        parts, seconds = build(spec, data, sizes, given, plan)
         outcome = train(spec, data, parts, plan, folder, listeners, first_step_done=memory.stop)
-    final = evaluate_finally(spec, data, parts, outcome)
-    if spec.output.checkpoint:
+    if spec.output.checkpoint:  # before anything else could fail
         say("writing the checkpoint", None)
         store.write(parts.checkpoint, folder.final_checkpoint)
-    summary = summarise(spec, data.scan, parts, outcome, final, seconds=seconds, memory=memory)
+    final = evaluate_finally(spec, data, parts, outcome)
+    summary = summarise(spec, data.scan, given, parts, outcome, final, seconds=seconds, memory=memory)
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
@@ -101,12 +106,15 @@ def read_data(spec: RunSpec, say: Say) -> Data:
     """Scans the data (or finds it scanned) and gives each table its vocabulary.
 
     Raises:
-        DataError: a file's content is not what it should be, or nothing is left to train on.
+        DataError: a file's content is not what it should be.
+        RunError: nothing is left to train on.
     """
     columns, shared = columns_of(spec.data, spec.features)
     found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=say)
     if not len(found.splits["train"]):
         raise RunError("the training part of the data is empty: see data.split")
+    if found.examples.labels is not None:
+        metrics.check_labels(spec.task, found.examples.labels)
     return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found)
 
 
@@ -156,7 +164,9 @@ def output_bias(task: Task, label_mean: float) -> float:
     return math.log(rate / (1 - rate))
 
 
-def build(spec: RunSpec, data: Data, sizes: Mapping[str, int], plan: loop.Rhythm) -> tuple[assembly.Assembly, float]:
+def build(
+    spec: RunSpec, data: Data, sizes: Mapping[str, int], given: Pretrained, plan: loop.Rhythm
+) -> tuple[assembly.Assembly, float]:
     """Creates and fills all variables; also returns the seconds that the filling took."""
     parts = assembly.assemble(
         spec,
@@ -166,7 +176,7 @@ def build(spec: RunSpec, data: Data, sizes: Mapping[str, int], plan: loop.Rhythm
         total_steps=plan.steps,
     )
     began = time.perf_counter()
-    assembly.fill(parts.tables, spec)
+    assembly.fill(parts.tables, spec, given)
     return parts, time.perf_counter() - began
 
 

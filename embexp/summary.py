@@ -9,6 +9,7 @@ from embexp import identity
 from embexp.assembly import Assembly
 from embexp.data.scan import Scan
 from embexp.memory import PeakMemory
+from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.tables import optimizers
@@ -19,6 +20,7 @@ from embexp.training.loop import Outcome
 def summarise(
     spec: RunSpec,
     scan: Scan,
+    given: Pretrained,
     parts: Assembly,
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
@@ -32,7 +34,7 @@ def summarise(
         "status": outcome.status,
         "name": spec.name,
         "task": spec.task.value,
-        "run_id": identity.run_id(spec, scan.digest),
+        "run_id": identity.run_id(spec, scan.digest, given.digests),
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
@@ -51,7 +53,7 @@ def summarise(
             "graph_def_bytes": 0,  # tables are filled eagerly: no graph holds anything of them
             "total_graph_def_bytes": parts.runtime.graph_def_bytes,
             "tables": {
-                name: {"rows_pretrained": 0, "rows_missing": 0, "bytes": 4 * table.rows * table.dim}
+                name: {**_provenance(given.tables.get(name)), "bytes": 4 * table.rows * table.dim}
                 for name, table in tables.items()
             },
         },
@@ -73,8 +75,26 @@ def summarise(
             }
             for name, table in tables.items()
         },
-        "warnings": warnings(spec, scan, tables),
+        "warnings": [*warnings(spec, scan, tables), *_unfit(given)],
     }
+
+
+def _provenance(given: PretrainedTable | None) -> dict[str, Any]:
+    """Where a table's first values came from, row by row; a table without a file misses nothing."""
+    if given is None:
+        return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "pretrained": None}
+    found = given.coverage
+    return {
+        "rows_pretrained": found.pretrained,
+        "rows_missing": found.missing,
+        "rows_special": found.special,
+        "pretrained": {"path": given.setting.path, "digest": given.source.digest},
+    }
+
+
+def _unfit(given: Pretrained) -> list[str]:
+    names = ", ".join(given.unfit)
+    return [f"pretrained has no effect on {names}; coverage.json says why"] if names else []
 
 
 def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:

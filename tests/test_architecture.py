@@ -16,11 +16,13 @@ PACKAGE = ROOT / "embexp"
 LEAVES = {"errors", "files", "digests", "memory", "places", "environment", "terminal"}
 TIERS = [
     LEAVES,
+    {"caching"},
     {"specs"},
     {"folder", "identity", "manifest"},
     {"config", "data", "vectors", "tables", "initialization", "freezing", "strategies", "models"},
     {"runtimes", "training", "checkpoints"},
     {"reports"},
+    {"pretrained"},
     {"assembly"},
     {"summary"},
     {"story"},
@@ -32,6 +34,8 @@ TIERS = [
 ]
 HYDRA_ALLOWED = {"config", "cli", "sweeps", "__main__"}
 TENSORFLOW_FREE = {
+    "caching",
+    "vectors",
     "errors",
     "files",
     "digests",
@@ -40,6 +44,7 @@ TENSORFLOW_FREE = {
     "folder",
     "identity",
     "manifest",
+    "pretrained",
     "config",
     "sweeps",
 }

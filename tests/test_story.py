@@ -188,7 +188,7 @@ def _output_bias(result: story.RunResult) -> float:
 def test_a_file_without_labels_can_be_predicted_but_not_evaluated(ratings_run: story.RunResult, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("item,user\ni3,u4\n")
-    with pytest.raises((DataError, embexp.ConfigError), match="rating"):
+    with pytest.raises(DataError, match=r"new\.csv can't be read as this run's data was\n  'rating': .* no column"):
         embexp.load_run(ratings_run.directory).evaluate(path)
 
 
@@ -287,3 +287,26 @@ def test_a_feature_with_an_output_shape_is_evaluated_on_whole_batches(cache: Pat
     assert shaped.summary["examples"]["test"] % 128
     assert shaped.summary["metrics"] == usual.summary["metrics"]
     assert embexp.load_run(shaped.directory).evaluate() == usual.summary["metrics"]["test"]
+
+
+def test_labels_that_are_no_clicks_are_found_before_anything_is_trained(
+    cache: Path, ratings: Path, tmp_path: Path
+) -> None:
+    spec = spec_of(cache, "experiment=ratings", f"data.path={ratings}", "data.label=rating", "task=click")
+    with pytest.raises(DataError, match=r"labels of 0 and 1, but 1,\d+ of 1,500 are others.*data\.label_threshold"):
+        run(spec, tmp_path / "run")
+    assert not RunFolder(tmp_path / "run").metrics.exists()
+
+
+def test_the_manifest_tells_circumstances_but_no_secrets(
+    clicks_run: story.RunResult, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_VAR_password", "hunter2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    result = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1"), tmp_path / "run")
+    text = RunFolder(result.directory).manifest.read_text()
+    assert "hunter2" not in text
+    manifest = json.loads(text)
+    assert manifest["environment"]["OMP_NUM_THREADS"] == "2"
+    assert manifest["packages"]["tensorflow"] == tf.__version__
+    assert manifest["machine"]["cores"] >= 1

@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "what would happen: tables with their bytes, inert settings, the jobs of a sweep",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
+    "vectors": "look into files of pretrained vectors, convert them, find the rows near a token",
 }
 
 HELP = """\
@@ -30,7 +31,7 @@ commands
 
     embexp run                                                       a first experiment, needs no files
     embexp run experiment=movielens data.path=ml-100k                another one
-    embexp run -m optimizer=adagrad,adam tables.item.dim=16,32       all four
+    embexp run -m optimizer=adagrad,adam seed=0,1                    all four
     embexp plan experiment=movielens data.path=ml-100k               what would that take?
     embexp COMMAND --help                                            more
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
+from embexp.cli.finished import opened
 from embexp.errors import CommandLineError
 
 USAGE = "embexp evaluate DIR [--data FILE] [--part test|validation|train] [--json]"
@@ -56,9 +57,4 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
 
 def _evaluate(directory: str, file: str | None, part: str) -> Mapping[str, float]:
-    from embexp import environment
-
-    environment.load_tensorflow()
-    from embexp.runs import load_run
-
-    return load_run(directory).evaluate(file, part=part)
+    return opened(directory).evaluate(file, part=part)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, composing
 from embexp.cli.commands import DONE
-from embexp.specs.run import RunSpec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from embexp.pretrained.aligned import Pretrained
+    from embexp.specs.run import RunSpec
 
 USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--config-dir DIR]"
 
@@ -19,7 +24,8 @@ Shows what `embexp run` with the same words would do: the tables with the bytes 
 optimizers' slots, which settings are a table's own, the features, settings without effect; with -m, the jobs.
 The config is checked as for a run. Nothing is allocated and nothing is written.
 
-    --scan    read the data (once; it is kept for the run) to know the size of each vocabulary
+    --scan    read the data and pretrained files (once; they are kept for the run) to know the size of each
+              vocabulary, and how much of it a file has
     the rest: embexp run --help
 """
 
@@ -42,15 +48,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _single(options: argparse.Namespace) -> None:
     from embexp import composition, terminal
-    from embexp.cli import planned_run
 
     spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
-    planned_run.show(spec, _scanned(spec) if options.scan else planned_run.known_rows(spec), terminal.console())
+    _show(spec, terminal.console(), scan=options.scan)
 
 
 def _sweep(options: argparse.Namespace) -> None:
     from embexp import composition, terminal
-    from embexp.cli import planned_run
     from embexp.sweeps import outcomes, planned
 
     plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
@@ -67,23 +71,46 @@ def _sweep(options: argparse.Namespace) -> None:
     to_run = [job for job in plan.jobs if not job.skip]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
-    first = to_run[0].spec
-    planned_run.show(first, _scanned(first) if options.scan else planned_run.known_rows(first), console)
+    _show(to_run[0].spec, console, scan=options.scan)
 
 
-def _scanned(spec: RunSpec) -> Mapping[str, int | None]:
-    """Rows of each table after reading the data."""
+def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
+    from rich import box
+
+    from embexp.cli import planned_run
+    from embexp.reports import coverage
+
+    if not scan:
+        planned_run.show(spec, planned_run.known_rows(spec), console)
+        return
+    rows, found = _scanned(spec)
+    planned_run.show(spec, rows, console)
+    content = found.as_json()
+    if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
+        console.print()
+        console.print(table)
+    for name, why in content["unfit"].items():
+        console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _scanned(spec: RunSpec) -> tuple[Mapping[str, int | None], Pretrained]:
+    """Rows of each table after reading the data, and what pretrained files have for them."""
     from rich.console import Console
 
     from embexp import places
     from embexp.cli.stages import Stages
     from embexp.data.columns import columns_of
     from embexp.data.scan import scan
+    from embexp.pretrained.aligned import align
 
     columns, shared = columns_of(spec.data, spec.features)
     stages = Stages(Console(stderr=True))
     try:
-        found = scan(spec.data, columns, cache=Path(places.cache(spec.output.cache)), progress=stages)
+        cache = places.cache(spec.output.cache)
+        found = scan(spec.data, columns, cache=cache, progress=stages)
+        vocabularies = {name: found.vocabularies[shared[name]] for name in spec.tables}
+        sizes = {name: table.vocabulary_size or vocabularies[name].size for name, table in spec.tables.items()}
+        given = align(spec, vocabularies, sizes, cache=cache, say=stages)
     finally:
         stages.close()
-    return {name: table.vocabulary_size or found.vocabularies[shared[name]].size for name, table in spec.tables.items()}
+    return sizes | {name: table.rows for name, table in given.tables.items()}, given

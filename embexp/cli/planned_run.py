@@ -12,6 +12,7 @@ from embexp import terminal
 from embexp.specs.data import Clicks, Data, SplitKind
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.pretrained import File, NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 
@@ -77,7 +78,7 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     yield "data", _data(spec.data)
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
-    yield "tables", f"pretrained {spec.pretrained.kind}, init {spec.init.kind}, freeze {spec.freeze.kind}"
+    yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     yield "where", f"strategy {spec.strategy.kind}, runtime {spec.runtime.kind}"
 
 
@@ -118,6 +119,8 @@ def _tables(spec: RunSpec, rows: Mapping[str, int | None], console: Console) -> 
                 f"{count:,}", str(each.dim), size(count * width), size(count * width * slots(optimizer))
             ]  # fmt: skip
         rate = f"{optimizer.kind} {optimizer.learning_rate:g}"
+        if optimizer.schedule.kind != "constant" or optimizer.schedule.warmup_steps:
+            rate += f" {optimizer.schedule.kind}" + (" after warm-up" if optimizer.schedule.warmup_steps else "")
         made.add_row(name, *amounts, each.combiner.value, rate, _own(each))
     unknown = any(rows[name] is None for name in spec.tables)
     plus = " + …" if unknown else ""
@@ -141,6 +144,8 @@ def _notes(spec: RunSpec, rows: Mapping[str, int | None]) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam:
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
+    if isinstance(spec.pretrained, File) and any(table.pretrained is None for table in spec.tables.values()):
+        yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
     if any(rows[name] is None for name in spec.tables):
         yield "rows from the data are counted by `embexp plan --scan`"
     for note in inert(spec):
@@ -153,6 +158,16 @@ def size(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count} B"
+
+
+def _pretrained(setting: Pretrained) -> str:
+    match setting:
+        case NoPretrained():
+            return setting.kind
+        case File():
+            return f"{setting.path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
+        case _:
+            assert_never(setting)
 
 
 def _own(table: Table) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from embexp import files
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
+from embexp.cli.finished import opened
 from embexp.errors import CommandLineError
 
 USAGE = "embexp predict DIR --data FILE [--out FILE]"
@@ -55,9 +56,4 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str) -> Iterable[float]:
-    from embexp import environment
-
-    environment.load_tensorflow()
-    from embexp.runs import load_run
-
-    return [float(value) for value in load_run(directory).predict(file)]
+    return [float(value) for value in opened(directory).predict(file)]

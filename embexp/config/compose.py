@@ -16,7 +16,14 @@ from embexp.config.loader import Loader
 from embexp.config.sources import Sources
 from embexp.errors import Fault
 
-_PATHS = (("data", "path"), ("output", "cache"))
+_PATHS = (
+    ("data", "path"),
+    ("output", "cache"),
+    ("pretrained", "path"),
+    ("pretrained", "tokens_file"),
+    ("tables", "*", "pretrained", "path"),
+    ("tables", "*", "pretrained", "tokens_file"),
+)
 """Values that are paths: they are made absolute, so that they mean the same wherever the run is taken up again."""
 
 
@@ -68,8 +75,8 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     sources = Sources(loader, selections, applied)
     unresolved: list[Fault] = []
     container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
-    for section, key in _PATHS:
-        _make_absolute(container.get(section), key)
+    for path in _PATHS:
+        _make_absolute(container, path)
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.of(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added))
 
@@ -99,6 +106,12 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
     return found
 
 
-def _make_absolute(section: Any, key: str) -> None:
-    if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
+def _make_absolute(section: Any, path: Sequence[str]) -> None:
+    if not isinstance(section, dict):
+        return
+    key, *rest = path
+    if rest:
+        for inner in section.values() if key == "*" else [section.get(key)]:
+            _make_absolute(inner, rest)
+    elif isinstance(section.get(key), str) and section[key]:
         section[key] = os.path.abspath(os.path.expanduser(section[key]))

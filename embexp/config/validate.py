@@ -77,6 +77,7 @@ def sections(container: Mapping[str, Any]) -> Sections:
         data=_valid(("data",), container),
         model=_valid(("model",), container),
         train=_valid(("train",), container),
+        pretrained=_valid(("pretrained",), container),
     )
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp import digests
-from embexp.data import cache as store
+from embexp import caching, digests
 from embexp.data import clicks, encode, located, readers, splits
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.columns import Columns
@@ -79,7 +78,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
             "vocabulary": None if isinstance(data, Clicks) else data.vocabulary.model_dump(mode="json"),
         }
     )
-    ready = store.folder(cache, "scan", key, partial(_resolve, data, columns, layout, raw, tell=tell))
+    ready = caching.folder(cache, "scan", key, partial(_resolve, data, columns, layout, raw, tell=tell))
     facts = json.loads((ready / "facts.json").read_text("utf-8"))
     if isinstance(data, Clicks):
         sizes: dict[str, int] = {}
@@ -131,7 +130,7 @@ def encode_file(
     key = digests.of_json(
         {"format": FORMAT, "raw": raw_key, "vocabularies": {name: each.digest for name, each in known.items()}}
     )
-    ready = store.folder(cache, "rows", key, partial(_to_rows, layout, raw, known))
+    ready = caching.folder(cache, "rows", key, partial(_to_rows, layout, raw, known))
     return examples(raw, ready)
 
 
@@ -154,7 +153,7 @@ def _digest(
         source = located.locate(data, wanted(data, columns, divided=divided), path=path)
     except located.Unreadable as unreadable:
         raise ConfigError(unreadable.faults) from None
-    return digests.of_json([store.file_digest(file, cache=cache) for file in source.files()]), source
+    return digests.of_json([caching.file_digest(file, cache=cache) for file in source.files()]), source
 
 
 def _raw(
@@ -164,7 +163,7 @@ def _raw(
     digest, source = _digest(data, columns, path, cache, divided=divided)
     if source is None or isinstance(data, Clicks):
         assert isinstance(data, Clicks)
-        return digest, store.folder(cache, "clicks", digest, lambda folder: clicks.write(data, folder, tell)), digest
+        return digest, caching.folder(cache, "clicks", digest, lambda folder: clicks.write(data, folder, tell)), digest
     needed = wanted(data, columns, divided=divided)
     timestamp, group = (timestamp_of(data), group_of(data)) if divided else (None, None)
     key = digests.of_json(
@@ -195,7 +194,7 @@ def _raw(
             progress=tell,
         )
 
-    return digest, store.folder(cache, "codes", key, make), key
+    return digest, caching.folder(cache, "codes", key, make), key
 
 
 def _dialect(data: RecBole | CSV | Parquet) -> object:

@@ -14,6 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from embexp.reports import coverage
+
 _FILES = {
     "summary.json": "what is shown here, and more",
     "metrics.jsonl": "losses and metrics over the steps",
@@ -21,6 +23,7 @@ _FILES = {
     "checkpoints": "tables, slots and model",
     "events": "for tensorboard --logdir",
     "vocabularies": "token of each row",
+    "coverage.json": "which rows came out of a pretrained file",
     "spec.json": "enough to run it again",
     "manifest.json": "versions, machine, data",
     "run.log": "what was said",
@@ -47,7 +50,7 @@ class Results:
         frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         yield from self._headline()
         gap = [Text()] if frames is None else []  # a framed table brings empty lines of its own
-        for table in (self._metrics(frames), self._tables(frames)):
+        for table in (self._metrics(frames), self._tables(frames), self._pretrained(frames)):
             if table is not None:
                 yield from gap
                 yield Padding(table, (0, 0, 0, 2 if frames is None else 1), expand=False)
@@ -117,6 +120,9 @@ class Results:
                 str(facts.get("storage", "")),
             )
         return table
+
+    def _pretrained(self, frames: box.Box | None) -> Table | None:
+        return coverage.table(coverage.read(self.directory / "coverage.json"), frames)
 
     def _files(self) -> Iterator[RenderableType]:
         yield Text.assemble(("results in ", ""), (shown_path(self.directory), "bold"), overflow="fold")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from embexp.errors import Fault
 from embexp.specs.data import CSV, Clicks, Data, SplitKind
 from embexp.specs.models import Model
+from embexp.specs.pretrained import Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
 from embexp.specs.tables import Feature, Table
@@ -32,6 +33,7 @@ class Sections:
         data: None where it has faults; likewise the rest.
         model: the dense part.
         train: length and rhythm.
+        pretrained: what tables without a setting of their own take their values from.
     """
 
     table_names: tuple[str, ...]
@@ -43,6 +45,7 @@ class Sections:
     data: Data | None = None
     model: Model | None = None
     train: Train | None = None
+    pretrained: Pretrained | None = None
 
     @classmethod
     def of(cls, spec: RunSpec) -> Sections:
@@ -57,6 +60,7 @@ class Sections:
             data=spec.data,
             model=spec.model,
             train=spec.train,
+            pretrained=spec.pretrained,
         )
 
     @property

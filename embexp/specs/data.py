@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
 
@@ -131,11 +131,16 @@ class RecBole(_Files):
     kind: Literal["recbole"] = "recbole"
 
 
+def _tab(value: object) -> object:
+    """A tab is hard to type on a command line: there it may be written as a backslash and a t."""
+    return "\t" if value == "\\t" else value
+
+
 class CSV(_Files):
     """A CSV or TSV file with a header line, or a folder of such files."""
 
     kind: Literal["csv"] = "csv"
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    delimiter: Annotated[str, BeforeValidator(_tab), Field(min_length=1, max_length=1)] = ","
     list_separator: Annotated[str, Field(min_length=1)] = " "
     """Between the values of a column that holds several."""
     list_columns: tuple[str, ...] = ()

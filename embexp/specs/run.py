@@ -11,8 +11,9 @@ from embexp.specs.base import Spec, WholeNumber
 from embexp.specs.data import Data
 from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
+from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Strategy, Train
-from embexp.specs.tables import Feature, Freeze, Init, Pretrained, Table
+from embexp.specs.tables import Feature, Freeze, Init, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -31,7 +32,7 @@ class RunSpec(Spec):
     model: Model
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
-    pretrained: Pretrained = Pretrained()
+    pretrained: Pretrained = NoPretrained()
     init: Init = Init()
     freeze: Freeze = Freeze()
     strategy: Strategy = Strategy()
@@ -42,6 +43,14 @@ class RunSpec(Spec):
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
         return self.tables[table].optimizer or self.optimizer
+
+    def pretrained_of(self, table: str) -> Pretrained:
+        """The table's own source of values, or the top-level one."""
+        return self.tables[table].pretrained or self.pretrained
+
+    def pretrained_path(self, table: str) -> str:
+        """Config path of what `pretrained_of` gives."""
+        return f"tables.{table}.pretrained" if self.tables[table].pretrained is not None else "pretrained"
 
     @property
     def fixed_batch(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
 from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.pretrained import Pretrained
 
 
 class Combiner(StrEnum):
@@ -58,12 +59,6 @@ class Constant(Spec):
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
 
 
-class NoPretrained(Spec):
-    """Values come from the initializer."""
-
-    kind: Literal["none"] = "none"
-
-
 class Assign(Spec):
     """Rows are assigned in chunks: one copy, any runtime."""
 
@@ -79,7 +74,6 @@ class NoFreeze(Spec):
 
 
 # Each becomes a union discriminated by `kind` when it has a second choice.
-Pretrained = NoPretrained
 Init = Assign
 Freeze = NoFreeze
 
@@ -132,9 +126,7 @@ __all__ = [
     "Init",
     "Initializer",
     "NoFreeze",
-    "NoPretrained",
     "Normal",
-    "Pretrained",
     "Storage",
     "Table",
     "TruncatedNormal",

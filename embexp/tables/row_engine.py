@@ -36,8 +36,8 @@ class _Distinct:
     """The ids of some inputs, and the same without repetition.
 
     Attributes:
-        occurrences: [n], all ids, input after input.
-        ids: [u], each once, by first occurrence.
+        occurrences: int32 or int64 [n], all ids as given, input after input.
+        ids: [u], each once, by first occurrence; int32 where every table is small enough, which is found faster.
         positions: for each input, by its source, int32: which of `ids` each of its occurrences is.
         first: int32 [u], the first occurrence of each of `ids`.
         later: int32 [n - u], all other occurrences, rising.
@@ -120,6 +120,7 @@ class RowEngine:
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
         self._step, self._total_steps = step, total_steps
+        self._narrow = all(table.rows <= tf.int32.max for table in tables.values())
         self._current: _Step | None = None
         self._training = self._looked_up = False
 
@@ -144,7 +145,7 @@ class RowEngine:
             if not training:
                 lookups.update(_gather_each(table, mine))
             elif mine:
-                found = touched[name] = _gather_distinct(table, mine, known)
+                found = touched[name] = _gather_distinct(table, mine, known, self._narrow)
                 positions = found.distinct.positions
                 lookups.update({f: _Lookup(r, found.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(features, lookups, touched), training, False
@@ -219,7 +220,7 @@ def _check_names(call: str, given: Mapping[str, Any], features: Mapping[str, Fea
 
 
 def _gather_distinct(
-    table: EmbeddingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct]
+    table: EmbeddingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct], narrow: bool
 ) -> _Touched:
     """The distinct ids of a table's features and their rows; tables with the same inputs share the former."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
@@ -227,7 +228,7 @@ def _gather_distinct(
         by_source.setdefault(occurrences.source, (feature, occurrences.ids))
     key = tuple(by_source)
     if key not in known:
-        known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()})
+        known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()}, narrow)
     distinct = known[key]
     with tf.control_dependencies(
         [bounds.check(table.name, table.rows, distinct.occurrences, list(by_source.values()))]
@@ -236,12 +237,12 @@ def _gather_distinct(
     return _Touched(distinct, ids, table.gather(ids))
 
 
-def _distinct(ids: Mapping[tuple[Any, ...], Any]) -> _Distinct:
+def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
     parts = list(ids.values())
     if len({part.dtype for part in parts}) > 1:
         parts = [tf.cast(part, tf.int64) for part in parts]
     occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    distinct, positions = tf.unique(occurrences)
+    distinct, positions = tf.unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
     order = tf.range(tf.size(occurrences))
     first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
     later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)

@@ -88,7 +88,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
         case Task.RATING:
             return {"rmse": rmse(y, z), "mae": mae(y, z), "loss": float(np.mean((z - y) ** 2))}
         case Task.CLICK:
-            _check_clicks(y)
+            check_labels(task, y)
             loss = log_loss(y, z)
             ranking = {} if undefined(task, y) else {"auc": auc(y, z)}
             return {"log_loss": loss, **ranking, "loss": loss}
@@ -151,7 +151,10 @@ def _vectors(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarr
     return y, z
 
 
-def _check_clicks(labels: np.ndarray) -> None:
+def check_labels(task: Task, labels: np.ndarray) -> None:
+    """Raises DataError if labels [N] are none that the task can be trained on."""
+    if task is not Task.CLICK:
+        return
     wrong = labels[(labels != 0) & (labels != 1)]
     if wrong.size:
         raise DataError(

@@ -25,6 +25,7 @@ NEEDS = {
     ("model", "dot"): ["model.left=[user,history]"],
     ("model", "biased_dot"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating"],
     ("model", "keras"): ["model.function=keras:Model"],
+    ("pretrained", "file"): ["pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],
 }

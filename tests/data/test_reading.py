@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from embexp.data import readers, splits
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.scan import Scan, encode_file, scan
@@ -454,3 +455,24 @@ def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
     else:
         with pytest.raises(DataError, match=r"data\.csv, line 2: found .* in column 'y', expected a finite number"):
             scan(data, columns, cache=tmp_path / "cache")
+
+
+def test_chunks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that end in quotes, lists and codes go on from chunk to chunk, in every reader."""
+    table = [{**row, "user": f'line\n"{number % 11}"\r\nline'} for number, row in enumerate(TABLE * 5)]
+    write_csv(tmp_path / "data.csv", table)
+    write_parquet(tmp_path / "data.parquet", table)
+    parquet = Parquet(path=str(tmp_path / "data.parquet"), label="rating", dense_features=("price", "age"))
+    whole = scan(csv_of(tmp_path / "data.csv"), COLUMNS, cache=tmp_path / "whole")
+    assert decoded(whole.examples, whole.vocabularies, COLUMNS) == expected(table, whole.splits["train"])
+    monkeypatch.setattr(readers, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(readers, "_PARQUET_ROWS", 7)
+    monkeypatch.setattr(splits, "_CHUNK", 13)
+    told: list[float | None] = []
+    for data in (csv_of(tmp_path / "data.csv"), parquet):
+        pieces = scan(
+            data, COLUMNS, cache=tmp_path / "pieces", progress=lambda what, part: told.append(part) if part else None
+        )
+        assert same(pieces, whole)
+    assert len(told) > 40
+    assert all(part is not None and 0 < part <= 1 for part in told)

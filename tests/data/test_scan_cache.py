@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embexp import digests
-from embexp.data import cache as store
+from embexp import caching, digests
 from embexp.data import encode
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan, source_digest
@@ -103,27 +102,27 @@ def test_the_digest_of_a_settled_file_is_remembered(
     real = digests.of_file
     monkeypatch.setattr(digests, "of_file", lambda path: asked.append(path) or real(path))
     for _ in range(2):  # written a moment ago: it could change again without its time showing it
-        assert store.file_digest(file, cache=tmp_path / "cache") == real(file)
+        assert caching.file_digest(file, cache=tmp_path / "cache") == real(file)
     assert len(asked) == 2
     os.utime(file, (1e9, 1e9))
     for _ in range(3):
-        assert store.file_digest(file, cache=tmp_path / "cache") == real(file)
+        assert caching.file_digest(file, cache=tmp_path / "cache") == real(file)
     assert len(asked) == 3
     file.write_text(lines(51))
     os.utime(file, (1e9, 1e9))  # the size tells
-    assert store.file_digest(file, cache=tmp_path / "cache") == real(file)
+    assert caching.file_digest(file, cache=tmp_path / "cache") == real(file)
     os.utime(file, (1e9 + 1, 1e9 + 1))  # the time tells
-    store.file_digest(file, cache=tmp_path / "cache")
+    caching.file_digest(file, cache=tmp_path / "cache")
     assert len(asked) == 5
 
 
 @pytest.mark.parametrize("garbage", ["", "{", "[]", '{"stamp": 1}', "null"])
 def test_a_spoilt_record_of_a_digest_is_not_believed(file: Path, tmp_path: Path, garbage: str) -> None:
     os.utime(file, (1e9, 1e9))
-    store.file_digest(file, cache=tmp_path / "cache")
+    caching.file_digest(file, cache=tmp_path / "cache")
     [record] = (tmp_path / "cache" / "digests").iterdir()
     record.write_text(garbage)
-    assert store.file_digest(file, cache=tmp_path / "cache") == digests.of_file(file)
+    assert caching.file_digest(file, cache=tmp_path / "cache") == digests.of_file(file)
 
 
 def test_another_split_reads_no_file_again(file: Path, tmp_path: Path, reads: list[Path]) -> None:
@@ -232,10 +231,10 @@ scan(data, columns, cache=Path(sys.argv[2]), progress=die)
             def other(folder: Path) -> None:
                 (folder / "who").write_text("first")
 
-            store.folder(tmp_path, "kind", "key", other)
+            caching.folder(tmp_path, "kind", "key", other)
             (folder / "who").write_text("second")
 
-        place = store.folder(tmp_path, "kind", "key", make)
+        place = caching.folder(tmp_path, "kind", "key", make)
         assert (place / "who").read_text() == "first"
         assert [each.name for each in tmp_path.iterdir()] == ["kind-key"]
 
@@ -245,9 +244,8 @@ scan(data, columns, cache=Path(sys.argv[2]), progress=die)
         code = self.KILLED.replace("os.kill(os.getpid(), signal.SIGKILL)", "pass")
         command = [sys.executable, "-c", code, str(file), str(tmp_path / "cache"), ""]
         running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
-        for process in running:
-            _, said = process.communicate(timeout=60)
-            assert process.returncode == 0, said.decode()
+        said = [process.communicate()[1].decode() for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0], said
         assert not [each for each in (tmp_path / "cache").iterdir() if each.name.startswith(".making-")]
         assert content(scan(csv_of(file), COLUMNS, cache=tmp_path / "cache")) == content(
             scan(csv_of(file), COLUMNS, cache=tmp_path / "fresh")

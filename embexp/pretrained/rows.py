@@ -1,0 +1,49 @@
+"""The first values of a table: rows of its file, and of its initializer."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+from embexp.initialization import random
+from embexp.initialization.rows import RowSource
+from embexp.pretrained.aligned import PretrainedTable
+from embexp.specs.pretrained import MissingRows
+from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
+from embexp.vectors import missing, projection
+from embexp.vectors.aligned_rows import AlignedRows
+from embexp.vectors.alignment import RowKind
+
+
+def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedTable | None) -> RowSource:
+    """The first values of a table.
+
+    Args:
+        name: of the table.
+        table: its settings.
+        rows: how many it has.
+        seed: of the run.
+        given: its part in a file, or None.
+    """
+    if given is None:
+        return random.source(table.initializer, rows=rows, dim=table.dim, seed=seed, table=name)
+    projected = projection.fitted(given.setting.project, given.source, table.dim)
+    fill = given.setting.missing
+    if given.alignment.count(RowKind.PRETRAINED) == rows:
+        fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
+    drawn: Initializer
+    match fill:
+        case MissingRows.INITIALIZER:
+            drawn = table.initializer
+        case MissingRows.ZEROS | MissingRows.MEAN:
+            drawn = Constant(value=0.0)
+        case MissingRows.NORMAL:
+            drawn = Normal(stddev=1.0)
+        case MissingRows.UNIFORM:
+            drawn = Uniform(scale=math.sqrt(3))  # of variance 1
+        case _:
+            assert_never(fill)
+    others: missing.Rows = random.source(drawn, rows=rows, dim=table.dim, seed=seed, table=name)
+    if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
+        others = missing.like_the_file(others, given.source, projected)
+    return AlignedRows(given.source, given.alignment, others, projected)

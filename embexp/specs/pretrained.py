@@ -1,0 +1,86 @@
+"""Where a table's first values come from, when not from its initializer alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from embexp.specs.base import Spec
+from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+
+
+class Match(StrEnum):
+    """When a token of the vocabulary and a token of the file are the same."""
+
+    EXACT = "exact"
+    """The same text."""
+    LOWER = "lower"
+    """Else the same in lower case."""
+    NORMALISED = "normalised"
+    """Else the same after NFKC normalisation and case folding, with all white space alike."""
+
+
+class MissingRows(StrEnum):
+    """What fills a row that the file has nothing for."""
+
+    INITIALIZER = "initializer"
+    """The table's own initializer."""
+    MEAN = "mean"
+    """The mean of the file's rows."""
+    NORMAL = "normal"
+    """Drawn from a normal distribution with the mean and the variance that each column of the file has."""
+    UNIFORM = "uniform"
+    """The same, from a uniform distribution."""
+    ZEROS = "zeros"
+
+
+class Project(StrEnum):
+    """What makes rows as long as the table's where the file's are not; rows of the right length stay as they are."""
+
+    NONE = "none"
+    """Rows of another length are an error."""
+    TRUNCATE = "truncate"
+    """The first numbers of a row."""
+    ZERO_PAD = "zero_pad"
+    """Zeros behind a row."""
+    PCA = "pca"
+    """The first principal components of all rows of the file."""
+
+
+class NoPretrained(Spec):
+    """Values come from the initializer."""
+
+    kind: Literal["none"] = "none"
+
+
+class File(Spec):
+    """Values come from a matrix on disk, as far as it has rows for what the data holds."""
+
+    kind: Literal["file"] = "file"
+    path: Annotated[str, Field(min_length=1)]
+    """The file."""
+    format: Format | None = None
+    """How it is written; null: as its suffix says."""
+    key: str | None = None
+    """Name of the matrix, in a file that may hold several."""
+    token_column: str | None = None
+    """Column, or dataset, of tokens in a file that may hold several."""
+    tokens_file: str | None = None
+    """A token per line, for a file that has none."""
+    match: Match = Match.EXACT
+    """How the tokens of the vocabulary are found among the file's. A file without tokens is taken by position."""
+    missing: MissingRows = MissingRows.INITIALIZER
+    """What fills rows that the file has nothing for, that of unknown values among them."""
+    project: Project = Project.NONE
+    """What makes rows as long as the table's where the file's are not."""
+    non_finite: NonFinite = NonFinite.ERROR
+    """What becomes of NaN and infinities."""
+    invalid_text: InvalidText = InvalidText.ERROR
+    """What becomes of tokens that are not UTF-8."""
+    header_count: HeaderCount = HeaderCount.ERROR
+    """What becomes of a text file whose header line names another number of rows than follow."""
+
+
+Pretrained = Annotated[NoPretrained | File, Field(discriminator="kind")]

@@ -1,0 +1,1 @@
+"""Pretrained matrices on disk: readers by format, row ranges, alignment to a vocabulary."""

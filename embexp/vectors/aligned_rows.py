@@ -1,0 +1,116 @@
+"""The rows of a table, each from where its alignment says."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from embexp.vectors.alignment import Alignment
+from embexp.vectors.missing import Rows
+from embexp.vectors.projection import Projection
+from embexp.vectors.source import VectorSource
+
+_PIECE_BYTES = 4 * 1024 * 1024
+_WIDEST_GAP = 64
+"""Rows between two wanted ones that are read along, where reading costs a call."""
+_ROWS_FILLED = 4_096
+
+
+@dataclass(frozen=True)
+class AlignedRows:
+    """A table's first values: rows of a file, and others where it has none. Any range of rows can be read.
+
+    A row depends on nothing but its number: not on which others are read with it.
+
+    Attributes:
+        source: the file.
+        alignment: which row comes from where.
+        missing: rows for those that the file lacks, by their number in the table.
+        projection: of the file's rows; None where they are as long as the table's.
+    """
+
+    source: VectorSource
+    alignment: Alignment
+    missing: Rows
+    projection: Projection | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return len(self.alignment.file_rows)
+
+    @property
+    def dim(self) -> int:
+        """Length of a row."""
+        return self.source.dim if self.projection is None else self.projection.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to.
+
+        Beside the result it takes memory for a few megabytes of rows.
+        """
+        if not 0 <= start <= stop <= self.rows:
+            raise ValueError(f"the table has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+        wanted = self.alignment.file_rows[start:stop]
+        if self.projection is None and _consecutive(wanted):
+            return self._range(int(wanted[0]), int(wanted[-1]) + 1)
+        values = np.empty((stop - start, self.dim), np.float32)
+        self._gather(wanted, values)
+        for low, high in _groups(np.flatnonzero(wanted < 0), start):
+            filled = self.missing.read(start + low, start + high)
+            lacking = wanted[low:high] < 0
+            values[low:high][lacking] = filled[lacking]
+        return values
+
+    @functools.cached_property
+    def _mapping(self) -> np.ndarray | None:
+        return self.source.memory_map()
+
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        return self.source.read(start, stop) if self._mapping is None else self._mapping[start:stop]
+
+    def _gather(self, wanted: np.ndarray, values: np.ndarray) -> None:
+        """Fills the rows of `values` that the file has, in the order in which they lie in the file."""
+        places = np.flatnonzero(wanted >= 0)
+        rows = wanted[places]
+        if np.any(rows[1:] < rows[:-1]):
+            order = np.argsort(rows, kind="stable")
+            places, rows = places[order], rows[order]
+        size = max(_PIECE_BYTES // (4 * self.source.dim), 1)
+        for start in range(0, len(rows), size):
+            some = slice(start, start + size)
+            read = self._rows(rows[some], size)
+            values[places[some]] = read if self.projection is None else self.projection.apply(read)
+
+    def _rows(self, rows: np.ndarray, most: int) -> np.ndarray:
+        """Rows of the file, rising."""
+        if self._mapping is not None:
+            found: np.ndarray = self._mapping[rows]
+            return found
+        found = np.empty((len(rows), self.source.dim), np.float32)
+        low = 0
+        while low < len(rows):
+            # As far as no gap is wide and the range is no longer than a piece.
+            reach = int(np.searchsorted(rows, rows[low] + most))
+            wide = np.flatnonzero(np.diff(rows[low:reach]) > _WIDEST_GAP)
+            high = low + int(wide[0]) + 1 if wide.size else reach
+            first = int(rows[low])
+            found[low:high] = self.source.read(first, int(rows[high - 1]) + 1)[rows[low:high] - first]
+            low = high
+        return found
+
+
+def _consecutive(rows: np.ndarray) -> bool:
+    return len(rows) > 0 and int(rows[0]) >= 0 and bool(np.all(np.diff(rows) == 1))
+
+
+def _groups(places: np.ndarray, start: int) -> Iterator[tuple[int, int]]:
+    """Ranges [low, high) that cover rising places, none of them wider than what is drawn together anyway."""
+    blocks = (places + start) // _ROWS_FILLED
+    ends = np.flatnonzero(np.diff(blocks)) + 1
+    for group in np.split(places, ends):
+        if group.size:
+            yield int(group[0]), int(group[-1]) + 1

@@ -1,0 +1,203 @@
+"""Vectors in Parquet and Arrow files: a column of lists, or a column for each dimension, and perhaps one of tokens."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embexp.errors import DataError
+from embexp.vectors.stored import FLOATS, Stored, checked_shape
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A file as parts that are read one at a time: the row groups of Parquet, the batches of Arrow.
+
+    Attributes:
+        path: of the file.
+        schema: its columns.
+        rows: in each part.
+        read: some columns of one part.
+    """
+
+    path: Path
+    schema: pa.Schema
+    rows: Sequence[int]
+    read: Callable[[int, list[str]], pa.Table]
+
+
+def read_parquet(path: Path, key: str | None, token_column: str | None) -> Stored:
+    """A Parquet file, read by row groups.
+
+    Args:
+        path: of the file.
+        key: the column of lists; None: the only one, or else every column of floating-point numbers is a dimension.
+        token_column: the column of tokens; None: the only one of text, if there is one.
+
+    Raises:
+        DataError: it can't be read, or its columns are no vectors.
+    """
+    try:
+        file = pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: found no whole Parquet file: {error}") from None
+    rows = [file.metadata.row_group(part).num_rows for part in range(file.metadata.num_row_groups)]
+
+    def part(number: int, columns: list[str]) -> pa.Table:
+        try:
+            return file.read_row_group(number, columns=columns)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path}: row group {number + 1} can't be read: {error}") from None
+
+    return _read(_Table(path, file.schema_arrow, rows, part), key, token_column)
+
+
+def read_arrow(path: Path, key: str | None, token_column: str | None) -> Stored:
+    """An Arrow file (IPC, also named Feather), mapped and read by batches; the rest as in `read_parquet`."""
+    try:
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        rows = [file.get_batch(part).num_rows for part in range(file.num_record_batches)]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: found no whole Arrow file: {error}") from None
+
+    def part(number: int, columns: list[str]) -> pa.Table:
+        return pa.Table.from_batches([file.get_batch(number)]).select(columns)
+
+    return _read(_Table(path, file.schema, rows, part), key, token_column)
+
+
+def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:
+    names = table.schema.names
+    if len(set(names)) != len(names):
+        raise DataError(f"{table.path}: found several columns of one name, expected distinct ones: {', '.join(names)}")
+    if token_column is None:
+        words = [name for name in names if _is_text(table.schema.field(name).type)]
+        if len(words) > 1:
+            raise DataError(f"{table.path}: found {len(words)} columns of text, expected a token_column that says which"
+                            f" holds the tokens: {', '.join(words)}")  # fmt: skip
+        token_column = words[0] if words else None
+    elif token_column not in names or not _is_text(table.schema.field(token_column).type):
+        raise DataError(f"{table.path}: found no column of text {token_column!r}; it has {', '.join(names)}")
+    columns, lists = _vector_columns(table, key)
+    ends = list(accumulate(table.rows))
+    total = ends[-1] if ends else 0
+    number = table.schema.field(columns[0]).type
+    number = number.value_type if lists else number
+    dtype = np.dtype(number.to_pandas_dtype())
+    dim = _width(table, columns[0]) if lists else len(columns)
+    name = f"{table.path}: {columns[0]}" if lists else str(table.path)
+    rows, dim = checked_shape(name, (total, dim), dtype)
+
+    def read(start: int, stop: int) -> np.ndarray:
+        values = np.empty((stop - start, dim), dtype)
+        part = bisect.bisect_right(ends, start)
+        at = start
+        while at < stop:
+            first = ends[part] - table.rows[part]
+            until = min(stop, ends[part])
+            piece = table.read(part, columns).slice(at - first, until - at)
+            values[at - start : until - start] = _matrix(name, piece, lists, dim, at)
+            at, part = until, part + 1
+        return values
+
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=dtype,
+        read=read,
+        files=[table.path],
+        tokens=(lambda: _tokens(table, token_column)) if token_column is not None else None,
+    )
+
+
+def _vector_columns(table: _Table, key: str | None) -> tuple[list[str], bool]:
+    """The columns of the numbers, and whether it is one of lists."""
+    types = {name: table.schema.field(name).type for name in table.schema.names}
+    lists = [name for name, type_ in types.items() if _is_list(type_)]
+    if key is not None:
+        if key in lists:
+            return [key], True
+        raise DataError(f"{table.path}: found no column of lists {key!r}; those in it are {', '.join(lists) or 'none'}")
+    if len(lists) == 1:
+        return lists, True
+    if len(lists) > 1:
+        listed = ", ".join(lists)
+        raise DataError(f"{table.path}: found {len(lists)} columns of lists, expected a key that says which: {listed}")
+    numbers = [name for name, type_ in types.items() if pa.types.is_floating(type_)]
+    if not numbers:
+        raise DataError(f"{table.path}: found no column of lists or of floating-point numbers: {table.schema.names}")
+    if len({types[name] for name in numbers}) > 1:
+        listed = ", ".join(f"{name} {types[name]}" for name in numbers)
+        raise DataError(f"{table.path}: found columns of several types, expected one for all dimensions: {listed}")
+    return numbers, False
+
+
+def _width(table: _Table, column: str) -> int:
+    """Numbers in each list; of lists of any length, in the first."""
+    type_ = table.schema.field(column).type
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size)
+    for part, rows in enumerate(table.rows):
+        if rows:
+            first = table.read(part, [column]).column(0)[0]
+            return 0 if first.as_py() is None else len(first)
+    return 0
+
+
+def _matrix(name: str, piece: pa.Table, lists: bool, dim: int, first: int) -> np.ndarray:
+    """The numbers of a piece, [rows, dim]; `first` is its first row in the file, from 0."""
+    for column in piece.columns:
+        if column.null_count:
+            row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])
+            raise DataError(f"{name}, row {row + 1}: found null, expected {dim} numbers")
+    if not lists:
+        return np.stack([column.to_numpy() for column in piece.columns], axis=1)
+    parts: list[np.ndarray] = []
+    done = 0
+    for chunk in piece.column(0).chunks:
+        if not pa.types.is_fixed_size_list(chunk.type):
+            lengths = np.asarray(chunk.value_lengths())
+            wrong = np.flatnonzero(lengths != dim)
+            if wrong.size:
+                row = first + done + int(wrong[0])
+                raise DataError(f"{name}, row {row + 1}: found {lengths[wrong[0]]} numbers, expected {dim}")
+        flat = chunk.flatten()
+        if flat.null_count:
+            place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
+            row = first + done + place // dim
+            raise DataError(f"{name}, row {row + 1}: found null at place {place % dim + 1}, expected {dim} numbers")
+        parts.append(flat.to_numpy(zero_copy_only=False).reshape(-1, dim))
+        done += len(chunk)
+    return np.concatenate(parts)
+
+
+def _tokens(table: _Table, column: str) -> pa.LargeStringArray:
+    parts = [
+        chunk.cast(pa.large_string())
+        for part in range(len(table.rows))
+        for chunk in table.read(part, [column]).column(0).chunks
+    ]
+    tokens = pa.concat_arrays(parts)
+    if tokens.null_count:
+        row = int(np.flatnonzero(tokens.is_null().to_numpy(zero_copy_only=False))[0])
+        raise DataError(f"{table.path}, row {row + 1}: found null in column {column!r}, expected a token")
+    return tokens
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    known = pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(known and np.dtype(type_.value_type.to_pandas_dtype()) in FLOATS)

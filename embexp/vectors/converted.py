@@ -1,0 +1,191 @@
+"""Vectors in the cache: a float32 matrix that can be mapped, its tokens, and what was found in converting.
+
+A folder of the cache holds `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from embexp.errors import DataError
+from embexp.specs.vectors import InvalidText, NonFinite
+from embexp.vectors import numbers
+from embexp.vectors.stored import Place, Stored
+from embexp.vectors.text_blocks import invalid_rows
+
+HEADER_BYTES = 128
+VERSION = 1
+"""Of what conversions make; part of the key of each."""
+_MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
+_CHUNK_BYTES = 16 * 1024 * 1024
+
+
+class Writer:
+    """Writes rows into a folder as they come, and leaves out what the policies say.
+
+    Args:
+        folder: an empty one.
+        dim: numbers per row.
+        invalid_text: what becomes of tokens that are not UTF-8.
+        non_finite: what becomes of numbers that are not finite.
+        distinct: whether only the first row of each token is kept.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dim: int,
+        *,
+        invalid_text: InvalidText = InvalidText.ERROR,
+        non_finite: NonFinite = NonFinite.KEEP,
+        distinct: bool = True,
+    ) -> None:
+        self._folder, self._dim = folder, dim
+        self._invalid_text, self._non_finite, self._distinct = invalid_text, non_finite, distinct
+        self._tokens: list[pa.LargeStringArray] = []
+        self._rows = 0
+        self._notes: Counter[str] = Counter()
+        self._file = (folder / _MATRIX).open("wb")
+        self._file.write(bytes(HEADER_BYTES))
+
+    def add(self, values: np.ndarray, tokens: pa.LargeStringArray | None, where: str, first: int) -> None:
+        """Appends rows.
+
+        Args:
+            values: float32 [n, dim], of which non-finite numbers may be set to 0.
+            tokens: [n], perhaps not valid UTF-8; None: there are none.
+            where: the file, and the word for a row of it, such as `a.txt, line`.
+            first: number of the first of these rows in the file, for errors.
+
+        Raises:
+            DataError: a token or a number that the policy doesn't allow.
+        """
+        kept = np.ones(len(values), bool)
+        if tokens is not None:
+            tokens = self._as_utf8(tokens, kept, where, first)
+        if self._non_finite is not NonFinite.KEEP:
+            rows = numbers.non_finite_rows(values)
+            rows = rows[kept[rows]]
+            if rows.size and self._non_finite is NonFinite.ERROR:
+                found = numbers.first_non_finite(values[rows[0]])
+                raise DataError(f"{where} {first + rows[0]}: found {found}, expected finite numbers; {numbers.REMEDY}")
+            if rows.size and self._non_finite is NonFinite.ZERO:
+                numbers.zeroed(values, rows)
+                self._notes["rows with numbers that were not finite, set to 0"] += rows.size
+            elif rows.size:
+                kept[rows] = False
+                self._notes["rows left out: numbers that are not finite"] += rows.size
+        if not kept.all():
+            values = values[kept]
+            tokens = None if tokens is None else tokens.filter(pa.array(kept))
+        self._file.write(np.ascontiguousarray(values, np.float32).data)
+        self._rows += len(values)
+        if tokens is not None:
+            self._tokens.append(tokens)
+
+    def finish(self, where: str) -> None:
+        """Writes the tokens and the header; the folder is whole then.
+
+        Raises:
+            DataError: no row is left.
+        """
+        self._file.close()
+        path = self._folder / _MATRIX
+        if self._tokens:
+            tokens = pa.concat_arrays(self._tokens)
+            if self._distinct:
+                tokens = self._first_of_each(path, tokens)
+            batch = pa.record_batch([tokens], names=["token"])
+            with pa.OSFile(str(self._folder / _TOKENS), "wb") as file, pa.ipc.new_file(file, batch.schema) as ipc:
+                ipc.write_batch(batch)
+        if not self._rows:
+            raise DataError(f"{where}: found no row of vectors, expected at least one")
+        with path.open("r+b") as file:
+            file.write(header(self._rows, self._dim))
+        notes = {"rows": self._rows, "dim": self._dim, "notes": dict(self._notes)}
+        (self._folder / _NOTES).write_text(json.dumps(notes), encoding="utf-8")
+
+    def close(self) -> None:
+        """Closes the file, whole or not."""
+        self._file.close()
+
+    def _as_utf8(self, tokens: pa.LargeStringArray, kept: np.ndarray, where: str, first: int) -> pa.LargeStringArray:
+        rows = invalid_rows(tokens)
+        if not rows.size:
+            return tokens
+        written = tokens.cast(pa.large_binary()).to_pylist()
+        if self._invalid_text is InvalidText.ERROR:
+            found = repr(written[rows[0]])
+            policies = f"{InvalidText.REPLACE} or {InvalidText.SKIP}"
+            remedy = f"set the policy to {policies} to go on"
+            raise DataError(f"{where} {first + rows[0]}: found the token {found}, expected text in UTF-8; {remedy}")
+        if self._invalid_text is InvalidText.SKIP:
+            kept[rows] = False
+            self._notes["rows left out: tokens that are not UTF-8"] += rows.size
+        else:
+            self._notes["tokens that were not UTF-8, wrong bytes replaced"] += rows.size
+        return pa.array([token.decode("utf-8", "replace") for token in written], pa.large_string())
+
+    def _first_of_each(self, path: Path, tokens: pa.LargeStringArray) -> pa.LargeStringArray:
+        encoded = tokens.dictionary_encode()
+        if len(encoded.dictionary) == len(tokens):
+            return tokens
+        # Codes are given in the order of first appearance, so these rows ascend.
+        _, first = np.unique(encoded.indices.to_numpy(), return_index=True)
+        self._notes["rows left out: tokens seen before"] += len(tokens) - first.size
+        matrix = np.memmap(path, np.float32, "r+", HEADER_BYTES, (self._rows, self._dim))
+        step = max(1, _CHUNK_BYTES // (4 * self._dim))
+        for start in range(0, first.size, step):  # rows only move towards the start, so none is overwritten unread
+            chosen = first[start : start + step]
+            matrix[start : start + chosen.size] = matrix[chosen]
+        matrix.flush()
+        del matrix
+        self._rows = int(first.size)
+        with path.open("r+b") as file:
+            file.truncate(HEADER_BYTES + 4 * self._rows * self._dim)
+        return tokens.take(pa.array(first))
+
+
+def header(rows: int, dim: int) -> bytes:
+    """The header of a `.npy` file of float32 in C order, `HEADER_BYTES` long, so that what follows is aligned."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
+    room = HEADER_BYTES - 10
+    return b"\x93NUMPY\x01\x00" + room.to_bytes(2, "little") + text.ljust(room - 1).encode("ascii") + b"\n"
+
+
+def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
+    """What a `Writer` left in a folder.
+
+    Args:
+        folder: of the cache.
+        name: how errors about it begin.
+        dtype: as the numbers were stored before.
+        files: what was converted.
+        non_finite: the policy under which it was.
+    """
+    known = json.loads((folder / _NOTES).read_text("utf-8"))
+    rows, dim = known["rows"], known["dim"]
+    matrix = np.memmap(folder / _MATRIX, np.float32, "r", HEADER_BYTES, (rows, dim))
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=dtype,
+        read=lambda start, stop: matrix[start:stop],
+        files=files,
+        place=Place(folder / _MATRIX, HEADER_BYTES),
+        tokens=(lambda: tokens_of(folder)) if (folder / _TOKENS).exists() else None,
+        notes=known["notes"],
+        finite=non_finite is not NonFinite.KEEP,
+    )
+
+
+def tokens_of(folder: Path) -> pa.LargeStringArray:
+    """The tokens in a folder of the cache, mapped."""
+    with pa.memory_map(str(folder / _TOKENS)) as file, pa.ipc.open_file(file) as ipc:
+        return ipc.get_batch(0).column(0)

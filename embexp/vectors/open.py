@@ -1,0 +1,208 @@
+"""From a path to a source of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+
+from embexp import caching, digests
+from embexp.errors import DataError
+from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.vectors import converted, token_files
+from embexp.vectors.compressed import SUFFIXES as COMPRESSED
+from embexp.vectors.compressed import member_of, opened
+from embexp.vectors.file_source import FileSource
+from embexp.vectors.stored import Progress, Stored
+
+BY_SUFFIX = {
+    ".npy": Format.NPY,
+    ".npz": Format.NPZ,
+    ".txt": Format.TEXT,
+    ".vec": Format.TEXT,
+    ".tsv": Format.TEXT,
+    ".bin": Format.WORD2VEC_BINARY,
+    ".safetensors": Format.SAFETENSORS,
+    ".h5": Format.HDF5,
+    ".hdf5": Format.HDF5,
+    ".parquet": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".feather": Format.ARROW,
+    ".index": Format.CHECKPOINT,
+}
+STREAMED = (Format.TEXT, Format.GLOVE, Format.WORD2VEC, Format.FASTTEXT, Format.WORD2VEC_BINARY)
+"""Formats that are read from beginning to end, so that they may be compressed, and are converted into the cache."""
+_TABULAR = (Format.PARQUET, Format.ARROW, Format.HDF5)
+
+
+def open_vectors(
+    path: Path,
+    *,
+    cache: Path,
+    format: Format | None = None,
+    key: str | None = None,
+    token_column: str | None = None,
+    tokens_file: Path | None = None,
+    invalid_text: InvalidText = InvalidText.ERROR,
+    non_finite: NonFinite = NonFinite.ERROR,
+    header_count: HeaderCount = HeaderCount.ERROR,
+    progress: Progress | None = None,
+) -> FileSource:
+    """Opens a file of vectors. Text and word2vec's binary form are converted into the cache the first time.
+
+    Args:
+        path: of the file; of a checkpoint: its prefix, its `.index` file or its folder.
+        cache: folder for what is converted, and for what was found out about files.
+        format: of the file; None: by its suffix.
+        key: which matrix of a file that may hold several: array, dataset, tensor, column of lists, file in a zip.
+        token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
+        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` beside it, if there is one.
+        invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
+        non_finite: what becomes of NaN and infinities.
+        header_count: what becomes of a header line that names a wrong number of rows.
+        progress: told what is being done and, where known, which part of it is done.
+
+    Raises:
+        DataError: the file is not there, is not what its format says, or holds what a policy doesn't allow.
+    """
+    form = format or format_of(path)
+    _check_asked(path, form, token_column, tokens_file)
+    if form is not Format.CHECKPOINT and not path.is_file():
+        raise DataError(f"{path}: {'found a folder, expected a file' if path.exists() else 'there is no such file'}")
+    if form in STREAMED:
+        stored = _from_stream(path, form, cache, key, invalid_text, non_finite, header_count, progress)
+    else:
+        if path.suffix.lower() in COMPRESSED:
+            listed = ", ".join(STREAMED)
+            raise DataError(f"{path}: found a compressed file of format {form}; only these may be: {listed}")
+        stored = _stored(path, form, cache, key, token_column)
+        stored = _with_tokens(path, form, stored, tokens_file)
+    return FileSource(stored, cache=cache, non_finite=non_finite, progress=progress)
+
+
+def format_of(path: Path) -> Format:
+    """The format that a path's suffix stands for; of a compressed file, the suffix before.
+
+    Raises:
+        DataError: none.
+    """
+    from embexp.vectors import checkpoint
+
+    inner = path
+    if path.suffix.lower() in COMPRESSED:
+        inner = path.with_suffix("")
+        if path.suffix.lower() == ".zip" and inner.suffix.lower() not in BY_SUFFIX and path.is_file():
+            inner = Path(member_of(path, None))
+    found = BY_SUFFIX.get(inner.suffix.lower())
+    if found is not None and not path.is_dir():
+        return found
+    if checkpoint.index_of(path) is not None:
+        return Format.CHECKPOINT
+    if path.is_dir():
+        raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    raise DataError(f"{path}: its suffix {inner.suffix!r} stands for no format; state it, one of {', '.join(Format)}")
+
+
+def _check_asked(path: Path, form: Format, token_column: str | None, tokens_file: Path | None) -> None:
+    if token_column is not None and form not in _TABULAR:
+        raise DataError(f"{path}: a token_column is of {', '.join(_TABULAR)}, and this is {form}")
+    if tokens_file is not None and (form in STREAMED or token_column is not None):
+        raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
+
+
+def _from_stream(
+    path: Path,
+    form: Format,
+    cache: Path,
+    key: str | None,
+    invalid_text: InvalidText,
+    non_finite: NonFinite,
+    header_count: HeaderCount,
+    progress: Progress | None,
+) -> Stored:
+    def convert(folder: Path) -> None:
+        from embexp.vectors import text, word2vec_binary
+
+        with opened(path, key, progress) as stream:
+            if form is Format.WORD2VEC_BINARY:
+                word2vec_binary.convert(
+                    stream, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
+                )
+            else:
+                text.convert(
+                    stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
+                )
+
+    if key is not None and path.suffix.lower() != ".zip":
+        raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
+    digest = caching.file_digest(path, cache=cache)
+    packed = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
+    how = [converted.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
+    folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
+    return converted.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
+
+
+def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column: str | None) -> Stored:
+    # Each reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
+    match form:
+        case Format.NPY:
+            from embexp.vectors import numpy_files
+
+            if key is not None:
+                raise DataError(f"{path}: found a key, {key!r}, but a .npy file holds one array only")
+            return numpy_files.read_npy(path)
+        case Format.NPZ:
+            from embexp.vectors import numpy_files
+
+            name = numpy_files.npz_key(path, key)
+            of = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
+            folder = caching.folder(cache, "vectors", of, lambda made: numpy_files.extract(path, name, made))
+            return numpy_files.read_extracted(path, name, folder)
+        case Format.SAFETENSORS:
+            from embexp.vectors import safetensors_files
+
+            return safetensors_files.read(path, key)
+        case Format.HDF5:
+            from embexp.vectors import hdf5
+
+            return hdf5.read(path, key, token_column)
+        case Format.PARQUET:
+            from embexp.vectors import columnar
+
+            return columnar.read_parquet(path, key, token_column)
+        case Format.ARROW:
+            from embexp.vectors import columnar
+
+            return columnar.read_arrow(path, key, token_column)
+        case Format.CHECKPOINT:
+            from embexp.vectors import checkpoint
+
+            index = checkpoint.index_of(path)
+            if index is None:
+                raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
+            return checkpoint.read(index, key)
+        case Format.TEXT | Format.GLOVE | Format.WORD2VEC | Format.FASTTEXT | Format.WORD2VEC_BINARY:
+            raise ValueError(f"{form} is read as a stream")
+        case _:
+            assert_never(form)
+
+
+def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | None) -> Stored:
+    if stored.tokens is not None:
+        if tokens_file is not None:
+            raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
+        return stored
+    if tokens_file is None:
+        candidate = token_files.beside(path)
+        if not candidate.is_file():
+            return stored
+        tokens_file = candidate
+    elif not tokens_file.is_file():
+        raise DataError(f"{tokens_file}: there is no such file of tokens")
+    tokens: Callable[[], object] = lambda: token_files.read(tokens_file, stored.rows)  # noqa: E731
+    return replace(stored, tokens=tokens, files=[*stored.files, tokens_file])

@@ -1,0 +1,39 @@
+"""Files of tokens beside a matrix that has none: one per line, in the order of the rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from embexp.errors import DataError
+from embexp.vectors.stored import counted
+
+SUFFIX = ".tokens.txt"
+
+
+def beside(path: Path) -> Path:
+    """Where the tokens of a file of vectors are looked for: `a.tokens.txt` for `a.npy`."""
+    return path.with_name(path.stem + SUFFIX)
+
+
+def read(path: Path, rows: int) -> pa.LargeStringArray:
+    """The tokens of a file.
+
+    Args:
+        path: of the file, UTF-8, with LF or CR LF.
+        rows: how many there must be.
+
+    Raises:
+        DataError: it is not UTF-8, or has another number of lines.
+    """
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    try:
+        tokens = data.decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
+        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
+    if len(tokens) != rows:
+        raise DataError(f"{path}: found {counted(len(tokens), 'line')}, expected {rows:,}, one for each row")
+    return pa.array(tokens, pa.large_string())

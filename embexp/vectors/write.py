@@ -1,0 +1,163 @@
+"""Writing vectors to a file, in the form its suffix stands for. A file appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embexp import files
+from embexp.errors import DataError
+from embexp.vectors import converted, text_blocks, token_files
+from embexp.vectors.source import VectorSource
+from embexp.vectors.stored import Progress, counted, shown
+
+NAME = "vectors"
+"""Of the tensor in a safetensors file, and of the column in a Parquet file."""
+_CHUNK_BYTES = 16 * 1024 * 1024
+_MARK = "\ufeff"
+
+
+class Written(StrEnum):
+    """Forms that can be written, by suffix."""
+
+    NPY = ".npy"
+    SAFETENSORS = ".safetensors"
+    VEC = ".vec"
+    TXT = ".txt"
+    PARQUET = ".parquet"
+
+
+def form_of(path: Path) -> Written:
+    """The form that a path's suffix stands for.
+
+    Raises:
+        DataError: none.
+    """
+    try:
+        return Written(path.suffix.lower())
+    except ValueError:
+        listed = ", ".join(Written)
+        raise DataError(f"{path}: found the suffix {path.suffix!r}, expected one of {listed}") from None
+
+
+def outputs(path: Path) -> list[Path]:
+    """The file that writing to `path` makes, and the one that would be taken for its tokens."""
+    if form_of(path) in (Written.NPY, Written.SAFETENSORS):
+        return [path, token_files.beside(path)]
+    return [path]
+
+
+def write(source: VectorSource, path: Path, *, progress: Progress | None = None) -> None:
+    """Writes float32 vectors, with memory for a chunk of rows.
+
+    Args:
+        source: the vectors; its tokens go into the file, or into `NAME.tokens.txt` beside a `.npy` or `.safetensors`.
+        path: where to, replaced if there is one.
+        progress: told how far it is.
+
+    Raises:
+        DataError: the form can't hold the tokens, or needs some and there are none.
+    """
+    form, tokens = form_of(path), source.tokens
+    if form in (Written.VEC, Written.TXT):
+        _check_text(path, form, source.dim, tokens)
+    elif form is not Written.PARQUET and tokens is not None:
+        # Tokens first: a matrix is never seen beside those of another one.
+        _write_tokens(path, tokens)
+    chunks = _chunks(source, path, progress)
+    with files.written_whole(path) as file:
+        match form:
+            case Written.NPY:
+                file.write(converted.header(source.rows, source.dim))
+                for _, values in chunks:
+                    file.write(values.data)
+            case Written.SAFETENSORS:
+                file.write(_safetensors_header(source.rows, source.dim))
+                for _, values in chunks:
+                    file.write(values.data)
+            case Written.VEC | Written.TXT:
+                if form is Written.VEC:
+                    file.write(f"{source.rows} {source.dim}\n".encode())
+                assert tokens is not None  # _check_text
+                for start, values in chunks:
+                    _write_lines(file, tokens.slice(start, len(values)), values)
+            case Written.PARQUET:
+                _write_parquet(file, source, chunks)
+            case _:
+                assert_never(form)
+
+
+def _chunks(source: VectorSource, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, _CHUNK_BYTES // (4 * source.dim))
+    for start in range(0, source.rows, step):
+        stop = min(source.rows, start + step)
+        yield start, source.read(start, stop)
+        if progress is not None:
+            progress(f"writing {path.name}", stop / source.rows)
+
+
+def _safetensors_header(rows: int, dim: int) -> bytes:
+    entry = {NAME: {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}}
+    text = json.dumps(entry, separators=(",", ":")).encode("ascii")
+    text = text.ljust((len(text) + 8 + 63) // 64 * 64 - 8)  # spaces are allowed there; the data is aligned to 64 bytes
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_lines(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarray) -> None:
+    # Arrow writes the shortest text that reads back as the same float32.
+    written = pa.array(values.reshape(-1)).cast(pa.string()).to_pylist()
+    dim = values.shape[1]
+    lines = (
+        f"{token} {' '.join(written[at : at + dim])}\n"
+        for token, at in zip(tokens.to_pylist(), range(0, len(written), dim), strict=True)
+    )
+    file.write("".join(lines).encode("utf-8"))
+
+
+def _write_parquet(file: IO[bytes], source: VectorSource, chunks: Iterator[tuple[int, np.ndarray]]) -> None:
+    tokens = source.tokens
+    fields = [] if tokens is None else [pa.field("token", pa.large_string(), nullable=False)]
+    type_ = pa.list_(pa.field("item", pa.float32(), nullable=False), source.dim)
+    schema = pa.schema([*fields, pa.field(NAME, type_, nullable=False)])
+    with pq.ParquetWriter(file, schema) as parquet:
+        for start, values in chunks:
+            columns = [] if tokens is None else [tokens.slice(start, len(values))]
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=type_)
+            parquet.write_table(pa.table([*columns, vectors], schema=schema))
+
+
+def _write_tokens(path: Path, tokens: pa.LargeStringArray) -> None:
+    written = tokens.to_pylist()
+    for row, token in enumerate(written):
+        if "\n" in token or token.endswith("\r"):
+            found = f"the token {shown(token)} of row {row + 1}"
+            raise DataError(f"{path}: found {found}, which a line of text can't hold; write .parquet")
+    with files.written_whole(token_files.beside(path)) as file:
+        file.write("".join(f"{token}\n" for token in written).encode("utf-8"))
+
+
+def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
+    """Raises a DataError where what is written would be read as something else."""
+    if tokens is None:
+        raise DataError(f"{path}: the vectors have no tokens, and each line of {form} begins with one; write .npy")
+    for row, token in enumerate(tokens.to_pylist()):
+        blanks = token.replace("\t", " ").split(" ")
+        wrong = (
+            not all((blanks[0], blanks[-1]))
+            or "\n" in token
+            or (len(blanks) > 1 and text_blocks.is_number(blanks[-1].encode("utf-8")))
+            or (form is Written.TXT and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
+        )
+        if wrong:
+            found = f"the token {shown(token)} of row {row + 1}"
+            raise DataError(
+                f"{path}: found {found}, which would be read back as something else from {form}; "
+                f"write .parquet, which holds any ({counted(len(tokens), 'row')} in all)"
+            )

@@ -1,0 +1,171 @@
+"""`embexp vectors`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embexp.cli import commands
+
+LINES = "king 1 1\nqueen 1 0.9\nman 1 -1\n\u00a0 0.1 0\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v.txt").write_text(LINES, encoding="utf-8")
+    return tmp_path / "v.txt"
+
+
+def run(*words: str | Path) -> int:
+    return commands.main(["vectors", *map(str, words)])
+
+
+def test_info(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"{LINES}king 5 5\n", encoding="utf-8")
+    assert run("info", file) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[:7] == [
+        "format  text",
+        "rows    4",
+        "dim     2",
+        "dtype   float32",
+        "bytes   32 as float32",
+        "mapped  yes, nothing is copied",
+        "tokens  'king', 'queen', 'man', '\\xa0'",
+    ]
+    assert out.splitlines()[-1] == "note    1 time: rows left out: tokens seen before"
+    assert run("info", file, "--json") == 0
+    known = json.loads(capsys.readouterr().out)
+    assert known["tokens"] == ["king", "queen", "man", "\u00a0"]
+    assert known["notes"] == {"rows left out: tokens seen before": 1}
+
+
+def test_info_of_a_file_without_tokens(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(file.with_name("v.npy"), np.ones((1500, 2), np.float16))
+    assert run("info", file.with_name("v.npy")) == 0
+    out = capsys.readouterr().out
+    assert "rows    1,500\n" in out
+    assert "dtype   float16\n" in out
+    assert "mapped  no, a mapped use converts it into the cache\n" in out
+    assert "tokens  none: a row is known by its number\n" in out
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".vec", ".txt", ".parquet"])
+def test_convert(suffix: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = file.with_name(f"out{suffix}")
+    assert run("convert", file, out) == 0
+    assert capsys.readouterr().out == f"4 rows of dimension 2 in {out}\n"
+    assert run("convert", out, file.with_name("back.txt")) == 0
+    assert file.with_name("back.txt").read_text("utf-8") == LINES
+    capsys.readouterr()
+    assert run("convert", file, out) == 2
+    assert f"{out} is there already: give OUT another name, or add --overwrite" in capsys.readouterr().err
+    assert run("convert", file, out, "--overwrite") == 0
+
+
+def test_convert_never_harms_what_it_reads(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("convert", file, file, "--overwrite") == 2
+    assert "v.txt is what is read: give OUT another name" in capsys.readouterr().err
+    assert run("convert", file, "a.npy") == 0
+    assert run("convert", "a.npy", "a.safetensors", "--overwrite") == 2
+    assert "a.tokens.txt is what is read: give OUT another name" in capsys.readouterr().err
+    assert file.read_text("utf-8") == LINES
+    assert len(file.with_name("a.tokens.txt").read_text("utf-8").splitlines()) == 4
+
+
+def test_a_matrix_is_never_left_beside_tokens_of_another(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(file.with_name("bare.npy"), np.ones((9, 2), np.float32))
+    assert run("convert", file, "out.npy") == 0
+    assert run("convert", "bare.npy", "out.npy", "--overwrite") == 0
+    assert not file.with_name("out.tokens.txt").exists()
+    file.with_name("new.tokens.txt").write_text("a\n")
+    assert run("convert", "bare.npy", "new.npy") == 2
+    assert "new.tokens.txt is there already" in capsys.readouterr().err
+
+
+def test_neighbors(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("neighbors", file, "king", "man", "--count", "2") == 0
+    assert (
+        capsys.readouterr().out
+        == "king\n   0.9986  queen\n   0.7071  \u00a0\n\nman\n   0.7071  \u00a0\n   0.0526  queen\n"
+    )
+    assert run("neighbors", file, "queen", "--json", "--count", "1") == 0
+    (near,) = json.loads(capsys.readouterr().out)["queen"]
+    assert near["token"] == "king"
+    assert near["cosine"] == pytest.approx(1.9 / np.sqrt(2 * 1.81))
+    np.save(file.with_name("v.npy"), np.eye(3, dtype=np.float32) + 1)
+    assert run("neighbors", file.with_name("v.npy"), "2", "--count", "1") == 0
+    assert capsys.readouterr().out == "2\n   0.8333  0\n"
+
+
+FAULTS = {
+    "no such token": (["neighbors", "v.txt", "KING"], 1, "v.txt: found no token 'KING' among 4; did you mean 'king'?"),
+    "no such row": (["neighbors", "n.npy", "4"], 1, "found no row '4'; it has no tokens, so rows are known by number"),
+    "no such file": (["info", "x.txt"], 1, "x.txt: there is no such file"),
+    "bad line": (["info", "bad.txt"], 1, "bad.txt, line 2: found 1 field after the first, expected a token and 2"),
+    "nothing": ([], 2, "embexp vectors: do what?"),
+    "no file": (["info"], 2, "embexp vectors info: give one FILE"),
+    "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE and OUT"),
+    "no token": (["neighbors", "v.txt"], 2, "give FILE_OR_RUN and at least one TOKEN"),
+    "what": (["look", "v.txt"], 2, "invalid choice: 'look'"),
+    "flag": (["info", "v.txt", "--cout", "3"], 2, "did you mean --count?"),
+    "flag of another": (["info", "v.txt", "--count", "3"], 2, "info has no flag --count: it is of neighbors"),
+    "count": (["neighbors", "v.txt", "a", "--count", "0"], 2, "--count 0: it must be at least 1"),
+    "table of a file": (["neighbors", "v.txt", "king", "--table", "t"], 2, "v.txt is no run, and a file has no tables"),
+    "suffix": (["convert", "v.txt", "v.csv"], 1, "v.csv: found the suffix '.csv', expected one of .npy"),
+    "policy": (["info", "v.txt", "--non-finite", "no"], 2, "argument --non-finite: invalid"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults(case: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, status, said = FAULTS[case]
+    file.with_name("bad.txt").write_text("a 1 2\nb 1\nc 1 2\n")
+    np.save(file.with_name("n.npy"), np.ones((4, 2), np.float32))
+    assert run(*words) == status
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+
+
+def test_policies_reach_the_reader(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(b"9 1\na 1\n\xff 2\nc nan\n")
+    flags = ["--header-count", "ignore", "--invalid-text", "skip", "--non-finite", "zero", "--format", "word2vec"]
+    assert run("info", file, "--json", *flags) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert (known["rows"], known["tokens"], len(known["notes"])) == (2, ["a", "c"], 2)
+
+
+def test_no_tensorflow_for_files(file: Path) -> None:
+    script = (
+        "import sys\nfrom embexp.cli.commands import main\nstatus = main(sys.argv[1:])\n"
+        "print('HEAVY', [name for name in ('tensorflow', 'keras', 'hydra', 'polars', 'h5py') if name in sys.modules])\n"
+    )
+    for words in (["info", "v.txt"], ["convert", "v.txt", "v.parquet"], ["neighbors", "v.txt", "king"]):
+        command = [sys.executable, "-c", script, "vectors", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=file.parent)
+        assert done.stdout.endswith("HEAVY []\n")
+
+
+@pytest.mark.slow
+def test_neighbors_in_a_run(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{n % 7},{'abc'[n % 3]},{n % 2}\n" for n in range(120))
+    file.with_name("d.csv").write_text(f"user,item,click\n{rows}")
+    words = ["experiment=clicks", "data=csv", "data.path=d.csv", "data.label=click", "hydra.run.dir=run"]
+    words += ["~features.history", "train.steps=3", "model=mlp"]
+    assert commands.main(["run", *words]) == 0
+    capsys.readouterr()
+    assert run("neighbors", "run", "a", "--table", "item", "--count", "1") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "a"
+    assert run("neighbors", "run", "a") == 2
+    assert "run has several tables, say which with --table: user, item" in capsys.readouterr().err
+    assert run("neighbors", "run", "z", "--table", "item") == 1
+    assert run("neighbors", "run", "a", "--key", "x") == 2
+    assert "--key is about a file, and run is a run" in capsys.readouterr().err

@@ -1,0 +1,227 @@
+"""From settings, data and files to the first values of tables; no TensorFlow."""
+
+from __future__ import annotations
+
+import collections
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embexp import identity
+from embexp.data.columns import columns_of
+from embexp.data.scan import scan
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError
+from embexp.initialization import random
+from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.rows import row_source
+from embexp.specs.run import RunSpec
+from tests.pretrained.conftest import DIM, World
+
+OWN = "pretrained@tables.item.pretrained=file"
+
+
+def vocabularies_of(spec: RunSpec) -> dict[str, Vocabulary]:
+    columns, shared = columns_of(spec.data, spec.features)
+    found = scan(spec.data, columns, cache=Path(str(spec.output.cache)))
+    return {table: found.vocabularies[shared[table]] for table in spec.tables}
+
+
+def aligned(spec: RunSpec) -> Pretrained:
+    vocabularies = vocabularies_of(spec)
+    sizes = {name: table.vocabulary_size or vocabularies[name].size for name, table in spec.tables.items()}
+    return align(spec, vocabularies, sizes, cache=Path(str(spec.output.cache)))
+
+
+def values(spec: RunSpec, name: str = "item") -> np.ndarray:
+    """The first values of a table that takes rows of a file."""
+    given = aligned(spec).tables[name]
+    return row_source(name, spec.tables[name], given.rows, spec.seed, given).read(0, given.rows)
+
+
+def tokens(spec: RunSpec) -> list[str]:
+    return vocabularies_of(spec)["item"].tokens()
+
+
+def of_initializer(spec: RunSpec, rows: int) -> np.ndarray:
+    table = spec.tables["item"]
+    return random.source(table.initializer, rows=rows, dim=table.dim, seed=spec.seed, table="item").read(0, rows)
+
+
+def test_rows_are_those_of_the_file_and_others_those_of_the_initializer(world: World) -> None:
+    spec = world.spec("pretrained=file", f"pretrained.path={world.glove}")
+    drawn = of_initializer(spec, 13)
+    expected = [
+        world.vectors.get(token, list(drawn[row])) if row else drawn[0] for row, token in enumerate(tokens(spec))
+    ]
+    np.testing.assert_array_equal(values(spec), np.array(expected, np.float32))
+
+
+def test_coverage_is_that_of_a_count_by_hand(world: World) -> None:
+    spec = world.spec("pretrained=file", f"pretrained.path={world.glove}", "pretrained.match=lower")
+    with (world.folder / "ratings.csv").open() as file:
+        ratings = [row["item"] for row in csv.DictReader(file)]
+    columns, _ = columns_of(spec.data, spec.features)
+    training = scan(spec.data, columns, cache=Path(str(spec.output.cache))).splits["train"]
+    counts = collections.Counter(ratings[row] for row in training)
+    lacking = {token: n for token, n in counts.items() if token not in world.vectors and token != "Item-9"}
+    content = aligned(spec).as_json()["tables"]["item"]
+    assert content["rows_pretrained"] == len(counts) - len(lacking) == 7
+    assert content["rows_missing"] == len(lacking)
+    assert content["rows_special"] == 1
+    assert content["matched"] == {"exact": 6, "lower": 1}
+    assert content["occurrences"] == sum(counts.values())
+    assert content["occurrences_pretrained"] == sum(counts.values()) - sum(lacking.values())
+    named = [(each["token"], each["frequency"]) for each in content["commonest_missing"]]
+    assert named == sorted(lacking.items(), key=lambda each: (-each[1], each[0]))
+    assert (content["file_rows"], content["file_dim"], content["match"]) == (9, DIM, "lower")
+
+
+def test_a_top_level_file_fills_what_it_fits_and_tells_the_rest(world: World) -> None:
+    found = aligned(world.spec("pretrained=file", f"pretrained.path={world.glove}"))
+    assert list(found.tables) == ["item"]
+    assert found.unfit["user"].startswith("not one of the table's 8 tokens ('u")
+    assert found.unfit["item_bias"] == "the file's rows have 5 numbers, the table's 1"
+
+
+def test_a_top_level_file_is_not_cut_down_to_biases(world: World) -> None:
+    common = ("pretrained=file", f"pretrained.path={world.glove}", "pretrained.project=truncate")
+    assert list(aligned(world.spec(*common)).tables) == ["item"]
+    own = ("pretrained@tables.item_bias.pretrained=file", f"tables.item_bias.pretrained.path={world.glove}")
+    spec = world.spec(*own, "tables.item_bias.pretrained.project=truncate")
+    row = tokens(spec).index("Item-3")
+    assert values(spec, "item_bias")[row, 0] == np.float32(world.vectors["Item-3"][0])
+
+
+def test_none_of_its_own_keeps_a_table_out(world: World) -> None:
+    common = ("pretrained=file", f"pretrained.path={world.glove}", "pretrained@tables.item.pretrained=none")
+    with pytest.raises(ConfigError, match=r"(?s)it fits no table\n +user: not one .*\n +user_bias: .* the table's 1"):
+        aligned(world.spec(*common))
+
+
+def test_a_file_of_its_own_must_fit(world: World) -> None:
+    own = ("pretrained@tables.user.pretrained=file", f"tables.user.pretrained.path={world.glove}")
+    with pytest.raises(ConfigError) as caught:
+        aligned(world.spec(*own))
+    [fault] = caught.value.faults
+    assert fault.path == "tables.user.pretrained.path"
+    assert "8 tokens ('u" in fault.rule
+    assert "is among the file's 9 ('Item-0', 'Item-2', 'Item-3', …)" in fault.rule
+    assert fault.remedy == "compare their spelling; match=normalised is the loosest comparison"
+
+
+@pytest.mark.parametrize("policy", ["mean", "normal", "uniform", "zeros"])
+def test_rows_that_the_file_lacks(world: World, policy: str) -> None:
+    """With many rows that the vocabulary leaves free, which are filled like missing ones."""
+    size = 40_000
+    spec = world.spec(
+        OWN,
+        f"tables.item.pretrained.path={world.glove}",
+        f"tables.item.pretrained.missing={policy}",
+        f"tables.item.vocabulary_size={size}",
+    )
+    found = values(spec)
+    lacking = [0, *(row for row, token in enumerate(tokens(spec)) if row and token not in world.vectors)]
+    lacking += range(13, size)
+    assert len(lacking) == size - 6
+    filled = found[lacking].astype(np.float64)
+    matrix = np.array(list(world.vectors.values()), np.float32).astype(np.float64)
+    mean, deviation = matrix.mean(0), matrix.std(0)
+    match policy:
+        case "zeros":
+            assert not filled.any()
+        case "mean":
+            np.testing.assert_array_equal(filled, np.broadcast_to(mean.astype(np.float32), filled.shape))
+        case _:
+            noise = (filled - mean) / deviation
+            np.testing.assert_allclose(noise.mean(0), 0, atol=5 / np.sqrt(size))
+            np.testing.assert_allclose(noise.var(0), 1, atol=5 * np.sqrt(2 / size))
+            assert (np.abs(noise).max() <= np.sqrt(3) + 1e-6) == (policy == "uniform")
+            assert len(np.unique(filled[:, 0])) > size * 0.9
+
+
+def test_a_projection_is_of_the_whole_file(world: World) -> None:
+    spec = world.spec(
+        OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.project=pca", "tables.user.dim=2"
+    )
+    matrix = np.array(list(world.vectors.values()), np.float32).astype(np.float64)
+    centred = matrix - matrix.mean(0)
+    directions = np.linalg.svd(centred)[2][:2].T
+    directions *= np.sign(directions[np.abs(directions).argmax(0), np.arange(2)])
+    row, place = tokens(spec).index("Item-5"), list(world.vectors).index("Item-5")
+    np.testing.assert_allclose(values(spec)[row], centred[place] @ directions, rtol=1e-5)
+
+
+def clicks(world: World, *overrides: str) -> RunSpec:
+    import embexp
+
+    words = ("data.examples=500", "data.users=60", "data.items=40", f"output.cache={world.folder / 'cache'}")
+    return embexp.compose(["experiment=clicks", *words, *overrides])
+
+
+def test_a_file_without_tokens_is_taken_by_position(world: World, tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    np.save(tmp_path / "items.npy", matrix)
+    found = aligned(clicks(world, "pretrained=file", f"pretrained.path={tmp_path / 'items.npy'}"))
+    assert list(found.tables) == ["item"]
+    content = found.as_json()["tables"]["item"]
+    assert (content["match"], content["rows_pretrained"], content["rows_special"]) == ("position", 40, 0)
+    assert found.unfit["user"].endswith("the file has no tokens, and it has 40, the table 60")
+    np.testing.assert_array_equal(
+        values(clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}")), matrix
+    )
+
+
+def test_row_numbers_take_their_count_from_the_file(world: World, tmp_path: Path) -> None:
+    np.save(tmp_path / "items.npy", np.ones((50, 16), np.float32))
+    setting = (OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}")
+    assert aligned(clicks(world, *setting)).tables["item"].rows == 50
+    with pytest.raises(ConfigError, match="the file has no tokens, and it has 50, the table 45"):
+        aligned(clicks(world, *setting, "tables.item.vocabulary_size=45"))
+
+
+def test_too_few_rows_name_both_numbers(world: World, tmp_path: Path) -> None:
+    np.save(tmp_path / "items.npy", np.ones((39, 16), np.float32))
+    with pytest.raises(ConfigError, match=r"tables\.item\.pretrained\.path = .* it has 39, the table 40\."):
+        aligned(clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}"))
+
+
+def test_row_numbers_are_found_by_their_text_where_a_file_has_tokens(world: World, tmp_path: Path) -> None:
+    (tmp_path / "items.txt").write_text("".join(f"{n} " + " ".join(["0.5"] * 15 + [f"{n}.5"]) + "\n" for n in (39, 7)))
+    spec = clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.txt'}")
+    assert aligned(spec).tables["item"].alignment.file_rows.tolist() == [-1] * 7 + [1] + [-1] * 31 + [0]
+    assert values(spec)[[7, 39], -1].tolist() == [7.5, 39.5]
+
+
+def test_a_wrong_file_is_named_with_its_config_path(world: World, tmp_path: Path) -> None:
+    (tmp_path / "broken.txt").write_text("Item-1 0.1 0.2\n" * 5 + "Item-2 0.1 nan\n")
+    with pytest.raises(DataError, match=r"^pretrained\.path = .*broken\.txt, line 6: found nan"):
+        aligned(world.spec("pretrained=file", f"pretrained.path={tmp_path / 'broken.txt'}"))
+
+
+def test_what_a_file_holds_is_part_of_a_run_and_where_it_lies_is_not(world: World, tmp_path: Path) -> None:
+    def run_id(path: Path, *overrides: str) -> str:
+        spec = world.spec("pretrained=file", f"pretrained.path={path}", *overrides)
+        return identity.run_id(spec, "data", aligned(spec).digests)
+
+    (tmp_path / "copy.txt").write_text(world.glove.read_text())
+    (tmp_path / "other.txt").write_text(world.glove.read_text().replace("Item-41", "Item-42"))
+    assert run_id(world.glove) == run_id(tmp_path / "copy.txt")
+    assert run_id(world.glove) != run_id(tmp_path / "other.txt")
+    assert run_id(world.glove) != run_id(world.glove, "pretrained.missing=mean")
+
+
+def test_one_file_is_opened_once_for_tables_that_read_it_alike(world: World) -> None:
+    spec = world.spec(
+        "pretrained=file",
+        f"pretrained.path={world.glove}",
+        OWN,
+        f"tables.item.pretrained.path={world.glove}",
+        "tables.item.pretrained.missing=mean",
+        "features.user.column=item",
+    )
+    found = aligned(spec)
+    assert set(found.digests) == {"pretrained", "tables.item.pretrained"}
+    assert found.tables["user"].source is found.tables["item"].source

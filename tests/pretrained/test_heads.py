@@ -1,0 +1,110 @@
+"""What is wrong with pretrained files is said before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import embexp
+from embexp import composition
+from embexp.errors import ConfigError, Fault
+from embexp.specs.pretrained import File
+
+
+def faults(*overrides: str) -> dict[str, Fault]:
+    with pytest.raises(ConfigError) as caught:
+        composition.job(composition.loader(), ["experiment=clicks", *overrides])
+    return {fault.path: fault for fault in caught.value.faults}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("wide.npy", np.zeros((3, 20), np.float32))
+    np.save("ints.npy", np.zeros((3, 16), np.int64))
+    Path("notes.doc").write_text("")
+    Path("words.txt").write_text("a 1 2\n")
+    return tmp_path
+
+
+OWN = "pretrained@tables.item.pretrained=file"
+CASES = {
+    "no path": (["pretrained=file"], "pretrained.path", "nothing: it must be given.\n    say pretrained.path=…"),
+    "no path of its own": ([OWN], "tables.item.pretrained.path", "nothing: it must be given."),
+    "no file": (["pretrained=file", "pretrained.path=absent.npy"], "pretrained.path", "there is no such file."),
+    "no text file": (["pretrained=file", "pretrained.path=absent.vec"], "pretrained.path", "there is no such file."),
+    "suffix of no format": (
+        ["pretrained=file", "pretrained.path=notes.doc"],
+        "pretrained.path",
+        "its suffix '.doc' stands for no format; state it, one of npy, npz,",
+    ),
+    "no numbers": (["pretrained=file", "pretrained.path=ints.npy"], "pretrained.path", "found numbers of type int64"),
+    "too wide for every table": (
+        ["pretrained=file", "pretrained.path=wide.npy"],
+        "pretrained.path",
+        "it fits no table\n      user: the file's rows have 20 numbers, the table's 16\n      item: ",
+    ),
+    "too wide for its table": (
+        [OWN, "tables.item.pretrained.path=wide.npy"],
+        "tables.item.pretrained.path",
+        "the file's rows have 20 numbers, the table's 16.\n    set tables.item.dim=20, or project=truncate or pca",
+    ),
+    "longer by truncating": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.project=truncate",
+            "tables.item.dim=32",
+            "model=mlp",
+        ],
+        "tables.item.pretrained.path",
+        "the file's rows have 20 numbers, the table's 32, and truncate makes rows shorter, never longer.\n"
+        "    set tables.item.dim=20, or project=zero_pad",
+    ),
+    "no file of tokens": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.tokens_file=absent.txt"],
+        "pretrained.tokens_file",
+        "there is no such file.",
+    ),
+    "unknown policy": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.missing=median"],
+        "pretrained.missing",
+        "'median': it must be initializer, mean, normal, uniform or zeros.",
+    ),
+    "a key without a file": (
+        ["+pretrained.path=wide.npy"],
+        "pretrained.path",
+        "path belongs to file, not to none.",
+    ),
+}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("overrides", "path", "words"), CASES.values(), ids=CASES)
+def test_faults(overrides: list[str], path: str, words: str) -> None:
+    found = faults(*overrides)
+    assert list(found) == [path]
+    assert words in str(found[path])
+
+
+def test_the_fault_says_where_the_path_was_set(folder: Path) -> None:
+    found = faults("pretrained=file", "pretrained.path=absent.npy")["pretrained.path"]
+    assert found.value == repr(str(folder / "absent.npy"))
+    assert found.source == "the command line (pretrained.path=absent.npy)"
+
+
+def test_paths_are_made_absolute(folder: Path) -> None:
+    own = (OWN, "tables.item.pretrained.path=words.txt", "tables.item.pretrained.tokens_file=words.txt")
+    setting = embexp.compose(["experiment=clicks", *own]).tables["item"].pretrained
+    assert isinstance(setting, File)
+    assert setting.path == setting.tokens_file == str(folder / "words.txt")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_top_level_file_needs_to_fit_one_table_only() -> None:
+    spec = embexp.compose(
+        ["experiment=clicks", "model=mlp", "tables.item.dim=20", "pretrained=file", "pretrained.path=wide.npy"]
+    )
+    assert spec.pretrained_of("user") == spec.pretrained_of("item") == spec.pretrained

@@ -1,0 +1,41 @@
+"""What the models themselves rule, apart from the words in which faults are told (tests/config)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from embexp.specs.data import CSV
+from embexp.specs.optimizers import SGD
+from embexp.specs.tables import Feature
+
+
+@pytest.mark.parametrize("written", ["\t", "\\t"], ids=["a tab", "backslash and t"])
+def test_a_tab_may_be_written_as_on_a_command_line(written: str) -> None:
+    assert CSV(path="x", label="y", delimiter=written).delimiter == "\t"
+
+
+@pytest.mark.parametrize("value", [True, "0.1", None, float("nan"), float("inf"), 0, -1])
+def test_a_learning_rate_is_a_positive_finite_number(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        SGD(learning_rate=value)
+
+
+def test_whole_numbers_are_numbers_too() -> None:
+    assert SGD(learning_rate=6).learning_rate == 6.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({}, (4,)),
+        ({"max_sequence_length": 3}, (3, 4)),
+        ({"output_shape": (8,)}, (4,)),
+        ({"output_shape": (8, 3)}, (3, 4)),
+        ({"output_shape": (8, 3), "max_sequence_length": 3}, (3, 4)),
+    ],
+)
+def test_shape_of_an_activation_without_the_batch(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
+    assert Feature(table="t", **settings).activation_shape(4) == shape
