@@ -21,7 +21,7 @@ from bench import machine
 from embexp import files
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
-STEPS = {"embexp": 200, "keras": 100, "torch": 100}
+STEPS = {"embexp": 200, "keras": 192, "torch": 100}
 
 
 @dataclass(frozen=True)
