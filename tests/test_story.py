@@ -188,10 +188,10 @@ def _output_bias(result: story.RunResult) -> float:
 def test_a_file_without_labels_can_be_predicted_but_not_evaluated(ratings_run: story.RunResult, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("item,user\ni3,u4\n")
-    with pytest.raises(
-        DataError,
-        match=r"new\.csv can't be read as this run's data was\n  'rating': .* has no such column; its columns are: item, user",
-    ):
+    words = (
+        r"new\.csv can't be read as this run's data was\n  'rating': .* has no such column; its columns are: item, user"
+    )
+    with pytest.raises(DataError, match=words):
         embexp.load_run(ratings_run.directory).evaluate(path)
 
 
