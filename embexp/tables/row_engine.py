@@ -30,6 +30,9 @@ _as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
 _BLOCK = 65_536
 """Rows that a pass over a whole table takes at once."""
 
+_MANY = 16_384
+"""Occurrences from which on it pays to sum gradients without adding to zeros; below, the fewest operations are best."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Distinct:
@@ -38,14 +41,16 @@ class _Distinct:
     Attributes:
         occurrences: int32 or int64 [n], all ids as given, input after input.
         ids: [u], each once, by first occurrence; int32 where every table is small enough, which is found faster.
-        positions: for each input, by its source, int32: which of `ids` each of its occurrences is.
-        first: int32 [u], the first occurrence of each of `ids`.
+        all_positions: int32 [n], which of `ids` each occurrence is.
+        positions: the same for each input, by its source.
+        first: int32 [u], the first occurrence of each of `ids`; None, like what follows, for a few occurrences.
         later: int32 [n - u], all other occurrences, rising.
         later_positions: int32 [n - u, 1], which of `ids` these are.
     """
 
     occurrences: Any
     ids: Any
+    all_positions: Any
     positions: dict[tuple[Any, ...], Any]
     first: Any
     later: Any
@@ -243,17 +248,22 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
         parts = [tf.cast(part, tf.int64) for part in parts]
     occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
     distinct, positions = tf.unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
-    order = tf.range(tf.size(occurrences))
-    first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
-    later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)
+    first = later = later_positions = None
+    count = occurrences.shape.num_elements()
+    if count is None or count >= _MANY:
+        order = tf.range(tf.size(occurrences))
+        first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
+        later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)
+        later_positions = tf.gather(positions, later)[:, None]
     apart = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
     return _Distinct(
         occurrences=occurrences,
         ids=distinct,
+        all_positions=positions,
         positions=dict(zip(ids, apart, strict=True)),
         first=first,
         later=later,
-        later_positions=tf.gather(positions, later)[:, None],
+        later_positions=later_positions,
     )
 
 
@@ -281,6 +291,8 @@ def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Map
         for source, spreads in by_source.items()
     ]
     spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+    if distinct.first is None:
+        return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
     # What unsorted_segment_sum would give, in the same order: most ids of a batch occur once, and copying their
     # gradients is far cheaper than adding them to zeros.
     summed = tf.gather(spread, distinct.first)
