@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import machine
+from bench import machine, pairs
 from embexp import files
 
 MIB = 2**20
@@ -34,19 +34,7 @@ USERS, ITEMS, DIM = 500_000, 200_000, 16  # the smaller file has a row for each 
 BATCH, STEPS, LOG_EVERY = 4096, 2_000, 10
 INTERVAL = 0.05
 SLOTS = 1  # Adagrad's accumulator
-CONFIGS = {
-    "graph/bench_pairs.yaml": f"""# @package _global_
-defaults:
-  - /table@tables.user: embedding
-  - /table@tables.item: embedding
-  - /feature@features.user: id
-  - /feature@features.item: id
-  - _self_
-tables: {{user: {{dim: {DIM}}}, item: {{dim: {DIM}}}}}
-features: {{user: {{table: user}}, item: {{table: item}}}}
-""",
-    "model/bench_dot.yaml": "kind: dot\nleft: [user]\nright: [item]\nbiases: []\n",
-}
+CONFIGS = pairs.configs(DIM)
 
 
 @dataclass(frozen=True)

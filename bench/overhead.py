@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import machine
+from bench import machine, pairs
 from embexp import files
 
 TARGET = 0.95
@@ -32,19 +32,7 @@ CASES = {
     "mlp, batch 1024": ["graph=bench_pairs", "model=mlp", "model.hidden=[64]", "train.batch_size=1024"],
     "mlp, batch 4096": ["graph=bench_pairs", "model=mlp", "model.hidden=[64]", "train.batch_size=4096"],
 }
-CONFIGS = {
-    "graph/bench_pairs.yaml": f"""# @package _global_
-defaults:
-  - /table@tables.user: embedding
-  - /table@tables.item: embedding
-  - /feature@features.user: id
-  - /feature@features.item: id
-  - _self_
-tables: {{user: {{dim: {DIM}}}, item: {{dim: {DIM}}}}}
-features: {{user: {{table: user}}, item: {{table: item}}}}
-""",
-    "model/bench_dot.yaml": "kind: dot\nleft: [user]\nright: [item]\nbiases: []\n",
-}
+CONFIGS = pairs.configs(DIM)
 
 
 def ours(case: str, steps: int) -> float:
