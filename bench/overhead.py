@@ -159,7 +159,7 @@ def main(argv: list[str]) -> int:
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    repetitions, steps = (2, 2_000) if options.quick else (7, 3_000)
+    repetitions, steps = (2, 2_000) if options.quick else (7, 10_000)
     results: dict[str, dict[str, Any]] = {}
     print(f"\nexamples/s{'embexp run':>24}{'by hand':>14}{'ratio':>8}")
     for case in CASES:

@@ -19,6 +19,7 @@ from embexp.models import dense_optimizer, losses
 from embexp.pretrained.aligned import Pretrained
 from embexp.pretrained.rows import row_source
 from embexp.runtimes.function import FunctionRuntime
+from embexp.specs import inits as specs
 from embexp.specs.run import RunSpec
 from embexp.tables import optimizers, schedules
 from embexp.tables.checkpointing import TableCheckpoint
@@ -119,5 +120,5 @@ def fill(tables: Mapping[str, EmbeddingTable], spec: RunSpec, pretrained: Pretra
     """
     for name, table in tables.items():
         source = row_source(name, spec.tables[name], table.rows, spec.seed, pretrained.tables.get(name))
-        init = spec.tables[name].init or spec.init
-        Assign(init.chunk_bytes).apply(table, source)
+        init = spec.init_of(name)
+        Assign(init.chunk_bytes if isinstance(init, specs.Assign) else Assign.chunk_bytes).apply(table, source)

@@ -40,9 +40,34 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
                 initial_accumulator_value=spec.initial_accumulator_value, epsilon=spec.epsilon, **shared
             )
         case DenseAdam():
-            return keras.optimizers.Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
+            return Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
         case _:
             assert_never(spec)
+
+
+class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
+    """Keras' Adam with TensorFlow's own kernel for the update: one operation instead of about fifteen per variable.
+
+    In models as small as those beside embedding tables, Keras' would be the dearest part of a step.
+    """
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Moves one variable; the formula is the one at the end of section 2 of Kingma & Ba 2015, as in Keras."""
+        step = tf.cast(self.iterations + 1, tf.float32)
+        place = self._get_variable_index(variable)
+        moments, velocities = self._momentums[place].value, self._velocities[place].value
+        tf.raw_ops.ResourceApplyAdam(
+            var=(variable.value if isinstance(variable, keras.Variable) else variable).handle,
+            m=moments.handle,
+            v=velocities.handle,
+            beta1_power=tf.pow(self.beta_1, step),
+            beta2_power=tf.pow(self.beta_2, step),
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
 
 
 class Scheduled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras is untyped

@@ -9,11 +9,12 @@ from pydantic import Field
 
 from embexp.specs.base import Spec, WholeNumber
 from embexp.specs.data import Data
+from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Strategy, Train
-from embexp.specs.tables import Feature, Freeze, Init, Table
+from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -33,8 +34,8 @@ class RunSpec(Spec):
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
     pretrained: Pretrained = NoPretrained()
-    init: Init = Init()
-    freeze: Freeze = Freeze()
+    init: Init = Assign()
+    freeze: Freeze = NoFreeze()
     strategy: Strategy = Strategy()
     runtime: Runtime = Runtime()
     train: Train
@@ -47,6 +48,28 @@ class RunSpec(Spec):
     def pretrained_of(self, table: str) -> Pretrained:
         """The table's own source of values, or the top-level one."""
         return self.tables[table].pretrained or self.pretrained
+
+    def freeze_of(self, table: str) -> Freeze:
+        """The table's own policy, or the top-level one."""
+        return self.tables[table].freeze or self.freeze
+
+    def init_of(self, table: str) -> Init:
+        """How the table is filled: its own way in, or the top-level one.
+
+        A top-level `memory_map` has no effect on a table that is not both frozen and pretrained: it is assigned.
+        """
+        own = self.tables[table].init
+        if own is not None:
+            return own
+        if isinstance(self.init, MemoryMap) and not self.kept_by_reference(table):
+            return Assign()
+        return self.init
+
+    def kept_by_reference(self, table: str) -> bool:
+        """Whether a table is frozen whole and pretrained, so that no checkpoint needs its values."""
+        return isinstance(self.freeze_of(table), FreezeTable) and not isinstance(
+            self.pretrained_of(table), NoPretrained
+        )
 
     def pretrained_path(self, table: str) -> str:
         """Config path of what `pretrained_of` gives."""

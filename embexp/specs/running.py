@@ -61,6 +61,11 @@ class RuntimeKind(StrEnum):
 
     AUTO = "auto"
     FUNCTION = "function"
+    """A `tf.function`."""
+    SESSION = "session"
+    """A graph of TensorFlow 1 in a session."""
+    ESTIMATOR = "estimator"
+    """`tf.estimator`, by the package tensorflow-estimator."""
 
 
 class Runtime(Spec):

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
+from embexp.specs.inits import Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Pretrained
 
@@ -25,6 +26,8 @@ class Storage(StrEnum):
 
     AUTO = "auto"
     VARIABLE = "variable"
+    MEMORY_MAP = "memory_map"
+    """The frozen rows in a mapped file."""
 
 
 class Uniform(Spec):
@@ -59,23 +62,19 @@ class Constant(Spec):
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
 
 
-class Assign(Spec):
-    """Rows are assigned in chunks: one copy, any runtime."""
-
-    kind: Literal["assign"] = "assign"
-    chunk_bytes: Count = 64 * 1024 * 1024
-    """Largest piece that is in flight at once, in bytes."""
-
-
 class NoFreeze(Spec):
     """Every row may move."""
 
     kind: Literal["none"] = "none"
 
 
-# Each becomes a union discriminated by `kind` when it has a second choice.
-Init = Assign
-Freeze = NoFreeze
+class FreezeTable(Spec):
+    """No row moves; a table that is also pretrained is no part of checkpoints, as its file and seed make it again."""
+
+    kind: Literal["table"] = "table"
+
+
+Freeze = Annotated[NoFreeze | FreezeTable, Field(discriminator="kind")]
 
 
 class Table(Spec):
@@ -118,12 +117,11 @@ class Feature(Spec):
 
 
 __all__ = [
-    "Assign",
     "Combiner",
     "Constant",
     "Feature",
     "Freeze",
-    "Init",
+    "FreezeTable",
     "Initializer",
     "NoFreeze",
     "Normal",

@@ -39,7 +39,6 @@ class _Distinct:
     """The ids of some inputs, and the same without repetition.
 
     Attributes:
-        occurrences: int32 or int64 [n], all ids as given, input after input.
         ids: [u], each once, by first occurrence; int32 where every table is small enough, which is found faster.
         all_positions: int32 [n], which of `ids` each occurrence is.
         positions: the same for each input, by its source.
@@ -48,7 +47,6 @@ class _Distinct:
         later_positions: int32 [n - u, 1], which of `ids` these are.
     """
 
-    occurrences: Any
     ids: Any
     all_positions: Any
     positions: dict[tuple[Any, ...], Any]
@@ -235,9 +233,8 @@ def _gather_distinct(
     if key not in known:
         known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()}, narrow)
     distinct = known[key]
-    with tf.control_dependencies(
-        [bounds.check(table.name, table.rows, distinct.occurrences, list(by_source.values()))]
-    ):
+    checks = [bounds.check(feature, table.name, table.rows, ids) for feature, ids in by_source.values()]
+    with tf.control_dependencies(checks):
         ids = tf.identity(distinct.ids)
     return _Touched(distinct, ids, table.gather(ids))
 
@@ -257,7 +254,6 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
         later_positions = tf.gather(positions, later)[:, None]
     apart = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
     return _Distinct(
-        occurrences=occurrences,
         ids=distinct,
         all_positions=positions,
         positions=dict(zip(ids, apart, strict=True)),
@@ -272,7 +268,7 @@ def _gather_each(table: EmbeddingTable, read: Mapping[str, Occurrences]) -> dict
     found = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids
-        with tf.control_dependencies([bounds.check(table.name, table.rows, ids, [(feature, ids)])]):
+        with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
             found[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
     return found
 

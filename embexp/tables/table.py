@@ -64,7 +64,9 @@ class EmbeddingTable:
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]. Reading the variable whole would copy it."""
         rows = tf.raw_ops.ResourceGather(resource=self._of(slot).handle, indices=ids, dtype=tf.float32)
-        return tf.ensure_shape(rows, [*ids.shape.as_list(), self.dim])
+        if not tf.executing_eagerly():
+            rows.set_shape([*ids.shape.as_list(), self.dim])
+        return rows
 
     def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
         """Assigns `rows` to the rows `ids`, which must not repeat."""
