@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,25 +11,28 @@ from embexp.config import folders, validate
 from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
-from embexp.errors import ConfigError, Fault
-from embexp.specs import checks
+from embexp.errors import CombinationFault, ConfigError, Fault
+from embexp.specs import checks, resolution
 from embexp.specs.checks import Sections
-from embexp.specs.models import KerasModel
-from embexp.specs.pretrained import File
+from embexp.specs.models import KerasModel, Task
+from embexp.specs.pretrained import File, Sample
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that can be started.
+    """One run.
 
     Attributes:
         spec: what the user asked for.
         composition: the config as Hydra composed it.
+        impossible: why it can't be started, although each of its settings is right by itself.
     """
 
     spec: RunSpec
     composition: Composition
+    impossible: tuple[CombinationFault, ...] = ()
 
 
 def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> RunSpec:
@@ -51,7 +55,7 @@ def loader(config_dir: str | Path | None = None, config_name: str = "config") ->
 
 
 def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
-    """Composes and checks one run.
+    """Composes and checks one run that can be started.
 
     Args:
         loader: composes.
@@ -61,11 +65,24 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) 
     Raises:
         ConfigError: with every fault.
     """
+    found = candidate(loader, overrides, look_at_data=look_at_data)
+    if found.impossible:
+        raise ConfigError(found.impossible)
+    return found
+
+
+def candidate(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
+    """Composes and checks one run of which its settings together may make nothing: see `Job.impossible`.
+
+    Raises:
+        ConfigError: with every fault, if any is of another kind.
+    """
     composition = compose_container(loader, overrides)
     spec, faults = check(composition, look_at_data=look_at_data)
-    if spec is None or faults:
+    impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
+    if spec is None or len(impossible) < len(faults):
         raise ConfigError(faults)
-    return Job(spec, composition)
+    return Job(spec, composition, impossible)
 
 
 def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSpec | None, list[Fault]]:
@@ -78,6 +95,8 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     spec, faults = validate.validate(composition.container, told=told)
     sections = Sections.of(spec) if spec is not None else validate.sections(composition.container)
     faults += [fault for fault in _between(sections, look_at_data=look_at_data) if fault.path not in told]
+    if spec is not None:
+        faults += [*resolution.combination_faults(spec), *_of_runtime(spec)]
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]
 
 
@@ -101,20 +120,24 @@ def _of_model(sections: Sections) -> list[Fault]:
     faults = user_path.faults(model.function) if isinstance(model, KerasModel) else []
     if not sections.complete or any(each.table not in sections.tables for each in sections.features.values()):
         return faults
-    activations = {
-        name: feature.activation_shape(sections.tables[feature.table].dim)
-        for name, feature in sections.features.items()
-    }
+    dims = {name: table.dim for name, table in sections.tables.items() if table.dim is not None}
+    if len(dims) < len(sections.tables):
+        from embexp.pretrained import heads
+
+        dims = heads.dims(sections.pretrained, sections.tables)
+    if len(dims) < len(sections.tables):  # the run tells, once the files are open
+        return faults
+    activations = {name: feature.activation_shape(dims[feature.table]) for name, feature in sections.features.items()}
     dense = getattr(sections.data, "dense_features", ())
-    return faults + shapes.faults(model, shapes=activations, dense_width=len(dense))
+    classes = sections.task == "classification"
+    return faults + shapes.faults(model, shapes=activations, dense_width=len(dense), classes=classes)
 
 
 def _of_metric(sections: Sections) -> list[Fault]:
     """Early stopping on a metric that the task does not have."""
     metric = None if sections.train is None else sections.train.early_stopping.metric
-    if metric is None or sections.task not in ("rating", "click"):
+    if metric is None or sections.task not in tuple(Task):
         return []
-    from embexp.specs.models import Task
     from embexp.training import metrics
 
     try:
@@ -124,9 +147,23 @@ def _of_metric(sections: Sections) -> list[Fault]:
     return []
 
 
+def _of_runtime(spec: RunSpec) -> list[Fault]:
+    """A runtime whose package is not installed."""
+    if spec.runtime.kind is not RuntimeKind.ESTIMATOR or importlib.util.find_spec("tensorflow_estimator") is not None:
+        return []
+    return [
+        Fault(
+            "runtime",
+            repr(spec.runtime.kind.value),
+            "it needs the package tensorflow-estimator, which is not installed",
+            "pip install 'embexp[estimator]', or set runtime=session",
+        )
+    ]
+
+
 def _of_pretrained(sections: Sections) -> list[Fault]:
     settings = [sections.pretrained, *(table.pretrained for table in sections.tables.values())]
-    if not any(isinstance(setting, File) for setting in settings):
+    if not any(isinstance(setting, File | Sample) for setting in settings):
         return []
     from embexp.pretrained import heads
 

@@ -47,6 +47,11 @@ class Fault:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class CombinationFault(Fault):
+    """Settings that are right each by itself but can't work together: a sweep leaves such a job out."""
+
+
 class EmbexpError(Exception):
     """Base of every error that embexp raises on purpose."""
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from embexp import assembly, places, story
+from embexp import assembly, filling, places, story
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -19,8 +20,12 @@ from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.folder import RunFolder
+from embexp.pretrained.aligned import Pretrained, align
+from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.data import Clicks
+from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
+from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import evaluate, predictions
 
@@ -52,6 +57,11 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
         return list(self.folder.read_metrics())
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Of task classification, by number: labels are numbers of classes."""
+        return tuple(self.summary.get("classes", ()))
 
     def vocabulary(self, table: str) -> Vocabulary:
         """What the rows of a table stand for."""
@@ -85,13 +95,21 @@ class Run:
         return evaluate(self.spec.task, self._restored.runtime, self._batches(examples, rows, columns), len(rows))
 
     def predict(self, file: Path | str) -> np.ndarray:
-        """A prediction for each example of a file, float32 [n]: ratings, or the probabilities of a click."""
+        """A prediction for each example of a file.
+
+        Returns:
+            float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
+        """
         columns, examples = self._encode(Path(file), labelled=False)
         batch = self._batches(examples, np.arange(examples.count), columns)
         _, logits = predictions(self._restored.runtime, batch, examples.count)
-        if self.spec.task is Task.RATING:
-            return logits
-        return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
+        match self.spec.task:
+            case Task.RATING:
+                return logits
+            case Task.CLICK:
+                return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
+            case Task.CLASSIFICATION:
+                return np.asarray(self.classes)[logits.argmax(axis=1)]
 
     def _batches(self, examples: Examples, rows: np.ndarray, columns: Columns) -> Any:
         return batches.evaluation_batches(
@@ -105,22 +123,84 @@ class Run:
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = places.cache(self.spec.output.cache)
         try:
-            return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache)
+            return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache, classes=self.classes)
         except ConfigError as error:  # what is wrong is this file, not the config that it is read by
             faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
             raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
     @cached_property
-    def _restored(self) -> assembly.Assembly:
+    def _restored(self) -> _Restored:
         if not self.folder.final_checkpoint.exists():
             raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
-        columns, _ = columns_of(self.spec.data, self.spec.features)
+        given = self._kept_by_reference()
+        spec = _restorable(self.spec, self.summary["tables"])
+        sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
+        sources = filling.sources(spec, sizes, given)
+        tables = filling.tables(spec, given, sources)
+        filling.fill({name: table for name, table in tables.items() if table.by_reference}, spec, given, sources)
+        columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
-            self.spec,
-            sizes={name: table["vocabulary_size"] for name, table in self.summary["tables"].items()},
+            spec,
+            tables,
+            tf.Variable(0, dtype=tf.int64, trainable=False, name="step"),
             dense_width=len(columns.dense),
             output_bias=0.0,
+            outputs=max(1, len(self.classes)),
             total_steps=max(1, self.summary["steps"]),
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
-        return parts
+        return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))
+
+    def _kept_by_reference(self) -> Pretrained:
+        """The files of tables whose values are in no checkpoint, found to be those that the run had.
+
+        Raises:
+            RunError: a file is no longer what it was.
+        """
+        spec = self.spec
+        names = [name for name in spec.tables if spec.kept_by_reference(name)]
+        recorded = self.summary["initialization"]["tables"]
+        names = [name for name in names if recorded[name]["pretrained"] is not None]
+        if not names:
+            return Pretrained()
+        tables = {
+            name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
+            for name, table in spec.tables.items()
+        }
+        vocabularies = {name: self.vocabulary(name) for name in spec.tables}
+        sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
+        given = align(
+            spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=places.cache(spec.output.cache)
+        )
+        for name in names:
+            was, found = recorded[name]["pretrained"], given.tables[name].source.digest
+            if found != was["digest"]:
+                raise RunError(
+                    f"{was['path']} has changed since the run {self.folder.path}, whose frozen table {name!r} is made"
+                    f" from it (digest {found}, expected {was['digest']}); put the file back to read the run"
+                )
+        return given
+
+
+@dataclass(frozen=True)
+class _Restored:
+    tables: Mapping[str, filling.Table]
+    runtime: FunctionRuntime
+
+
+def _restorable(spec: RunSpec, tables: Mapping[str, Any]) -> RunSpec:
+    """The same experiment for the function runtime, with the dims that its tables had.
+
+    What filled trainable tables no longer matters, as a checkpoint has their values; and frozen ones are the same
+    whatever fills them.
+    """
+    chosen = {
+        name: table.model_copy(
+            update={
+                "dim": tables[name]["dim"],
+                "init": init if isinstance(init := spec.init_of(name), MemoryMap) else Assign(),
+            }
+        )
+        for name, table in spec.tables.items()
+    }
+    return spec.model_copy(update={"tables": chosen})

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp import assembly, manifest, places
-from embexp.checkpoints import store
+from embexp import assembly, execution, filling, identity, manifest, places
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError, VocabularyError
+from embexp.execution import Blueprint, Execution
 from embexp.folder import RunFolder
+from embexp.initialization.rows import RowSource
 from embexp.memory import PeakMemory
 from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.dims import with_dims
 from embexp.reports import plots
+from embexp.specs import resolution
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
 from embexp.strategies import cpu
 from embexp.summary import summarise
 from embexp.training import loop, metrics
@@ -57,6 +60,8 @@ class Data:
     columns: Columns
     vocabularies: Mapping[str, Vocabulary]
     scan: Scan
+    classes: tuple[str, ...] = ()
+    """Of task classification, by number."""
 
 
 def run(
@@ -81,21 +86,39 @@ def run(
     sizes = table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
     sizes |= {name: table.rows for name, table in given.tables.items()}
+    run_id = identity.run_id(spec, data.scan.digest, given.digests)
+    spec = with_dims(spec, given)
+    kind = resolution.runtime_of(spec)
     if given:
         folder.write_json(folder.coverage, given.as_json())
     write_vocabularies(data.vocabularies, folder)
     folder.write_json(folder.manifest, manifest.collect(threads=threads, data_digest=data.scan.digest))
     plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
 
+    sources = filling.sources(spec, sizes, given)
     memory = PeakMemory()
     with memory:
-        parts, seconds = build(spec, data, sizes, given, plan)
-        outcome = train(spec, data, parts, plan, folder, listeners, first_step_done=memory.stop)
+        training = training_data(spec, data, plan)
+        execution = build(spec, data, given, sources, plan, folder, training.element_spec, kind)
+        outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
     if spec.output.checkpoint:  # before anything else could fail
         say("writing the checkpoint", None)
-        store.write(parts.checkpoint, folder.final_checkpoint)
-    final = evaluate_finally(spec, data, parts, outcome)
-    summary = summarise(spec, data.scan, given, parts, outcome, final, seconds=seconds, memory=memory)
+        execution.save(folder.final_checkpoint)
+    final = evaluate_finally(spec, data, execution, outcome)
+    summary = summarise(
+        spec,
+        data.scan,
+        data.classes,
+        given,
+        sources,
+        execution,
+        outcome,
+        final,
+        run_id=run_id,
+        runtime=kind,
+        memory=memory,
+    )
+    execution.close()
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
@@ -113,9 +136,11 @@ def read_data(spec: RunSpec, say: Say) -> Data:
     found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=say)
     if not len(found.splits["train"]):
         raise RunError("the training part of the data is empty: see data.split")
-    if found.examples.labels is not None:
-        metrics.check_labels(spec.task, found.examples.labels)
-    return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found)
+    labels = found.examples.labels
+    if labels is not None:
+        metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
+    classes = metrics.class_names(spec.task, labels, found.classes)
+    return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found, classes)
 
 
 def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
@@ -157,46 +182,57 @@ def rhythm_of(spec: RunSpec, *, examples: int) -> loop.Rhythm:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """Where the logit's bias starts: the mean rating, or the log odds of the mean click rate."""
-    if task is Task.RATING:
-        return label_mean
-    rate = min(max(label_mean, 1e-6), 1 - 1e-6)
-    return math.log(rate / (1 - rate))
+    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 for each class."""
+    match task:
+        case Task.RATING:
+            return label_mean
+        case Task.CLICK:
+            rate = min(max(label_mean, 1e-6), 1 - 1e-6)
+            return math.log(rate / (1 - rate))
+        case Task.CLASSIFICATION:
+            return 0.0
 
 
 def build(
-    spec: RunSpec, data: Data, sizes: Mapping[str, int], given: Pretrained, plan: loop.Rhythm
-) -> tuple[assembly.Assembly, float]:
-    """Creates and fills all variables; also returns the seconds that the filling took."""
-    parts = assembly.assemble(
-        spec,
-        sizes=sizes,
-        dense_width=len(data.columns.dense),
-        output_bias=output_bias(spec.task, data.scan.label_mean),
-        total_steps=plan.steps,
-    )
-    began = time.perf_counter()
-    assembly.fill(parts.tables, spec, given)
-    return parts, time.perf_counter() - began
-
-
-def train(
     spec: RunSpec,
     data: Data,
-    parts: assembly.Assembly,
+    given: Pretrained,
+    sources: Mapping[str, RowSource],
     plan: loop.Rhythm,
     folder: RunFolder,
-    listeners: Sequence[Listener],
-    *,
-    first_step_done: Callable[[], object],
-) -> loop.Outcome:
-    """Trains, and leaves the parts with what is to be kept: the last values, or those of the best evaluation."""
-    validation = evaluation_of(spec, data, "validation")
-    stopping, keep_best = early_stopping(spec, parts, folder)
-    everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics)]
-    if spec.output.tensorboard:
-        everyone.append(TensorBoard(folder.events))
-    training = batches.training_batches(
+    training_spec: Any,
+    kind: RuntimeKind,
+) -> Execution:
+    """Creates and fills all variables in the runtime that the spec asks for or leaves to the tables' methods."""
+    one = batches.evaluation_batches(
+        data.scan.examples,
+        data.scan.splits["train"][:1],
+        data.columns,
+        batch_size=spec.evaluation_batch_size,
+        full=spec.fixed_batch,
+    )
+    blueprint = Blueprint(
+        spec=spec,
+        given=given,
+        sources=sources,
+        tables=partial(filling.tables, spec, given, sources),
+        assemble=partial(
+            assembly.assemble,
+            spec,
+            dense_width=len(data.columns.dense),
+            output_bias=output_bias(spec.task, data.scan.label_mean),
+            total_steps=plan.steps,
+            outputs=max(1, len(data.classes)),
+        ),
+        training_spec=training_spec,
+        prediction_spec=one.element_spec,
+    )
+    return execution.of(kind, blueprint, folder.path / "checkpoints" / "estimator")
+
+
+def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:
+    """The batches of a training, a `tf.data.Dataset`."""
+    return batches.training_batches(
         data.scan.examples,
         data.scan.splits["train"],
         data.columns,
@@ -206,19 +242,38 @@ def train(
         window=spec.data.window,
         steps=plan.steps,
     )
+
+
+def train(
+    spec: RunSpec,
+    data: Data,
+    execution: Execution,
+    training: Any,
+    plan: loop.Rhythm,
+    folder: RunFolder,
+    listeners: Sequence[Listener],
+    *,
+    first_step_done: Callable[[], object],
+) -> loop.Outcome:
+    """Trains, and leaves the parts with what is to be kept: the last values, or those of the best evaluation."""
+    validation = evaluation_of(spec, data, "validation")
+    stopping, keep_best = early_stopping(spec, execution, folder)
+    everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics)]
+    if spec.output.tensorboard:
+        everyone.append(TensorBoard(folder.events))
     status = "failed"
     for listener in everyone:
         listener.started(plan.steps, len(data.scan.splits["train"]))
     try:
         with tidy_interruption() as interrupted:
             outcome = loop.train(
-                parts.runtime,
+                execution.runtime,
                 iter(training),
                 plan=plan,
                 batch_size=spec.train.batch_size,
                 evaluate=None
                 if validation is None
-                else partial(evaluate, spec.task, parts.runtime, validation, len(data.scan.splits["validation"])),
+                else partial(evaluate, spec.task, execution.runtime, validation, len(data.scan.splits["validation"])),
                 listeners=everyone,
                 interrupted=interrupted,
                 first_step_done=first_step_done,
@@ -230,7 +285,7 @@ def train(
         for listener in everyone:
             listener.ended(status)
     if keep_best is not None and outcome.best_step not in (None, outcome.steps):
-        store.read(parts.checkpoint, folder.best_checkpoint)
+        execution.restore(folder.best_checkpoint)
         outcome.validation = None
     return outcome
 
@@ -246,7 +301,7 @@ def evaluation_of(spec: RunSpec, data: Data, part: str) -> Any:
 
 
 def early_stopping(
-    spec: RunSpec, parts: assembly.Assembly, folder: RunFolder
+    spec: RunSpec, execution: Execution, folder: RunFolder
 ) -> tuple[EarlyStopping | None, Callable[[], object] | None]:
     """What decides on early stopping, and what keeps the best values; None for each that is off."""
     settings = spec.train.early_stopping
@@ -259,12 +314,12 @@ def early_stopping(
         patience=settings.patience,
         min_delta=settings.min_delta,
     )
-    keep = partial(store.write, parts.checkpoint, folder.best_checkpoint) if settings.restore_best else None
+    keep = partial(execution.save, folder.best_checkpoint) if settings.restore_best else None
     return stopping, keep
 
 
 def evaluate_finally(
-    spec: RunSpec, data: Data, parts: assembly.Assembly, outcome: loop.Outcome
+    spec: RunSpec, data: Data, execution: Execution, outcome: loop.Outcome
 ) -> dict[str, dict[str, float]]:
     """Metrics by part of the data, of the values that are kept."""
     final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
@@ -272,5 +327,5 @@ def evaluate_finally(
         if part == "validation" and outcome.validation is not None:
             final[part] = dict(outcome.validation)
         elif (examples := evaluation_of(spec, data, part)) is not None:
-            final[part] = evaluate(spec.task, parts.runtime, examples, len(data.scan.splits[part]))
+            final[part] = evaluate(spec.task, execution.runtime, examples, len(data.scan.splits[part]))
     return final

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embexp import identity
-from embexp.assembly import Assembly
+import numpy as np
+
 from embexp.data.scan import Scan
+from embexp.execution import Execution
+from embexp.initialization.rows import RowSource
 from embexp.memory import PeakMemory
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
+from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.tables import optimizers
@@ -20,21 +23,25 @@ from embexp.training.loop import Outcome
 def summarise(
     spec: RunSpec,
     scan: Scan,
+    classes: Sequence[str],
     given: Pretrained,
-    parts: Assembly,
+    sources: Mapping[str, RowSource],
+    execution: Execution,
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
     *,
-    seconds: float,
+    run_id: str,
+    runtime: RuntimeKind,
     memory: PeakMemory,
 ) -> dict[str, Any]:
     """The content of summary.json."""
-    tables = parts.tables
+    tables = execution.tables
     return {
         "status": outcome.status,
         "name": spec.name,
         "task": spec.task.value,
-        "run_id": identity.run_id(spec, scan.digest, given.digests),
+        "classes": list(classes),
+        "run_id": run_id,
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
@@ -45,24 +52,28 @@ def summarise(
             "step_ms_median": outcome.step_ms_median,
         },
         "strategy": spec.strategy.kind,
-        "runtime": RuntimeKind.FUNCTION.value,
+        "runtime": runtime.value,
         "initialization": {
             "method": spec.init.kind,
-            "seconds": seconds,
+            "seconds": execution.seconds(),
             "peak_anonymous_bytes": memory.added,
-            "graph_def_bytes": 0,  # tables are filled eagerly: no graph holds anything of them
-            "total_graph_def_bytes": parts.runtime.graph_def_bytes,
+            "graph_def_bytes": execution.graph_def_bytes(),
+            "total_graph_def_bytes": execution.runtime.graph_def_bytes,
             "tables": {
-                name: {**_provenance(given.tables.get(name)), "bytes": 4 * table.rows * table.dim}
+                name: {
+                    "method": spec.init_of(name).kind,
+                    **_provenance(given.tables.get(name)),
+                    "bytes": 4 * table.rows * table.dim,
+                }
                 for name, table in tables.items()
             },
         },
         "freeze": {
             name: {
-                "frozen_rows": 0,
-                "frozen_rows_changed": 0,
-                "trainable_rows": table.rows,
-                "trainable_rows_touched": table.touched_rows(),
+                "frozen_rows": table.rows if table.frozen else 0,
+                "frozen_rows_changed": _changed(table, sources[name]) if table.frozen and spec.output.digests else 0,
+                "trainable_rows": 0 if table.frozen else table.rows,
+                "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
             }
             for name, table in tables.items()
         },
@@ -70,13 +81,23 @@ def summarise(
             name: {
                 "vocabulary_size": table.rows,
                 "dim": table.dim,
-                "storage": "variable",
+                "storage": table.storage,
                 "digest": table.digest() if spec.output.digests else None,
             }
             for name, table in tables.items()
         },
         "warnings": [*warnings(spec, scan, tables), *_unfit(given)],
     }
+
+
+def _changed(table: TableValues, source: RowSource) -> int:
+    """Rows of a table that are no longer what its source gives, bit for bit."""
+    changed = start = 0
+    for block in table.blocks():
+        first = source.read(start, start + len(block))
+        changed += int(np.any(block.view(np.uint32) != first.view(np.uint32), axis=1).sum())
+        start += len(block)
+    return changed
 
 
 def _provenance(given: PretrainedTable | None) -> dict[str, Any]:

@@ -18,6 +18,22 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
 
+def byte_size(count: float) -> str:
+    """Bytes for people; 1 kB is 1,000."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(count) >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    for factor, unit in ((1, "s"), (1e-3, "ms")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs" if seconds > 0 else "0 s"
+
+
 def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after: Sequence[str] = ()) -> Table:
     """An empty table, without frames where `to` is no terminal.
 

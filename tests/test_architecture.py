@@ -13,17 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "embexp"
 
 # A package may import itself and what stands in earlier tiers; packages of one tier don't import each other.
-LEAVES = {"errors", "files", "digests", "memory", "places", "environment", "terminal"}
+LEAVES = {"arrays", "errors", "files", "digests", "memory", "places", "environment", "terminal"}
 TIERS = [
     LEAVES,
-    {"caching"},
+    {"caching", "estimator"},
     {"specs"},
     {"folder", "identity", "manifest"},
     {"config", "data", "vectors", "tables", "initialization", "freezing", "strategies", "models"},
     {"runtimes", "training", "checkpoints"},
     {"reports"},
     {"pretrained"},
-    {"assembly"},
+    {"filling", "assembly"},
+    {"execution"},
     {"summary"},
     {"story"},
     {"runs", "composition"},
@@ -34,6 +35,7 @@ TIERS = [
 ]
 HYDRA_ALLOWED = {"config", "cli", "sweeps", "__main__"}
 TENSORFLOW_FREE = {
+    "arrays",
     "caching",
     "vectors",
     "errors",

@@ -40,7 +40,7 @@ def write(checkpoint: Any, directory: Path) -> Path:
 
 def keys(directory: Path) -> dict[str, tuple[int, ...]]:
     """Shapes by key of every variable in a checkpoint, without the end that all keys share."""
-    prefix = _prefix_in(directory)
+    prefix = prefix_in(directory)
     return {
         key.removesuffix(_KEY_END): tuple(shape)
         for key, shape in tf.train.list_variables(prefix)
@@ -55,7 +55,7 @@ def read(checkpoint: Any, directory: Path) -> None:
         CheckpointError: there is no checkpoint; or it lacks something, has something more, or a shape differs.
             TensorFlow's own checks pass over some of these, so keys are accounted for here.
     """
-    prefix = _prefix_in(directory)
+    prefix = prefix_in(directory)
     stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
     names = stored.children(0)
@@ -71,7 +71,25 @@ def read(checkpoint: Any, directory: Path) -> None:
         raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
 
 
-def _prefix_in(directory: Path) -> str:
+def copy(prefix: str, target: str) -> None:
+    """Copies the files of a checkpoint to another prefix, without their bytes where the file system can link."""
+    for file in Path(prefix).parent.glob(f"{Path(prefix).name}.*"):
+        ending = file.name.removeprefix(Path(prefix).name)
+        if ending != ".meta":
+            copied = Path(f"{target}{ending}")
+            copied.unlink(missing_ok=True)
+            try:
+                copied.hardlink_to(file)
+            except OSError:
+                shutil.copy2(file, copied)
+
+
+def prefix_in(directory: Path) -> str:
+    """Prefix of the checkpoint in a directory.
+
+    Raises:
+        CheckpointError: there is none.
+    """
     if not (directory / f"{_PREFIX}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
     return str(directory / _PREFIX)

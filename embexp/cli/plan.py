@@ -20,8 +20,9 @@ USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--config-dir DIR]"
 HELP = f"""\
 usage: {USAGE}
 
-Shows what `embexp run` with the same words would do: the tables with the bytes of their parameters and of their
-optimizers' slots, which settings are a table's own, the features, settings without effect; with -m, the jobs.
+Shows what `embexp run` with the same words would do: the runtime, the tables with the bytes of their parameters, of
+their optimizers' slots and of what is frozen, how they are filled, which settings are a table's own, the features,
+settings without effect; with -m, the jobs, and why some can't be run.
 The config is checked as for a run. Nothing is allocated and nothing is written.
 
     --scan    read the data and pretrained files (once; they are kept for the run) to know the size of each
@@ -78,13 +79,17 @@ def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
     from rich import box
 
     from embexp.cli import planned_run
+    from embexp.cli.planned_run import Sizes
+    from embexp.pretrained import dims, heads
     from embexp.reports import coverage
 
     if not scan:
-        planned_run.show(spec, planned_run.known_rows(spec), console)
+        planned_run.show(spec, Sizes(heads.rows(spec), heads.dims(spec.pretrained, spec.tables)), console)
         return
     rows, found = _scanned(spec)
-    planned_run.show(spec, rows, console)
+    settled = dims.with_dims(spec, found)
+    sizes = Sizes(rows, {name: table.width for name, table in settled.tables.items()})
+    planned_run.show(spec, sizes, console, settled=settled)
     content = found.as_json()
     if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()

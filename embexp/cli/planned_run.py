@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from rich.console import Console
@@ -12,23 +13,29 @@ from embexp import terminal
 from embexp.specs.data import Clicks, Data, SplitKind
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
-from embexp.specs.pretrained import File, NoPretrained, Pretrained
+from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
+from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Table
+from embexp.terminal import byte_size
 
 FLOAT_BYTES = 4
-UNKNOWN = "from the data"
+FROM_DATA = "from the data"
+FROM_FILE = "from the file"
 
 
-def known_rows(spec: RunSpec) -> dict[str, int | None]:
-    """Rows of each table as far as the config tells: a vocabulary of files is only known once they are read."""
-    rows: dict[str, int | None] = {}
-    for name, table in spec.tables.items():
-        rows[name] = table.vocabulary_size
-        if rows[name] is None and isinstance(spec.data, Clicks):
-            columns = [spec.column_of(feature) for feature in spec.features_of(name)]
-            rows[name] = spec.data.users if "user" in columns else spec.data.items
-    return rows
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of the tables' sizes before a run.
+
+    Attributes:
+        rows: by table; None where only the data tells.
+        dims: by table, without those of which only the pretrained file tells.
+    """
+
+    rows: Mapping[str, int | None]
+    dims: Mapping[str, int]
 
 
 def slots(optimizer: TableOptimizer) -> int:
@@ -44,13 +51,14 @@ def slots(optimizer: TableOptimizer) -> int:
             assert_never(optimizer)
 
 
-def show(spec: RunSpec, rows: Mapping[str, int | None], console: Console) -> None:
+def show(spec: RunSpec, plan: Sizes, console: Console, *, settled: RunSpec | None = None) -> None:
     """Prints what a run would do.
 
     Args:
         spec: the run.
-        rows: of each table, None where only the data tells.
+        plan: how large its tables are.
         console: where to print.
+        settled: the run after a look into its pretrained files; None: nobody has looked.
     """
 
     def say(text: str = "") -> None:
@@ -59,10 +67,10 @@ def show(spec: RunSpec, rows: Mapping[str, int | None], console: Console) -> Non
     for what, words in _headlines(spec):
         say(f"{what:10}{words}")
     say()
-    console.print(_tables(spec, rows, console))
+    console.print(_tables(settled or spec, spec.tables, plan, console))
     say()
-    console.print(_features(spec, console))
-    notes = list(_notes(spec, rows))
+    console.print(_features(spec, plan, console))
+    notes = list(_notes(spec, plan))
     if notes:
         say()
     for note in notes:
@@ -79,11 +87,16 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
-    yield "where", f"strategy {spec.strategy.kind}, runtime {spec.runtime.kind}"
+    runtime = runtime_of(spec)
+    chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
+    yield "where", f"strategy {spec.strategy.kind}, runtime {runtime}{chosen}"
 
 
 def _data(data: Data) -> str:
-    source = f"{data.examples:,} synthetic clicks" if isinstance(data, Clicks) else f"{data.kind} {data.path}"
+    if isinstance(data, Clicks):
+        source = f"{data.examples:,} synthetic clicks"
+    else:
+        source = f"{data.kind} {data.path or 'of the standard library'}"
     split = data.split
     match split.kind:
         case SplitKind.FOLDS:
@@ -99,73 +112,84 @@ def _data(data: Data) -> str:
     return f"{source}; {how}"
 
 
-def _tables(spec: RunSpec, rows: Mapping[str, int | None], console: Console) -> Rich:
+def _tables(spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, console: Console) -> Rich:
     made = terminal.table(
         console,
         ["table"],
-        right=["rows", "dim", "parameters", "slots"],
-        after=["combiner", "optimizer", "of its own"],
+        right=["rows", "dim", "parameters", "slots", "frozen"],
+        after=["init", "freeze", "combiner", "optimizer", "of its own"],
     )
-    parameters = kept = 0
+    sums = {"parameters": 0, "slots": 0, "frozen": 0}
     for name, each in spec.tables.items():
-        optimizer = spec.optimizer_of(name)
-        count, width = rows[name], FLOAT_BYTES * each.dim
-        if count is None:
-            amounts = [UNKNOWN, str(each.dim), f"{size(width)}/row", f"{size(width * slots(optimizer))}/row"]
+        optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
+        rows, dim = plan.rows[name], plan.dims.get(name)
+        numbers = {"parameters": 1, "slots": 0 if frozen else slots(optimizer), "frozen": int(frozen)}
+        if rows is not None and dim is not None:
+            amounts = {what: FLOAT_BYTES * rows * dim * number for what, number in numbers.items()}
+            sums = {what: sums[what] + amount for what, amount in amounts.items()}
+            shown = [byte_size(amount) for amount in amounts.values()]
+        elif dim is not None:
+            shown = [f"{byte_size(FLOAT_BYTES * dim * number)}/row" for number in numbers.values()]
         else:
-            parameters += count * width
-            kept += count * width * slots(optimizer)
-            amounts = [
-                f"{count:,}", str(each.dim), size(count * width), size(count * width * slots(optimizer))
-            ]  # fmt: skip
-        rate = f"{optimizer.kind} {optimizer.learning_rate:g}"
-        if optimizer.schedule.kind != "constant" or optimizer.schedule.warmup_steps:
-            rate += f" {optimizer.schedule.kind}" + (" after warm-up" if optimizer.schedule.warmup_steps else "")
-        made.add_row(name, *amounts, each.combiner.value, rate, _own(each))
-    unknown = any(rows[name] is None for name in spec.tables)
-    plus = " + …" if unknown else ""
-    made.add_row("all", "", "", f"{size(parameters)}{plus}", f"{size(kept)}{plus}", *[""] * 3, style="bold")
+            shown = [FROM_FILE, "", ""]
+        made.add_row(
+            name,
+            FROM_DATA if rows is None else f"{rows:,}",
+            FROM_FILE if dim is None else str(dim),
+            *shown,
+            spec.init_of(name).kind,
+            spec.freeze_of(name).kind,
+            each.combiner.value,
+            "" if frozen else _rate(optimizer),
+            _own(asked[name]),
+        )
+    plus = " + …" if any(plan.rows[name] is None or name not in plan.dims for name in spec.tables) else ""
+    made.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
     return made
 
 
-def _features(spec: RunSpec, console: Console) -> Rich:
+def _rate(optimizer: TableOptimizer) -> str:
+    rate = f"{optimizer.kind} {optimizer.learning_rate:g}"
+    if optimizer.schedule.kind != "constant" or optimizer.schedule.warmup_steps:
+        rate += f" {optimizer.schedule.kind}" + (" after warm-up" if optimizer.schedule.warmup_steps else "")
+    return rate
+
+
+def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
     made = terminal.table(console, ["feature", "table", "column", "weights", "gives"])
     for name, feature in spec.features.items():
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
         if feature.max_sequence_length:
             inner = [str(feature.max_sequence_length)]
-        shape = ", ".join(["B", *inner, str(spec.tables[feature.table].dim)])
+        shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
         made.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
     return made
 
 
-def _notes(spec: RunSpec, rows: Mapping[str, int | None]) -> Iterator[str]:
+def _notes(spec: RunSpec, plan: Sizes) -> Iterator[str]:
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
-        if isinstance(optimizer, Adam) and not optimizer.lazy_adam:
+        if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
-    if isinstance(spec.pretrained, File) and any(table.pretrained is None for table in spec.tables.values()):
+    if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
-    if any(rows[name] is None for name in spec.tables):
+    if any(plan.rows[name] is None for name in spec.tables):
         yield "rows from the data are counted by `embexp plan --scan`"
+    if any(name not in plan.dims for name in spec.tables):
+        yield "a dim from the file is known once the file is read: `embexp plan --scan`"
     for note in inert(spec):
         yield f"no effect: {note}"
-
-
-def size(count: int) -> str:
-    """Bytes for people; 1 kB is 1,000."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count} B"
 
 
 def _pretrained(setting: Pretrained) -> str:
     match setting:
         case NoPretrained():
             return setting.kind
-        case File():
-            return f"{setting.path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
+        case File() | Sample():
+            path = setting.path
+            if isinstance(setting, Sample) and path is None:
+                path = f"sample of {setting.rows:,} × {setting.dim:,}"
+            return f"{path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
         case _:
             assert_never(setting)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,14 +19,15 @@ USAGE = "embexp predict DIR --data FILE [--out FILE]"
 HELP = f"""\
 usage: {USAGE}
 
-A prediction for each example of a file of the same form as the run's data (labels may be missing): ratings, or the
-probability of a click. They come as CSV with the one column `prediction`, in the order of the file.
+A prediction for each example of a file of the same form as the run's data (labels may be missing): ratings, the
+probability of a click, or the name of a class. They come as CSV with the one column `prediction`, in the order of the
+file.
 
     --data FILE   the examples
     --out FILE    where to write; to the terminal if not given
 """
 
-Predictor = Callable[[str, str], Iterable[float]]
+Predictor = Callable[[str, str], Iterable[float | str]]
 """From the directory of a run and a file to predictions."""
 
 
@@ -47,13 +50,17 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
         missing = "which run? Give its directory" if options.directory is None else "for what? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
     predictions = (predictor or _predict)(options.directory, options.data)
-    text = "\n".join(["prediction", *(f"{value:.7g}" for value in predictions), ""])
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")  # names of classes may hold commas
+    rows.writerow(["prediction"])
+    rows.writerows([value if isinstance(value, str) else f"{value:.7g}"] for value in predictions)
     if options.out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(text.getvalue())
     else:
-        files.write_text(Path(options.out), text)
+        files.write_text(Path(options.out), text.getvalue())
     return DONE
 
 
-def _predict(directory: str, file: str) -> Iterable[float]:
-    return [float(value) for value in opened(directory).predict(file)]
+def _predict(directory: str, file: str) -> Iterable[float | str]:
+    predicted: list[float | str] = opened(directory).predict(file).tolist()
+    return predicted

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
@@ -17,20 +14,22 @@ from embexp.errors import CommandLineError, VocabularyError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 
 if TYPE_CHECKING:
+    from embexp.cli.run_table import RunTable
     from embexp.cli.stages import Stages
     from embexp.vectors.file_source import FileSource
 
-USAGE = "embexp vectors info FILE | convert FILE OUT | neighbors FILE_OR_RUN TOKEN… [flags]"
+USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [flags]"
 
 HELP = f"""\
 usage: {USAGE}
 
     info FILE                     rows, dimension, type, tokens, what is odd in it, and whether it can be mapped
-    convert FILE OUT              to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt or .parquet, as float32
+    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt or .parquet, as float32
     neighbors FILE_OR_RUN TOKEN…  the rows with the greatest cosine to each token's: of a file or of a finished run
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
 TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
+RUN is the folder of a finished run: of its table, convert writes the rows that a token stands for, with the tokens.
 
     --format FORMAT       {", ".join(Format)}; by suffix if not given
     --key NAME            which array, tensor, dataset, column, or file of a zip, where there are several
@@ -43,28 +42,10 @@ TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary m
     --json                info, neighbors: one JSON object instead of text
     --overwrite           convert: replace OUT if it is there
     --count N             neighbors: how many of each; 10 if not given
-    --table NAME          neighbors: the table of a run, where it has several
+    --table NAME          convert, neighbors: the table of a run, where it has several
 """
 
 _SHOWN_TOKENS = 5
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """An array in memory, read as a file is."""
-
-    values: np.ndarray
-
-    @property
-    def rows(self) -> int:
-        return len(self.values)
-
-    @property
-    def dim(self) -> int:
-        return int(self.values.shape[1])
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self.values[start:stop]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -88,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
             _info(Path(words[0]), options)
         case "convert":
             if len(words) != 2:
-                raise CommandLineError(f"embexp vectors convert: give FILE and OUT{usage}")
+                raise CommandLineError(f"embexp vectors convert: give FILE_OR_RUN and OUT{usage}")
             _convert(Path(words[0]), Path(words[1]), options)
         case "neighbors":
             if len(words) < 2:
@@ -118,7 +99,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
         ("--count", options.count is not None, ("neighbors",)),
-        ("--table", options.table is not None, ("neighbors",)),
+        ("--table", options.table is not None, ("convert", "neighbors")),
     ):
         if given and options.what not in (None, *commands):
             raise CommandLineError(f"embexp vectors {options.what} has no flag {flag}: it is of {', '.join(commands)}")
@@ -200,7 +181,7 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     write.form_of(out)
     stages = _stages()
     try:
-        source = _open(path, options, stages)
+        source = _source(path, options, stages, whole=False)
         outputs = write.outputs(out)
         for each in outputs:
             if each.exists() and any(each.samefile(read) for read in source.files):
@@ -223,7 +204,8 @@ def _neighbors(path: Path, words: Sequence[str], options: argparse.Namespace) ->
 
     stages = _stages()
     try:
-        matrix, tokens = _rows(path, options, stages)
+        matrix = _source(path, options, stages, whole=True)
+        tokens = matrix.tokens
         numbers = [_row_of(path, word, tokens, matrix.rows) for word in words]
         found = neighbors.nearest(matrix, numbers, options.count or 10)
     finally:
@@ -242,31 +224,20 @@ def _neighbors(path: Path, words: Sequence[str], options: argparse.Namespace) ->
             print(f"  {cosine:7.4f}  {name}")
 
 
-def _rows(path: Path, options: argparse.Namespace, stages: Stages) -> tuple[Any, Any]:
-    """A matrix, and its tokens if it has any: of a file, or of a table of a run."""
-    if not (path.is_dir() and (path / "spec.json").exists()):
+def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> FileSource | RunTable:
+    """A file of vectors, or a table of a run (`whole`: see `run_table.read`)."""
+    from embexp.cli import run_table
+
+    if not run_table.is_run(path):
         if options.table is not None:
             raise CommandLineError(f"--table {options.table}: {path} is no run, and a file has no tables; take --key")
-        source = _open(path, options, stages)
-        return source, source.tokens
-    given = [name for name in ("format", "key", "token_column", "tokens", "non_finite") if getattr(options, name)]
+        return _open(path, options, stages)
+    flags = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
+    given = [name for name in flags if getattr(options, name)]
     if given:
         flag = given[0].replace("_", "-")
         raise CommandLineError(f"--{flag} is about a file, and {path} is a run: its tables are chosen with --table")
-    import pyarrow as pa
-
-    from embexp import environment
-
-    environment.load_tensorflow()
-    from embexp.runs import load_run
-
-    run = load_run(path)
-    tables = list(run.spec.tables)
-    if options.table is None and len(tables) > 1:
-        raise CommandLineError(f"{path} has several tables, say which with --table: {', '.join(tables)}")
-    name = options.table or tables[0]
-    values = run.table(name)
-    return _Matrix(values), pa.array(run.vocabulary(name).tokens(), pa.large_string())
+    return run_table.read(path, options.table, whole=whole)
 
 
 def _row_of(path: Path, word: str, tokens: Any, rows: int) -> int:

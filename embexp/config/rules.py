@@ -61,6 +61,7 @@ def rule(error: ErrorDetails) -> str:
 
 _PATTERNS = {
     r"^[A-Za-z][A-Za-z0-9_]*$": "a name: letters, digits and underscores, a letter first",
+    r"^\w+(\.\w+)*$": "keys with dots between them, such as initialization.seconds",
     r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$": "package.module:function",
 }
 

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Clicks, Data
+from embexp.specs.data import Clicks, Columnar, Data, SkipGram
 from embexp.specs.tables import Feature
 
 CLICK = "click"
 """Label column of the synthetic click log."""
+TOGETHER = "together"
+"""Label column of pairs of words."""
+PAIRS = ("center", "context")
+"""Id columns of pairs of words."""
+WORDS = "words"
+"""Id column of labelled texts, several per example."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,17 @@ class Columns:
     label: str | None = None
     several: Mapping[str, tuple[ListNeed, ...]] = field(default_factory=dict)
     asked_by: Mapping[str, str] = field(default_factory=dict)
+
+
+def label_of(data: Data) -> str:
+    """The label's column."""
+    match data:
+        case Clicks():
+            return CLICK
+        case SkipGram():
+            return TOGETHER
+        case _:
+            return data.label
 
 
 def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
@@ -105,12 +122,11 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
             )
     if faults:
         raise ConfigError(faults)
-    label = CLICK if isinstance(data, Clicks) else data.label
     columns = Columns(
         ids={column: vocabulary[table] for column, table in first_table.items()},
         weights=weights,
-        dense=() if isinstance(data, Clicks) else data.dense_features,
-        label=label if labelled else None,
+        dense=data.dense_features if isinstance(data, Columnar) else (),
+        label=label_of(data) if labelled else None,
         several=several,
         asked_by=asked_by,
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from embexp.data.columns import CLICK, Columns
+import itertools
+from pathlib import Path
+
+from embexp.data.columns import CLICK, PAIRS, WORDS, Columns
+from embexp.data.corpus import Corpus
 from embexp.data.located import ParquetTable, Source, Unreadable, locate
 from embexp.data.text import TextTable, first_fault
 from embexp.data.wanted import Wanted, timestamp_faults, wanted
-from embexp.errors import Fault
-from embexp.specs.data import Clicks, Data, SplitKind
+from embexp.errors import DataError, Fault
+from embexp.specs.data import Clicks, Columnar, Data, SkipGram, SplitKind, Text
 
 HEAD_LINES = 1_000
 CLICKS_IDS = ("user", "item", "history")
@@ -22,6 +26,8 @@ def head_faults(data: Data, columns: Columns) -> list[Fault]:
     if isinstance(data, Clicks):
         return _clicks(data, columns)
     faults = timestamp_faults(data)
+    if not isinstance(data, Columnar):
+        return faults + _texts(data, columns)
     needed = wanted(data, columns, divided=True)
     try:
         source = locate(data, needed)
@@ -51,6 +57,37 @@ def _heads(source: Source, needed: tuple[Wanted, ...]) -> list[Fault]:
 
                 if text := parquet_head_fault(table, here, rows=HEAD_LINES):
                     faults.append(Fault("data.path", repr(str(table.path)), text))
+    return faults
+
+
+def _texts(data: Text | SkipGram, columns: Columns) -> list[Fault]:
+    pairs = isinstance(data, SkipGram)
+    names = PAIRS if pairs else (WORDS,)
+    what = "pairs of words have" if pairs else "texts have"
+    listed = f"the columns are {' and '.join(names)}" if pairs else f"the one column is {WORDS}"
+    faults = [
+        Fault(columns.asked_by.get(name, "features"), repr(name), f"{what} no such column; {listed}")
+        for name in (*columns.ids, *columns.weights)
+        if name not in names
+    ]
+    if pairs:
+        faults += [
+            Fault(need.path, need.value, f"column {name!r} holds one id per example, {need.why}", "leave it out")
+            for name in names
+            for need in columns.several.get(name, ())
+        ]
+    own = None if data.path is None else Path(data.path)
+    corpus = Corpus(own, data.text, data.label if isinstance(data, Text) else None)
+    if own is None:
+        return faults
+    try:
+        corpus.files()
+        for _ in itertools.islice(corpus.texts(), HEAD_LINES):
+            pass
+    except Unreadable as unreadable:
+        faults += unreadable.faults
+    except DataError as error:
+        faults.append(Fault("data.path", repr(str(own)), str(error)))
     return faults
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from embexp.data.columns import Columns, ListNeed
 from embexp.errors import Fault
-from embexp.specs.data import Clicks, Data, SplitKind
+from embexp.specs.data import Columnar, Data, SkipGram, SplitKind, Text
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Wanted:
 
 
 def timestamp_faults(data: Data) -> list[Fault]:
-    """The fault of a split that needs the time where no column of it is named."""
+    """The fault of a split that needs the time, or a user, where there is no column of it."""
+    if isinstance(data, Text | SkipGram) and data.split.kind is SplitKind.LEAVE_ONE_OUT:
+        rule = "texts have no users, of each of whom one could be left out"
+        return [Fault("data.split.kind", str(data.split.kind), rule, "choose random, time or folds")]
     ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
-    if isinstance(data, Clicks) or not ordered or data.timestamp is not None:
+    if not isinstance(data, Columnar) or not ordered or data.timestamp is not None:
         return []
     rule = f"data.split.kind={data.split.kind} needs the column of the time"
     return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
@@ -44,7 +47,7 @@ def timestamp_faults(data: Data) -> list[Fault]:
 def timestamp_of(data: Data) -> str | None:
     """The timestamp column, if the split needs it."""
     ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
-    return data.timestamp if ordered and not isinstance(data, Clicks) else None
+    return data.timestamp if ordered and isinstance(data, Columnar) else None
 
 
 def group_of(data: Data) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from embexp import arrays
 from embexp.initialization.rows import RowSource, WritableTable, check_fit
 from embexp.specs.running import RuntimeKind
 
@@ -28,6 +30,10 @@ class Assign:
     def plan(self, rows: int, dim: int) -> tuple[range, ...]:
         """See `Initializer.plan`."""
         size = max(self.chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
+        # Chunks of a mapping that is aligned are aligned too, and so go into the table without another copy.
+        aligned = arrays.ALIGNMENT // math.gcd(arrays.ALIGNMENT, _BYTES_PER_VALUE * dim)
+        if size > aligned:
+            size -= size % aligned
         return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
 
     def apply(self, table: WritableTable, source: RowSource) -> None:

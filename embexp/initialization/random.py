@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from embexp import digests
+from embexp import arrays, digests
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
 
 ROWS_PER_DRAW = 4_096
@@ -38,12 +38,16 @@ class InitializerRows:
         """Rows [start, stop), float32; a row does not depend on which others are read, or on how many there are."""
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"table {self.table!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
-        values = np.empty((stop - start, self.dim), np.float32)
+        values = arrays.empty((stop - start, self.dim), np.float32)
         for block in range(start // ROWS_PER_DRAW, -(-stop // ROWS_PER_DRAW)):
             first = block * ROWS_PER_DRAW
             low, high = max(start, first), min(stop, first + ROWS_PER_DRAW)
             values[low - start : high - start] = self._draw(block)[low - first : high - first]
         return values
+
+    def memory_map(self) -> np.ndarray | None:
+        """None: no file holds these rows."""
+        return None
 
     def _draw(self, block: int) -> np.ndarray:
         key = digests.seed_of(self.seed, "initial values", self.table, block)

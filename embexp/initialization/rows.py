@@ -24,6 +24,14 @@ class RowSource(Protocol):
         """Rows [start, stop): float32 [stop - start, dim], the same values however the ranges are cut."""
         ...
 
+    def memory_map(self) -> np.ndarray | None:
+        """All rows as one mapping of a file, where they lie in one just so; else None.
+
+        Then float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes nothing
+        on disk.
+        """
+        ...
+
 
 class WritableTable(Protocol):
     """What an initialization needs of a table."""

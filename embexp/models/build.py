@@ -14,29 +14,33 @@ from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
 from embexp.models.mlp import mlp
 from embexp.models.shapes import DENSE, Shapes
-from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+from embexp.models.texts import bag_of_words, text_cnn
+from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
 
 
-def build(model: Model, *, shapes: Shapes, dense_width: int, output_bias: float, seed: int) -> keras.Model:
+def build(
+    model: Model, *, shapes: Shapes, dense_width: int, output_bias: float, seed: int, outputs: int = 1
+) -> keras.Model:
     """Builds the dense part of a run, with all its variables.
 
     Args:
         model: the description of the model.
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
-        output_bias: where the logit's bias starts, such as the mean rating or the log odds of a click.
+        output_bias: where the bias of each logit starts, such as the mean rating or the log odds of a click.
             A user's own model is not told.
         seed: the run's seed. Initial values depend on it and on layer names alone.
+        outputs: logits of an example: 1, or as many as there are classes to tell apart.
 
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It gives logits, float32
-        [B, 1] (a user's own may give [B]).
+        [B, outputs] (a user's own may give [B] for one).
 
     Raises:
         ConfigError: the model can't take these inputs, or the user's function is at fault.
     """
-    if found := rules.faults(model, shapes=shapes, dense_width=dense_width):
+    if found := rules.faults(model, shapes=shapes, dense_width=dense_width, classes=outputs > 1):
         raise ConfigError(found)
     activations = _symbolic(shapes, dense_width)
     match model:
@@ -48,6 +52,7 @@ def build(model: Model, *, shapes: Shapes, dense_width: int, output_bias: float,
                 widths=model.hidden,
                 activation=model.activation,
                 dropout=model.dropout,
+                outputs=outputs,
                 output_bias=output_bias,
                 seed=seed,
             )
@@ -59,11 +64,27 @@ def build(model: Model, *, shapes: Shapes, dense_width: int, output_bias: float,
                 activation=model.activation,
                 dropout=model.dropout,
                 concat=model.concat,
+                outputs=outputs,
+                output_bias=output_bias,
+                seed=seed,
+            )
+        case BagOfWords():
+            logits = bag_of_words(
+                activations, dropout=model.dropout, outputs=outputs, output_bias=output_bias, seed=seed
+            )
+        case TextCNN():
+            logits = text_cnn(
+                activations,
+                widths=model.widths,
+                maps=model.maps,
+                dropout=model.dropout,
+                max_norm=model.max_norm,
+                outputs=outputs,
                 output_bias=output_bias,
                 seed=seed,
             )
         case KerasModel():
-            return user.build(model.function, model.args, activations=activations, seed=seed)
+            return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
         case _:
             assert_never(model)
     return keras.Model(inputs=activations, outputs=logits, name=model.kind)

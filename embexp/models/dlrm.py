@@ -20,6 +20,7 @@ def dlrm(
     activation: Activation,
     dropout: float,
     concat: bool,
+    outputs: int,
     output_bias: float,
     seed: int,
 ) -> Any:
@@ -36,11 +37,12 @@ def dlrm(
         activation: non-linearity of all hidden layers and of the bottom's last one.
         dropout: part of the top MLP's hidden units dropped while training.
         concat: gives the top MLP the embeddings too, between the bottom output and the products.
-        output_bias: where the logit's bias starts.
+        outputs: number of logits.
+        output_bias: where their biases start.
         seed: the run's seed.
 
     Returns:
-        Logits [B, 1].
+        Logits [B, outputs].
     """
     embeddings = [activations[name] for name in sorted(activations) if name != DENSE]
     processed = []
@@ -52,7 +54,7 @@ def dlrm(
     products = PairwiseDots(name="interactions.dots")([*processed, *embeddings])
     x = layers.side_by_side([*processed, *(embeddings if concat else ()), products], name="interactions.all")
     x = layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
-    return layers.logit(x, bias=output_bias, seed=seed)
+    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)
 
 
 class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -34,21 +34,33 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
         x = keras.layers.Dense(width, activation=activation.value, kernel_initializer=_kernel(seed, layer), name=layer)(
             x
         )
-        if dropout:
-            drop = f"{layer}.dropout"
-            x = keras.layers.Dropout(dropout, seed=_seed(seed, drop), name=drop)(x)
+        x = dropped(x, dropout, seed=seed, name=f"{layer}.dropout")
     return x
 
 
-def logit(x: Any, *, bias: float, seed: int) -> Any:
-    """A linear layer [B, n] -> [B, 1] whose bias starts at `bias`."""
+def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | None = None) -> Any:
+    """A linear layer [B, n] -> [B, outputs] whose biases start at `bias`.
+
+    With `max_norm`, the n weights of each output are scaled down to that L2 norm after a step that left them longer.
+    """
     name = "head.logit"
     return keras.layers.Dense(
-        1,
+        outputs,
         kernel_initializer=_kernel(seed, name),
+        kernel_constraint=None if max_norm is None else keras.constraints.MaxNorm(max_norm, axis=0),
         bias_initializer=keras.initializers.Constant(bias),
         name=name,
     )(x)
+
+
+def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
+    """Drops a part of `x` while training; `x` itself at a rate of 0."""
+    return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x
+
+
+def windows(x: Any, *, width: int, maps: int, seed: int, name: str) -> Any:
+    """A convolution over `width` neighbours and a ReLU: [B, L, d] -> [B, L - width + 1, maps]."""
+    return keras.layers.Conv1D(maps, width, activation="relu", kernel_initializer=_kernel(seed, name), name=name)(x)
 
 
 def side_by_side(tensors: Sequence[Any], *, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""All inputs side by side, through hidden layers, to the logit."""
+"""All inputs side by side, through hidden layers, to the logits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def mlp(
     widths: Sequence[int],
     activation: Activation,
     dropout: float,
+    outputs: int,
     output_bias: float,
     seed: int,
 ) -> Any:
@@ -26,12 +27,13 @@ def mlp(
         widths: units of the hidden layers.
         activation: their non-linearity.
         dropout: part of the hidden units dropped while training.
-        output_bias: where the logit's bias starts.
+        outputs: number of logits.
+        output_bias: where their biases start.
         seed: the run's seed.
 
     Returns:
-        Logits [B, 1].
+        Logits [B, outputs].
     """
     x = layers.side_by_side([activations[name] for name in sorted(activations)], name="mlp.inputs")
     x = layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")
-    return layers.logit(x, bias=output_bias, seed=seed)
+    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from embexp.errors import Fault
-from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
 
 DENSE = "dense.features"
 """Name of the input of numeric columns, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
@@ -15,24 +15,29 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 """Shape of each feature's activation without the batch: (dim,) when combined, (length, dim) when a sequence."""
 
 
-def faults(model: Model, *, shapes: Shapes, dense_width: int) -> list[Fault]:
+def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = False) -> list[Fault]:
     """Everything that keeps `model` from taking these inputs.
 
     Args:
         model: the description of the model.
         shapes: by feature name.
         dense_width: number of dense features.
+        classes: whether it must give a logit for each of several classes, as task classification asks.
 
     Returns:
         Faults under `model.`, `features.` and `data.`; empty when the model can be built.
     """
     match model:
         case Dot():
-            return list(_dot_faults(model, shapes, dense_width))
+            return [*_dot_faults(model, shapes, dense_width), *(_one_logit() if classes else ())]
         case MLP():
             return list(_static_faults(shapes))
         case DLRM():
             return list(_dlrm_faults(shapes, dense_width))
+        case BagOfWords():
+            return []
+        case TextCNN():
+            return list(_text_faults(shapes))
         case KerasModel():
             return []
 
@@ -66,6 +71,33 @@ def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]
             "dot has no place for dense features",
             "leave them out, or take model=mlp or model=dlrm",
         )
+
+
+def _one_logit() -> Iterator[Fault]:
+    yield Fault(
+        "model",
+        "dot",
+        "a product of two vectors is one number, and task classification needs one for each class",
+        "take model=mlp, model=bag_of_words or model=text_cnn, or another task",
+    )
+
+
+def _text_faults(shapes: Shapes) -> Iterator[Fault]:
+    if not any(len(shape) == 2 for shape in shapes.values()):
+        yield Fault(
+            "model",
+            "text_cnn without a sequence",
+            "it looks at words in their order, and every feature here is one vector per example",
+            "set max_sequence_length of a feature, or take model=bag_of_words",
+        )
+    for name, shape in shapes.items():
+        if len(shape) > 2:
+            yield Fault(
+                f"features.{name}",
+                f"activations of shape {_shape(shape)}",
+                "text_cnn takes a sequence of vectors, or one vector, per feature",
+                f"leave features.{name}.output_shape unset",
+            )
 
 
 def _dlrm_faults(shapes: Shapes, dense_width: int) -> Iterator[Fault]:

@@ -1,10 +1,11 @@
 """The user's own model: the one place where code named by a config is imported and called.
 
-The function is `function(activations, **model.args) -> keras.Model`:
+The function is `function(activations, **model.args) -> keras.Model`, and for task classification
+`function(activations, classes=C, **model.args)`, C the number of classes:
 
 - `activations` is a dict of symbolic float32 tensors (`keras.Input`): by feature name [B, dim], or [B, L, dim] for a
   sequence, and [B, n] under "dense.features" if the data has dense features.
-- It returns a Keras model that is called with a dict of the same names and gives logits [B] or [B, 1]:
+- It returns a Keras model that is called with a dict of the same names and gives logits [B] or [B, 1], or [B, C]:
   `keras.Model(inputs=activations, outputs=logits)`, or a subclass whose `call` takes that dict.
 - `add_loss` and the updates of BatchNormalization count in training.
 - Python's, NumPy's and TensorFlow's global seeds are set before it is called, from the run's seed.
@@ -29,7 +30,9 @@ from embexp.errors import ConfigError, Fault
 from embexp.models import user_path
 
 
-def build(function: str, args: Mapping[str, Any], *, activations: Mapping[str, Any], seed: int) -> keras.Model:
+def build(
+    function: str, args: Mapping[str, Any], *, activations: Mapping[str, Any], seed: int, outputs: int = 1
+) -> keras.Model:
     """Imports `function`, calls it and checks what it returns.
 
     Args:
@@ -37,15 +40,18 @@ def build(function: str, args: Mapping[str, Any], *, activations: Mapping[str, A
         args: keyword arguments.
         activations: symbolic inputs by name.
         seed: the run's seed.
+        outputs: logits of an example; if there are several, the function is told by `classes`.
 
     Returns:
         The function's model, with all its variables.
 
     Raises:
         ConfigError: no such module or function, arguments it does not take, an exception inside it, or something
-            other than a Keras model of these inputs that gives one logit per example.
+            other than a Keras model of these inputs that gives so many logits per example.
     """
     called = _load(function)
+    if outputs > 1:
+        args = {"classes": outputs, **args}
     _check_arguments(called, function, args, activations)
     # Initializers without a seed of their own draw from these; without this no two runs would start alike.
     keras.utils.set_random_seed(digests.seed_of(seed, "model", "function")[0])
@@ -59,7 +65,7 @@ def build(function: str, args: Mapping[str, Any], *, activations: Mapping[str, A
             f"it must return a keras.Model, but returned {_kind(model)}",
             "return keras.Model(inputs=activations, outputs=logits)",
         )
-    _check_output(function, _called(model, function, activations))
+    _check_output(function, _called(model, function, activations), outputs)
     return model
 
 
@@ -122,13 +128,15 @@ def _called(model: keras.Model, function: str, activations: Mapping[str, Any]) -
             ) from error
 
 
-def _check_output(function: str, output: Any) -> None:
+def _check_output(function: str, output: Any, outputs: int) -> None:
     if not isinstance(output, tf.TensorSpec | tf.Tensor):
         raise _fault(function, f"its model must give one tensor of logits, but gives {_kind(output)}")
     shape = output.shape
-    if shape.rank not in (1, 2) or (shape.rank == 2 and shape[1] != 1):
+    fits = (shape.rank == 2 and shape[1] == outputs) or (shape.rank == 1 and outputs == 1)
+    if not fits:
         found = ", ".join("B" if axis == 0 else str(size) for axis, size in enumerate(shape))
-        raise _fault(function, f"its model must give logits of shape [B] or [B, 1], but gives [{found}]")
+        wanted = "[B] or [B, 1]" if outputs == 1 else f"[B, {outputs}], one for each class"
+        raise _fault(function, f"its model must give logits of shape {wanted}, but gives [{found}]")
     if not output.dtype.is_floating:
         raise _fault(function, f"its model must give logits as floating-point numbers, but gives {output.dtype.name}")
 

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.pretrained import fit
+from embexp.pretrained import fit, sample
 from embexp.pretrained.fit import Misfit
-from embexp.specs.pretrained import File, Match
+from embexp.specs.pretrained import File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token
@@ -31,7 +31,7 @@ class PretrainedTable:
     """A table that takes rows of a file.
 
     Attributes:
-        setting: what was asked for.
+        setting: what was asked for, a sample with the path of its file.
         source: the file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
@@ -113,9 +113,10 @@ def align(
     unfit: dict[str, Misfit] = {}
     digests: dict[str, str] = {}
     for name, table in spec.tables.items():
-        setting = spec.pretrained_of(name)
-        if not isinstance(setting, File):
+        asked = spec.pretrained_of(name)
+        if isinstance(asked, NoPretrained):
             continue
+        setting = sample.located(asked, cache=cache)
         place, reading = spec.pretrained_path(name), _reading(setting)
         if reading not in opened:
             opened[reading] = _open(place, setting, cache, say)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.pretrained import File, Pretrained, Project
+from embexp.specs.pretrained import File, Pretrained, Project, Sample
 from embexp.specs.tables import Table
 from embexp.vectors import projection
 
@@ -27,8 +27,10 @@ def width(project: Project, file_dim: int, name: str, table: Table) -> Misfit | 
         file_dim: numbers per row of the file.
         name: of the table.
         table: its settings; one without a pretrained of its own is not filled with projections to a single number,
-            as the top-level file is meant for vectors and such a table holds biases.
+            as the top-level file is meant for vectors and such a table holds biases. A dim of null fits any file.
     """
+    if table.dim is None:
+        return None
     if rule := projection.misfit(project, file_dim, table.dim):
         choices = "truncate or pca" if file_dim > table.dim else "zero_pad"
         return Misfit(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
@@ -56,13 +58,17 @@ def faults(
         unfit: tables that it doesn't.
     """
     found = [
-        Fault(f"tables.{name}.pretrained.path", repr(own.path), why.rule, why.remedy)
+        Fault(f"tables.{name}.pretrained.path", _shown(own.path), why.rule, why.remedy)
         for name, why in unfit.items()
-        if isinstance(own := tables[name].pretrained, File)
+        if isinstance(own := tables[name].pretrained, File | Sample)
     ]
     heirs = {name: why for name, why in unfit.items() if tables[name].pretrained is None}
-    if isinstance(inherited, File) and heirs and not any(tables[name].pretrained is None for name in fitting):
+    if isinstance(inherited, File | Sample) and heirs and not any(tables[name].pretrained is None for name in fitting):
         reasons = "".join(f"\n      {name}: {why.rule}" for name, why in heirs.items())
         first = next(iter(heirs.values()))
-        found.append(Fault("pretrained.path", repr(inherited.path), f"it fits no table{reasons}", first.remedy))
+        found.append(Fault("pretrained.path", _shown(inherited.path), f"it fits no table{reasons}", first.remedy))
     return found
+
+
+def _shown(path: str | None) -> str:
+    return "null" if path is None else repr(path)

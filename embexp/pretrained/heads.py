@@ -8,10 +8,13 @@ from pathlib import Path
 from embexp.errors import DataError, Fault
 from embexp.pretrained import fit
 from embexp.pretrained.fit import Misfit
-from embexp.specs.pretrained import File, Pretrained
+from embexp.specs.data import Clicks
+from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
+from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.vectors import Format, NonFinite
 from embexp.vectors import open as vectors
+from embexp.vectors.file_source import FileSource
 
 _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
 """Formats whose first bytes tell rows and width; others are read, or need a library that takes time to import."""
@@ -28,12 +31,43 @@ def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fa
     users["pretrained"] = ({name: table for name, table in tables.items() if table.pretrained is None}, inherited)
     found = []
     for place, (heirs, setting) in users.items():
-        if isinstance(setting, File) and heirs:
+        if isinstance(setting, File | Sample) and heirs:
             found += list(_of(place, setting, heirs, inherited))
     return found
 
 
-def _of(place: str, setting: File, tables: Mapping[str, Table], inherited: Pretrained | None) -> Iterator[Fault]:
+def dims(inherited: Pretrained | None, tables: Mapping[str, Table]) -> dict[str, int]:
+    """Length of each table's rows, without tables whose dim is null and whose file does not tell at a glance.
+
+    Args:
+        inherited: the top-level setting; None where it has faults of its own.
+        tables: those without faults.
+    """
+    found: dict[str, int] = {}
+    for name, table in tables.items():
+        dim = table.dim
+        if dim is None:
+            dim = _dim_or_none(table.pretrained or inherited)
+        if dim is not None:
+            found[name] = dim
+    return found
+
+
+def rows(spec: RunSpec) -> dict[str, int | None]:
+    """Rows of each table, as far as the config and first bytes of files tell; None where the data must be read."""
+    found: dict[str, int | None] = {}
+    for name, table in spec.tables.items():
+        found[name] = table.vocabulary_size
+        if found[name] is None and isinstance(spec.data, Clicks):
+            columns = [spec.column_of(feature) for feature in spec.features_of(name)]
+            ids = spec.data.users if "user" in columns else spec.data.items
+            found[name] = max(ids, _rows_by_position(table, spec.pretrained_of(name)))
+    return found
+
+
+def _of(
+    place: str, setting: File | Sample, tables: Mapping[str, Table], inherited: Pretrained | None
+) -> Iterator[Fault]:
     if setting.tokens_file is not None and not Path(setting.tokens_file).is_file():
         yield Fault(f"{place}.tokens_file", repr(setting.tokens_file), "there is no such file")
         return
@@ -51,17 +85,53 @@ def _of(place: str, setting: File, tables: Mapping[str, Table], inherited: Pretr
     yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
 
 
-def _dim(setting: File) -> int | None:
+def _dim_or_none(setting: Pretrained | None) -> int | None:
+    if setting is None or isinstance(setting, NoPretrained):
+        return None
+    try:
+        return _dim(setting)
+    except DataError:
+        return None
+
+
+def _dim(setting: File | Sample) -> int | None:
     """Numbers per row, or None where only reading the file tells.
 
     Raises:
         DataError: it is not there, or not what its name says.
     """
-    path = Path(setting.path)
+    if isinstance(setting, Sample) and setting.path is None:
+        return setting.dim
+    source = _glance(setting)
+    return None if source is None else source.dim
+
+
+def _rows_by_position(table: Table, setting: Pretrained) -> int:
+    """Rows of a file whose rows are numbered as the table's; 0 where there is none, or it doesn't tell at a glance."""
+    if isinstance(setting, NoPretrained):
+        return 0
+    dim = _dim_or_none(setting)
+    if dim is None or fit.width(setting.project, dim, "", table):
+        return 0
+    if isinstance(setting, Sample) and setting.path is None:
+        return setting.rows
+    source = _glance(setting)
+    return 0 if source is None or source.tokens is not None else source.rows
+
+
+def _glance(setting: File | Sample) -> FileSource | None:
+    """The file, opened, if its first bytes tell rows and width.
+
+    Raises:
+        DataError: it is not there, or not what its name says.
+    """
+    path = Path(str(setting.path))
     form = setting.format or vectors.format_of(path)
     if form not in _QUICK:
         if not path.is_file():
             raise DataError("found a folder, expected a file" if path.exists() else "there is no such file")
         return None
-    source = vectors.open_vectors(path, cache=Path(), format=form, key=setting.key, non_finite=NonFinite.KEEP)
-    return source.dim
+    tokens = None if setting.tokens_file is None else Path(setting.tokens_file)
+    return vectors.open_vectors(
+        path, cache=Path(), format=form, key=setting.key, tokens_file=tokens, non_finite=NonFinite.KEEP
+    )

@@ -26,8 +26,8 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
         given: its part in a file, or None.
     """
     if given is None:
-        return random.source(table.initializer, rows=rows, dim=table.dim, seed=seed, table=name)
-    projected = projection.fitted(given.setting.project, given.source, table.dim)
+        return random.source(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
+    projected = projection.fitted(given.setting.project, given.source, table.width)
     fill = given.setting.missing
     if given.alignment.count(RowKind.PRETRAINED) == rows:
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
@@ -43,7 +43,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
             drawn = Uniform(scale=math.sqrt(3))  # of variance 1
         case _:
             assert_never(fill)
-    others: missing.Rows = random.source(drawn, rows=rows, dim=table.dim, seed=seed, table=name)
+    others: missing.Rows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
         others = missing.like_the_file(others, given.source, projected)
     return AlignedRows(given.source, given.alignment, others, projected)

@@ -23,6 +23,8 @@ _TITLES = {
     "mae": "Mean absolute error",
     "log_loss": "Log loss",
     "auc": "Area under the ROC curve",
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro F1",
 }
 
 
@@ -58,7 +60,7 @@ def write(
     written = []
     if losses:
         curves = {"train": losses, **evaluated.get("loss", {})}
-        bayes = best_values.get("bayes_loss", best_values.get("bayes_log_loss") if task is Task.CLICK else None)
+        bayes = best_values.get("bayes_loss", best_values.get("bayes_log_loss") if task is not Task.RATING else None)
         figure = curve_figure("loss", curves, task=task, name=name, bayes=bayes)
         written.append(_save(figure, directory / "loss.png"))
     for metric, by_split in evaluated.items():
@@ -141,7 +143,7 @@ def _mark_best(axes: Axes, metric: str, points: Sequence[tuple[int, float]]) -> 
 
 def _label(metric: str, task: Task) -> str:
     match task, metric:
-        case Task.CLICK, "loss" | "log_loss":
+        case Task.CLICK | Task.CLASSIFICATION, "loss" | "log_loss":
             return "log loss (nats per example)"
         case Task.RATING, "loss":
             return "mean squared error (rating points²)"
@@ -149,6 +151,10 @@ def _label(metric: str, task: Task) -> str:
             return f"{metric.upper()} (rating points)"
         case _, "auc":
             return "AUC (probability; 0.5 is chance)"
+        case _, "accuracy":
+            return "accuracy (part of the examples)"
+        case _, "macro_f1":
+            return "F1, mean over the classes"
         case _:
             return metric
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from embexp.errors import Fault
 from embexp.specs.data import CSV, Clicks, Data, SplitKind
 from embexp.specs.models import Model
-from embexp.specs.pretrained import Pretrained
+from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
 from embexp.specs.tables import Feature, Table
@@ -71,7 +71,14 @@ class Sections:
 
 def faults(sections: Sections) -> list[Fault]:
     """Everything that is wrong between the parts."""
-    return [*_graph(sections), *_shapes(sections), *_split(sections), *_clicks(sections), *_stopping(sections)]
+    return [
+        *_graph(sections),
+        *_dims(sections),
+        *_shapes(sections),
+        *_split(sections),
+        *_clicks(sections),
+        *_stopping(sections),
+    ]
 
 
 def _graph(sections: Sections) -> Iterator[Fault]:
@@ -91,6 +98,17 @@ def _graph(sections: Sections) -> Iterator[Fault]:
                 "unused",
                 "every table must be looked up by a feature",
                 f"give a feature table: {name}, or leave the table out",
+            )
+
+
+def _dims(sections: Sections) -> Iterator[Fault]:
+    for name, table in sections.tables.items():
+        if table.dim is None and isinstance(table.pretrained or sections.pretrained, NoPretrained):
+            yield Fault(
+                f"tables.{name}.dim",
+                "null",
+                "null stands for the length of a pretrained file's rows, and the table has no such file",
+                f"set a number, or choose pretrained@tables.{name}.pretrained=file",
             )
 
 

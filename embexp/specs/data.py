@@ -109,8 +109,8 @@ class Clicks(_Data):
     """Seed of the log itself, apart from the run's."""
 
 
-class _Files(_Data):
-    """What every source on disk shares."""
+class Columnar(_Data):
+    """What every source shares that has columns of its own: files on disk."""
 
     path: str
     """File or folder."""
@@ -125,7 +125,7 @@ class _Files(_Data):
     vocabulary: VocabularyRules = VocabularyRules()
 
 
-class RecBole(_Files):
+class RecBole(Columnar):
     """RecBole atomic files: a folder with NAME.inter and, if wanted, NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
@@ -136,7 +136,7 @@ def _tab(value: object) -> object:
     return "\t" if value == "\\t" else value
 
 
-class CSV(_Files):
+class CSV(Columnar):
     """A CSV or TSV file with a header line, or a folder of such files."""
 
     kind: Literal["csv"] = "csv"
@@ -147,10 +147,56 @@ class CSV(_Files):
     """Columns that hold several values in one field."""
 
 
-class Parquet(_Files):
+class Parquet(Columnar):
     """A Parquet file or a folder of them; list columns hold several values."""
 
     kind: Literal["parquet"] = "parquet"
 
 
-Data = Annotated[Clicks | RecBole | CSV | Parquet, Field(discriminator="kind")]
+class _Texts(_Data):
+    """What sources made of texts share."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """File or folder of texts; null: the documentation in Python's own standard library."""
+    text: str = "text"
+    """Column of the text, of CSV and Parquet."""
+
+
+class Text(_Texts):
+    """Labelled texts, as words. Column `words`: the words of a text in their order."""
+
+    kind: Literal["text"] = "text"
+    label: str = "label"
+    """Column of the name of a text's class, of CSV and Parquet."""
+    max_length: Count | None = None
+    """Words of a text that are read; null: all."""
+    train_examples: Count | None = None
+    """Only so many examples of the training part train; the vocabulary is that of all of it. null: all train."""
+    vocabulary: VocabularyRules = VocabularyRules()
+
+
+class SkipGram(_Texts):
+    """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
+
+    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that stood together, 0 for a
+    center with a word drawn at random.
+    """
+
+    kind: Literal["skipgram"] = "skipgram"
+    min_count: Count = 5
+    """Words seen less often are left out of the texts."""
+    max_words: Count | None = None
+    """Only so many of the commonest words; null: all."""
+    context_window: Count = 10
+    """Farthest context on each side; each center draws its own distance from 1 to this."""
+    subsample: NonNegative = 3e-4
+    """t: an occurrence of a word of frequency f is left out with probability 1 - sqrt(t / f). 0: none is."""
+    negatives: WholeNumber = 5
+    """Words drawn at random for each pair that stood together."""
+    power: NonNegative = 0.75
+    """They are drawn with p ~ count ^ power."""
+    seed: WholeNumber = 0
+    """Seed of all that is drawn, apart from the run's."""
+
+
+Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram, Field(discriminator="kind")]

@@ -1,20 +1,24 @@
-"""The dense part of a model, from activations by feature name to one logit per example."""
+"""The dense part of a model, from activations by feature name to the logits of each example."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from embexp.specs.base import Count, Fraction, Spec
+from embexp.specs.base import Count, Fraction, Positive, Spec
 
 
 class Task(StrEnum):
-    """What the logit means: a rating (squared error; RMSE, MAE) or a click (log loss; log loss, AUC)."""
+    """What a prediction means."""
 
     RATING = "rating"
+    """A number: squared error; RMSE, MAE."""
     CLICK = "click"
+    """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
+    CLASSIFICATION = "classification"
+    """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
 
 
 class Activation(StrEnum):
@@ -63,6 +67,35 @@ class DLRM(Spec):
     """Give the top MLP the embeddings themselves too, beside their dot products."""
 
 
+class BagOfWords(Spec):
+    """The mean of the vectors of each text, dropped out, through a linear layer to the logits."""
+
+    kind: Literal["bag_of_words"] = "bag_of_words"
+    dropout: Fraction = 0.5
+    """Part of the mean's numbers that is dropped while training."""
+
+
+class TextCNN(Spec):
+    """Convolutions over the words, the maximum of each over the text, a linear layer to the logits (Kim 2014)."""
+
+    kind: Literal["text_cnn"] = "text_cnn"
+    widths: Annotated[Widths, Field(min_length=1)] = (3, 4, 5)
+    """Words that a convolution sees at once; one layer for each, all of them different."""
+    maps: Count = 100
+    """Feature maps of each width."""
+    dropout: Fraction = 0.5
+    """Part of the maxima that is dropped while training."""
+    max_norm: Positive | None = 3.0
+    """The weights of each logit are scaled down to at most this L2 norm after a step; null: no bound."""
+
+    @field_validator("widths")
+    @classmethod
+    def _different(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(widths)) < len(widths):
+            raise ValueError("the widths must all be different; more maps of one width are a larger maps")
+        return widths
+
+
 class KerasModel(Spec):
     """The user's own function, which returns a `keras.Model`."""
 
@@ -73,4 +106,4 @@ class KerasModel(Spec):
     """Passed on as keyword arguments."""
 
 
-Model = Annotated[Dot | MLP | DLRM | KerasModel, Field(discriminator="kind")]
+Model = Annotated[Dot | MLP | DLRM | BagOfWords | TextCNN | KerasModel, Field(discriminator="kind")]

@@ -4,21 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embexp.specs.data import Clicks
+from embexp.specs.inits import MemoryMap
 from embexp.specs.models import DLRM
 from embexp.specs.optimizers import AdagradMomentum
+from embexp.specs.pretrained import Sample
 from embexp.specs.run import RunSpec
 
 
 def inert(spec: RunSpec) -> list[str]:
     """What has no effect, each as `config path: why`."""
-    return [*_inherited(spec), *_optimizers(spec), *_model(spec), *_train(spec)]
+    return [
+        *_inherited(spec),
+        *_mapped(spec),
+        *_frozen(spec),
+        *_samples(spec),
+        *_optimizers(spec),
+        *_model(spec),
+        *_train(spec),
+    ]
 
 
 def _inherited(spec: RunSpec) -> Iterator[str]:
     for name in ("optimizer", "pretrained", "init", "freeze"):
         if all(getattr(table, name) is not None for table in spec.tables.values()):
             yield f"{name}: every table has its own"
+
+
+def _mapped(spec: RunSpec) -> Iterator[str]:
+    if isinstance(spec.init, MemoryMap):
+        others = [
+            f"tables.{name}"
+            for name, table in spec.tables.items()
+            if table.init is None and not isinstance(spec.init_of(name), MemoryMap)
+        ]
+        if others:
+            yield f"init memory_map on {', '.join(others)}: not frozen whole or not pretrained, so they are assigned"
+
+
+def _frozen(spec: RunSpec) -> Iterator[str]:
+    for name, table in spec.tables.items():
+        if table.optimizer is not None and spec.frozen(name):
+            yield f"tables.{name}.optimizer: the table is frozen"
+    if all(spec.frozen(name) for name in spec.tables):
+        yield "optimizer: every table is frozen"
+
+
+def _samples(spec: RunSpec) -> Iterator[str]:
+    made = Sample()
+    settings = {"pretrained": spec.pretrained}
+    settings |= {f"tables.{name}.pretrained": each.pretrained for name, each in spec.tables.items() if each.pretrained}
+    for path, setting in settings.items():
+        if isinstance(setting, Sample) and setting.path is not None:
+            for key in ("rows", "dim", "seed"):
+                if getattr(setting, key) != getattr(made, key):
+                    yield f"{path}.{key}: path names a file, so none is made"
 
 
 def _optimizers(spec: RunSpec) -> Iterator[str]:
@@ -32,7 +71,7 @@ def _optimizers(spec: RunSpec) -> Iterator[str]:
 
 
 def _model(spec: RunSpec) -> Iterator[str]:
-    dense = () if isinstance(spec.data, Clicks) else spec.data.dense_features
+    dense = getattr(spec.data, "dense_features", ())
     if isinstance(spec.model, DLRM) and not dense:
         yield "model.bottom: there are no dense features"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from embexp.specs.base import Spec
+from embexp.specs.base import Count, Spec, WholeNumber
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 
 
@@ -55,12 +55,9 @@ class NoPretrained(Spec):
     kind: Literal["none"] = "none"
 
 
-class File(Spec):
-    """Values come from a matrix on disk, as far as it has rows for what the data holds."""
+class _Matrix(Spec):
+    """How a matrix on disk is read and fitted to a table."""
 
-    kind: Literal["file"] = "file"
-    path: Annotated[str, Field(min_length=1)]
-    """The file."""
     format: Format | None = None
     """How it is written; null: as its suffix says."""
     key: str | None = None
@@ -83,4 +80,24 @@ class File(Spec):
     """What becomes of a text file whose header line names another number of rows than follow."""
 
 
-Pretrained = Annotated[NoPretrained | File, Field(discriminator="kind")]
+class File(_Matrix):
+    """Values come from a matrix on disk, as far as it has rows for what the data holds."""
+
+    kind: Literal["file"] = "file"
+    path: Annotated[str, Field(min_length=1)]
+    """The file."""
+
+
+class Sample(_Matrix):
+    """Values come from a matrix on disk: a file of one's own, or one of random numbers where none is at hand."""
+
+    kind: Literal["sample"] = "sample"
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """The file; null: one is made in the cache, from a standard normal distribution."""
+    rows: Count = 1000
+    """Rows of the file that is made; likewise the next two."""
+    dim: Count = 1000
+    seed: WholeNumber = 0
+
+
+Pretrained = Annotated[NoPretrained | File | Sample, Field(discriminator="kind")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Strategy, Train
-from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Table
+from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -56,20 +56,42 @@ class RunSpec(Spec):
     def init_of(self, table: str) -> Init:
         """How the table is filled: its own way in, or the top-level one.
 
-        A top-level `memory_map` has no effect on a table that is not both frozen and pretrained: it is assigned.
+        A top-level `memory_map` has no effect on a table that is not both frozen and pretrained, or whose storage is
+        `variable`: it is assigned.
         """
-        own = self.tables[table].init
-        if own is not None:
-            return own
-        if isinstance(self.init, MemoryMap) and not self.kept_by_reference(table):
+        settings = self.tables[table]
+        if settings.init is not None:
+            return settings.init
+        if isinstance(self.init, MemoryMap) and not (
+            self.kept_by_reference(table) and settings.storage is not Storage.VARIABLE
+        ):
             return Assign()
         return self.init
 
+    def frozen(self, table: str) -> bool:
+        """Whether no row of a table moves."""
+        return isinstance(self.freeze_of(table), FreezeTable)
+
     def kept_by_reference(self, table: str) -> bool:
         """Whether a table is frozen whole and pretrained, so that no checkpoint needs its values."""
-        return isinstance(self.freeze_of(table), FreezeTable) and not isinstance(
-            self.pretrained_of(table), NoPretrained
-        )
+        return self.frozen(table) and not isinstance(self.pretrained_of(table), NoPretrained)
+
+    def settled(self, dims: Mapping[str, int], unfilled: Collection[str] = ()) -> RunSpec:
+        """The spec with what only pretrained files tell.
+
+        Args:
+            dims: of tables whose own is null.
+            unfilled: tables for which the top-level file has nothing; they count as not pretrained from here on.
+        """
+        tables = {}
+        for name, table in self.tables.items():
+            updates: dict[str, object] = {}
+            if table.dim is None and name in dims:
+                updates["dim"] = dims[name]
+            if name in unfilled:
+                updates["pretrained"] = NoPretrained()
+            tables[name] = table.model_copy(update=updates) if updates else table
+        return self.model_copy(update={"tables": tables})
 
     def pretrained_path(self, table: str) -> str:
         """Config path of what `pretrained_of` gives."""

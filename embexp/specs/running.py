@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from embexp.specs.base import Count, NonNegative, Positive, Spec, WholeNumber
 
@@ -15,7 +15,7 @@ class EarlyStopping(Spec):
 
     patience: Count | None = None
     metric: str | None = None
-    """Name of a validation metric; null: the task's first (rmse, log_loss)."""
+    """Name of a validation metric; null: the task's first (rmse, log_loss, accuracy)."""
     min_delta: NonNegative = 0.0
     """An improvement must be larger than this."""
     restore_best: bool = True
@@ -84,3 +84,5 @@ class Output(Spec):
     plots: bool = True
     digests: bool = True
     """Digest each final table (2 s for 3 GB)."""
+    compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
+    """Keys of summary.json, dotted, whose values become columns of a sweep's table."""

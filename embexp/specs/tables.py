@@ -82,7 +82,8 @@ class Table(Spec):
 
     vocabulary_size: Count | None = None
     """Rows; null: as many as the data's vocabulary has."""
-    dim: Count
+    dim: Count | None
+    """Length of a row; null: that of the pretrained file's rows."""
     combiner: Combiner = Combiner.MEAN
     initializer: Initializer = TruncatedNormal()
     optimizer: TableOptimizer | None = None
@@ -91,6 +92,17 @@ class Table(Spec):
     init: Init | None = None
     freeze: Freeze | None = None
     storage: Storage = Storage.AUTO
+
+    @property
+    def width(self) -> int:
+        """`dim`, where it is known: a null `dim` is settled once the pretrained file is open.
+
+        Raises:
+            ValueError: it is not settled yet.
+        """
+        if self.dim is None:
+            raise ValueError("the dim of this table is that of its pretrained file, which has not been looked at")
+        return self.dim
 
 
 class Feature(Spec):

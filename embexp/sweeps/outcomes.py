@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Outcome:
         directory: where it lies; None if it was never started.
         seconds: from its start to its end; None if it was never started.
         metrics: numbers by "part name", such as "test rmse".
+        compared: what summary.json has for each key of `output.compare`; None where it has no such key.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Outcome:
     directory: Path | None = None
     seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as a JSON value."""
@@ -58,11 +60,18 @@ class Outcome:
             "directory": None if self.directory is None else str(self.directory),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "metrics": dict(self.metrics),
+            "compared": dict(self.compared),
         }
 
 
 def of_directory(
-    directory: Path, *, number: int, overrides: Mapping[str, str], exit_status: int, seconds: float
+    directory: Path,
+    *,
+    number: int,
+    overrides: Mapping[str, str],
+    exit_status: int,
+    seconds: float,
+    compare: Sequence[str] = (),
 ) -> Outcome:
     """What a job's process left behind.
 
@@ -72,6 +81,7 @@ def of_directory(
         overrides: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
         seconds: that it took.
+        compare: dotted keys of its summary that are wanted.
     """
 
     def outcome(status: Status, reason: str = "", metrics: Mapping[str, float] | None = None) -> Outcome:
@@ -81,7 +91,8 @@ def of_directory(
     status = next((each for each in Status if each.value == summary.get("status")), None)
     if status is None or status is Status.FAILED or (exit_status != 0 and status is not Status.INTERRUPTED):
         return outcome(Status.FAILED, _why(directory, exit_status))
-    return outcome(status, metrics=_numbers(summary.get("metrics")))
+    compared = {key: _at(summary, key) for key in compare}
+    return replace(outcome(status, metrics=_numbers(summary.get("metrics"))), compared=compared)
 
 
 def _summary(directory: Path) -> Mapping[str, Any]:
@@ -90,6 +101,14 @@ def _summary(directory: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _at(summary: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key, or None."""
+    value: Any = summary
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _numbers(metrics: Any) -> dict[str, float]:

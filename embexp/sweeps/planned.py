@@ -24,7 +24,7 @@ _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job whose config is right.
+    """A job of which each setting is right.
 
     Attributes:
         number: from 0.
@@ -71,7 +71,7 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     """Finds and checks every job.
 
     Raises:
-        ConfigError: any job's config is wrong; it holds the faults of all jobs.
+        ConfigError: any job's config is wrong, or no job can be started; it holds the faults of all jobs.
         CommandLineError: another launcher than ours is chosen.
     """
     parsed = _parsed(loader, overrides)
@@ -91,7 +91,9 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     except HydraException as error:
         raise CommandLineError(f"{error}\n    give the values: key=1,2,3 or 'key=range(0,5)'") from error
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
-    jobs, added = _checked(loader, batches[0], hydra)
+    jobs, added, impossible = _checked(loader, batches[0], hydra)
+    if all(job.skip for job in jobs):
+        raise ConfigError(impossible)
     return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_doubles(jobs)))
 
 
@@ -101,7 +103,7 @@ def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
     Raises:
         ConfigError: with the faults of all its jobs.
     """
-    jobs, _ = _checked(loader, batch, hydra)
+    jobs, _, _ = _checked(loader, batch, hydra)
     return [replace(job, number=first + job.number) for job in jobs]
 
 
@@ -114,22 +116,27 @@ def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
 
 def _checked(
     loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
-) -> tuple[list[PlannedJob], frozenset[str]]:
+) -> tuple[list[PlannedJob], frozenset[str], list[Fault]]:
+    """The jobs, keys that were added to the config, and why jobs that are to be skipped are impossible."""
     jobs: list[PlannedJob] = []
     added: set[str] = set()
     faults: dict[Fault, list[int]] = {}
+    impossible: dict[Fault, list[int]] = {}
     for number, overrides in enumerate(batch):
         try:
-            job = composition.job(loader, [*hydra, *overrides])
+            job = composition.candidate(loader, [*hydra, *overrides])
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(number)
             continue
-        jobs.append(PlannedJob(number, tuple(overrides), job.spec, job.composition.config))
+        for fault in job.impossible:
+            impossible.setdefault(fault, []).append(number)
+        why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
+        jobs.append(PlannedJob(number, tuple(overrides), job.spec, job.composition.config, why))
         added |= job.composition.added
     if faults:
         raise ConfigError([_in_jobs(fault, numbers, batch) for fault, numbers in faults.items()])
-    return jobs, frozenset(added)
+    return jobs, frozenset(added), [_in_jobs(fault, numbers, batch) for fault, numbers in impossible.items()]
 
 
 def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
@@ -149,11 +156,11 @@ def _forced(override: str, added: frozenset[str]) -> str:
 
 
 def _without_doubles(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
-    """Marks jobs whose spec an earlier job has."""
+    """Marks jobs whose spec an earlier job has, but for those that are skipped anyway."""
     first: dict[str, int] = {}
     marked = []
     for job in jobs:
         key = json.dumps(job.spec.model_dump(mode="json", exclude={"name", "output"}), sort_keys=True)
         number = first.setdefault(key, job.number)
-        marked.append(job if number == job.number else replace(job, skip=f"the same as job {number}"))
+        marked.append(job if job.skip or number == job.number else replace(job, skip=f"the same as job {number}"))
     return marked

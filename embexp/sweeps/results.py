@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from embexp import files, terminal
+from embexp.sweeps import columns
 from embexp.sweeps.outcomes import Outcome, Status, varying
 
 REPEATS = ("data.fold", "seed")
@@ -28,9 +29,10 @@ def write(outcomes: Sequence[Outcome], directory: Path) -> None:
     files.write_text(directory / "sweep.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     keys, metrics = varying([each.overrides for each in outcomes]), _metric_names(outcomes)
+    compared = columns.keys_of(outcomes)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["number", *keys, "status", "seconds", *metrics, "directory", "reason"])
+    rows.writerow(["number", *keys, "status", "seconds", *metrics, *compared, "directory", "reason"])
     for each in outcomes:
         seconds = "" if each.seconds is None else f"{each.seconds:.3f}"
         rows.writerow(
@@ -40,6 +42,7 @@ def write(outcomes: Sequence[Outcome], directory: Path) -> None:
                 each.status.value,
                 seconds,
                 *(each.metrics.get(name, "") for name in metrics),
+                *(each.compared.get(key, "") for key in compared),
                 "" if each.directory is None else each.directory,
                 each.reason,
             ]
@@ -54,7 +57,8 @@ def averages(
 
     Returns:
         For each setting with results of at least two jobs: its varying overrides, the number of these jobs,
-        and by metric `mean` and `std`. Empty when neither folds nor seeds vary.
+        and by metric (and by key of `output.compare` whose values are numbers) `mean` and `std`. Empty when neither
+        folds nor seeds vary.
     """
     keys = varying([each.overrides for each in outcomes])
     if not any(key in REPEATS for key in keys):
@@ -69,8 +73,8 @@ def averages(
         if len(members) < 2:
             continue
         values: dict[str, dict[str, float]] = {}
-        for name in _metric_names(members):
-            numbers = [each.metrics[name] for each in members if name in each.metrics]
+        for name in [*_metric_names(members), *columns.keys_of(members)]:
+            numbers = [number for each in members if (number := _number(each, name)) is not None]
             if len(numbers) == len(members):
                 values[name] = {"mean": statistics.fmean(numbers), "std": statistics.stdev(numbers)}
         found.append((dict(setting), len(members), values))
@@ -80,13 +84,19 @@ def averages(
 def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None:
     """Prints one table of all jobs, why some failed, and where the results lie."""
     keys, metrics = varying([each.overrides for each in outcomes]), _headlines(outcomes)
-    table = terminal.table(console, ["job", *keys, "status"], right=[*metrics, "seconds"], after=["directory"])
+    compared = columns.keys_of(outcomes)
+    before, after = ["job", *keys, "status", *metrics], ["seconds", "directory"]
+    heads = columns.heads(compared, taken=[*before, *after])
+    table = terminal.table(
+        console, ["job", *keys, "status"], right=[*metrics, *heads.values(), "seconds"], after=["directory"]
+    )
     for each in outcomes:
         table.add_row(
             str(each.number),
             *(each.overrides.get(key, "") for key in keys),
             each.status.value.replace("_", " "),
             *(f"{each.metrics[name]:.4f}" if name in each.metrics else "" for name in metrics),
+            *(columns.cell(key, each.compared.get(key)) for key in compared),
             "" if each.seconds is None else f"{each.seconds:.1f}",
             "" if each.directory is None else each.directory.name,
         )
@@ -96,17 +106,35 @@ def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None
             *(setting.get(key, f"{count} values") for key in keys),
             "± std",
             *(f"{values[n]['mean']:.4f} ± {values[n]['std']:.4f}" if n in values else "" for n in metrics),
+            *(
+                f"{columns.cell(key, values[key]['mean'])} ± {columns.cell(key, values[key]['std'])}"
+                if key in values
+                else ""
+                for key in compared
+            ),
             "",
             "",
         )
     console.print(table)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     for each in outcomes:
         if each.status is Status.FAILED and each.directory is not None:
-            console.print(f"job {each.number} failed: {each.reason}", markup=False, highlight=False, soft_wrap=True)
-            console.print(f"    {each.directory / 'run.log'}", markup=False, highlight=False, soft_wrap=True)
+            say(f"job {each.number} failed: {each.reason}")
+            say(f"    {each.directory / 'run.log'}")
         elif each.status is Status.SKIPPED:
-            console.print(f"job {each.number} skipped: {each.reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"results in {directory}", markup=False, highlight=False, soft_wrap=True)
+            say(f"job {each.number} skipped: {each.reason}")
+    for key in columns.absent(outcomes):
+        say(f"output.compare: the summary.json of these jobs has nothing under {key}")
+    say(f"results in {directory}")
+
+
+def _number(outcome: Outcome, name: str) -> float | None:
+    """A metric, or a compared value that is a number."""
+    value = outcome.metrics.get(name, outcome.compared.get(name))
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _headlines(outcomes: Sequence[Outcome]) -> list[str]:

@@ -46,6 +46,7 @@ def sweep(
     directory = files.new_directory(record.sweep_directory(plan.base)).absolute()
     running = Sweep(loader, plan, directory, terminal.console(), command or _job_command)
     record.of_sweep(plan.base, directory)
+    running.say_skipped()
     loader.multirun(plan.base, running, plan.overrides)
     results.show(running.outcomes, directory, running.console)
     return all(each.status.has_results or each.status is Status.SKIPPED for each in running.outcomes)
@@ -80,6 +81,12 @@ class Sweep:
         """
         raise TypeError("the jobs of a sweep are run by hydra/launcher=embexp alone")
 
+    def say_skipped(self) -> None:
+        """Names the jobs that are not to be run, as far as they are known before the first starts."""
+        for job in self._plan.jobs or ():
+            if job.skip:
+                self._say(f"job {job.number} of {len(self._plan.jobs or ())} is skipped: {job.skip}")
+
     def run_batch(self, batch: Sequence[Sequence[str]], *, first: int) -> list[Outcome]:
         """Runs the jobs of a batch, one after the other.
 
@@ -110,7 +117,8 @@ class Sweep:
         if self._interrupted:
             return Outcome(job.number, job.settings, Status.NOT_RUN, "the sweep was interrupted")
         if job.skip:
-            self._say(f"{words} skipped: {job.skip}")
+            if self._plan.jobs is None:
+                self._say(f"{words} is skipped: {job.skip}")
             return Outcome(job.number, job.settings, Status.SKIPPED, job.skip)
         directory = files.new_directory(self._directory / record.job_directory(job.config, job.number))
         record.of_sweep(job.config, self._directory)
@@ -127,6 +135,7 @@ class Sweep:
             overrides=job.settings,
             exit_status=status,
             seconds=time.monotonic() - began,
+            compare=job.spec.output.compare,
         )
         self._say(f"{words} {_ended(outcome)}")
         return outcome

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 
@@ -22,9 +23,11 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
     not part of it.
     """
 
-    def __init__(self, tables: Iterable[EmbeddingTable]) -> None:
+    def __init__(self, tables: Iterable[EmbeddingTable | MappedTable]) -> None:
         variables: dict[str, dict[str, Any]] = {}
         for table in tables:
+            if isinstance(table, MappedTable) or table.by_reference:
+                continue
             self._track_trackable(table.variable, table.name)
             for slot, variable in table.slots.items():
                 self._track_trackable(variable, f"{table.name}/{slot}")

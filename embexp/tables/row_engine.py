@@ -6,6 +6,8 @@ large as the table, but for `adam` with `lazy_adam: false`, which by definition 
 
 Assigning new rows assumes one writer at a time. The order of every sum is fixed by the batch, so the same step
 gives the same bits.
+
+Tables that are frozen are looked up, in training as in prediction, and that is all.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from embexp.specs.tables import Feature
 from embexp.tables import bounds, inputs, lookup, schedules
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
+from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -80,7 +83,7 @@ class _Step:
     Attributes:
         inputs: what was enqueued, kept alive because sources are identities of these tensors.
         lookups: by feature.
-        touched: by table; empty unless training.
+        touched: by table that is not frozen; empty unless training.
     """
 
     inputs: Mapping[str, Any]
@@ -93,7 +96,7 @@ class RowEngine:
 
     def __init__(
         self,
-        tables: Mapping[str, EmbeddingTable],
+        tables: Mapping[str, EmbeddingTable | MappedTable],
         features: Mapping[str, Feature],
         optimizers: Mapping[str, TableOptimizer],
         *,
@@ -105,7 +108,7 @@ class RowEngine:
         Args:
             tables: by name, with the slots of their optimizers.
             features: by name.
-            optimizers: by table name.
+            optimizers: by table name; frozen tables need none.
             step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
             total_steps: length of the run, for schedules that end with it.
 
@@ -115,15 +118,19 @@ class RowEngine:
         for name, feature in features.items():
             if feature.table not in tables:
                 raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
-        for name, table in tables.items():
+        moving = {
+            name: table for name, table in tables.items() if not isinstance(table, MappedTable) and not table.frozen
+        }
+        for name, table in moving.items():
             expected = rules.slots_of(optimizers[name])
             if set(table.slots) != set(expected):
                 raise ValueError(
                     f"table {name!r} has slots {sorted(table.slots)}, its optimizer needs {sorted(expected)}"
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
+        self._moving = moving
         self._step, self._total_steps = step, total_steps
-        self._narrow = all(table.rows <= tf.int32.max for table in tables.values())
+        self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
         self._current: _Step | None = None
         self._training = self._looked_up = False
 
@@ -145,10 +152,10 @@ class RowEngine:
         known: dict[tuple[Any, ...], _Distinct] = {}
         for name, table in self._tables.items():
             mine = self._of_table(name, read)
-            if not training:
+            if not training or name not in self._moving:
                 lookups.update(_gather_each(table, mine))
             elif mine:
-                found = touched[name] = _gather_distinct(table, mine, known, self._narrow)
+                found = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
                 positions = found.distinct.positions
                 lookups.update({f: _Lookup(r, found.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(features, lookups, touched), training, False
@@ -174,6 +181,8 @@ class RowEngine:
     @_as_written
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Moves the rows that were looked up; see `EmbeddingBackend.apply_gradients`.
+
+        Gradients of features of frozen tables are not looked at.
 
         Raises:
             RuntimeError: no training step is under way.
@@ -204,7 +213,7 @@ class RowEngine:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
     def _move(self, name: str, ids: Any, rows: Any, gradient: Any) -> None:
-        table, optimizer = self._tables[name], self._optimizers[name]
+        table, optimizer = self._moving[name], self._optimizers[name]
         rate = self.learning_rate(name)
         slots = {slot: table.gather(ids, slot) for slot in table.slots}
         rows, slots = rules.updated(optimizer, rows, slots, gradient, rate)
@@ -263,7 +272,7 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
     )
 
 
-def _gather_each(table: EmbeddingTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
+def _gather_each(table: EmbeddingTable | MappedTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
     """Rows of each occurrence: with no gradients to sum, finding the distinct ones costs more than it saves."""
     found = {}
     for feature, occurrences in read.items():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp import digests
-from embexp.specs.tables import Combiner
+from embexp import arrays, digests
+from embexp.specs.tables import Combiner, Storage
 
 
 class EmbeddingTable:
@@ -18,6 +19,9 @@ class EmbeddingTable:
     The table's own values are left uninitialised, so that filling them (`write`) is the only time their pages
     are touched: never two copies, never filled twice. Slots hold their constant from the start.
 
+    The variables are made in the graph that is current. In a graph of TensorFlow 1, what reads or writes at once
+    (`write`, `read`, `blocks`, `digest`, `touched_rows`) is of no use: sessions hold the values there.
+
     Attributes:
         name: of the table; it becomes the key in checkpoints.
         rows: vocabulary size.
@@ -25,8 +29,14 @@ class EmbeddingTable:
         combiner: how several rows of one example become one vector.
         variable: float32 [rows, dim].
         slots: by slot name, float32 [rows, dim].
-        touched: uint8 [rows], 1 for each row that a training step looked up; None when not tracked.
+        touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
+            TensorFlow 1; None when not tracked.
+        frozen: no step moves a row.
+        by_reference: the rows can be had again from where they came, so no checkpoint holds them.
+        storage: how the rows are kept.
     """
+
+    storage = Storage.VARIABLE
 
     def __init__(
         self,
@@ -37,6 +47,9 @@ class EmbeddingTable:
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
         track_touched: bool = True,
+        frozen: bool = False,
+        by_reference: bool = False,
+        initial_value: Callable[[], Any] | None = None,
     ) -> None:
         """Makes the variables.
 
@@ -46,19 +59,36 @@ class EmbeddingTable:
             dim: width of a row, at least 1.
             combiner: how several rows of one example become one vector.
             slots: initial value of each slot, see `optimizers.slots_of`.
-            track_touched: keep a byte per row that tells whether training ever looked the row up.
+            track_touched: keep a byte per row that tells whether training ever looked the row up; not if frozen.
+            frozen: no step moves a row, so there is nothing to keep for steps: no slots, no `touched`.
+            by_reference: leave the table out of checkpoints; only if frozen. In a graph of TensorFlow 1 its variable
+                is then a local one, which no `Saver` knows and every new session has to fill.
+            initial_value: gives the variable's first value, float32 [rows, dim]; None: uninitialised memory.
+
+        Raises:
+            ValueError: the arguments contradict each other.
         """
         if rows < 1 or dim < 1:
             raise ValueError(f"table {name!r}: rows ({rows}) and dim ({dim}) must be at least 1")
+        if frozen and slots:
+            raise ValueError(f"table {name!r} is frozen, so it has no use for slots, got {sorted(slots)}")
+        if by_reference and not frozen:
+            raise ValueError(f"table {name!r} is kept by reference, so it must be frozen: its rows would be lost")
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
+        self.frozen, self.by_reference = frozen, by_reference
         shape = [rows, dim]
-        self.variable = _variable(name, lambda: tf.raw_ops.Empty(shape=shape, dtype=tf.float32), shape)
+        empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32)
+        self.variable = variable(name, initial_value or empty, shape, local=by_reference)
+        if initial_value is None and tf.executing_eagerly():
+            # Memory that nothing has touched: the view is gone before it is written to.
+            arrays.prefer_huge_pages(np.frombuffer(memoryview(self.variable.read_value()), np.uint8))
         self.slots = {
-            slot: _variable(f"{name}/{slot}", lambda value=value: tf.fill(shape, np.float32(value)), shape)
+            slot: variable(f"{name}/{slot}", lambda value=value: tf.fill(shape, np.float32(value)), shape)
             for slot, value in (slots or {}).items()
         }
+        tracked = track_touched and not frozen
         self.touched = (
-            _variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows]) if track_touched else None
+            variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows], local=True) if tracked else None
         )
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
@@ -80,17 +110,21 @@ class EmbeddingTable:
             )
 
     def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up.
+        """Number of rows that training steps have looked up to move them: none of a frozen table's.
 
         Raises:
             ValueError: the table does not track it.
         """
+        if self.frozen:
+            return 0
         if self.touched is None:
             raise ValueError(f"table {self.name!r} was made with track_touched=False")
         return int(tf.math.count_nonzero(self.touched))
 
     def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
-        """Assigns `values` [n, dim] float32 to the rows from `start`; needs one further copy of `values`.
+        """Assigns `values` [n, dim] float32 to the rows from `start`.
+
+        Values that `arrays.can_be_taken_over` are copied once, into the table; others once more on the way.
 
         Raises:
             ValueError: the values' dtype or shape does not fit.
@@ -101,11 +135,16 @@ class EmbeddingTable:
                 f"table {self.name!r} takes float32 rows of {self.dim}, got {values.dtype} of shape {values.shape}"
             )
         self._check_range(start, stop)
-        # Copied into TensorFlow's memory: memory of NumPy's, handed over by DLPack, need not have the alignment
-        # that TensorFlow's kernels abort the process without.
-        tf.raw_ops.ResourceStridedSliceAssign(
-            ref=self._of(slot).handle, begin=[start], end=[stop], strides=[1], value=tf.constant(values)
+        if start == stop:
+            return
+        given = (
+            tf.experimental.dlpack.from_dlpack(values.__dlpack__())
+            if arrays.can_be_taken_over(values)
+            else tf.constant(values)
         )
+        # Half the time of assigning to a slice.
+        narrow = tf.int32 if self.rows <= tf.int32.max else tf.int64
+        self.scatter(tf.range(tf.constant(start, narrow), tf.constant(stop, narrow)), given, slot)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
@@ -130,5 +169,18 @@ class EmbeddingTable:
             raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
 
 
-def _variable(name: str, value: Any, shape: list[int]) -> Any:
-    return tf.Variable(value, trainable=False, shape=shape, name=name)
+def variable(name: str, value: Any, shape: list[int], *, local: bool = False) -> Any:
+    """A variable that no gradient tape watches, in the graph that is current.
+
+    Args:
+        name: of the variable.
+        value: its first value, or a callable that gives it.
+        shape: of the variable.
+        local: in a graph of TensorFlow 1, make it a local variable instead of a global one.
+    """
+    if not local or tf.executing_eagerly():
+        return tf.Variable(value, trainable=False, shape=shape, name=name)
+    collections = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+    return tf.compat.v1.Variable(
+        value, trainable=False, shape=shape, name=name, use_resource=True, collections=collections
+    )

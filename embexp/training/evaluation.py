@@ -15,14 +15,14 @@ class Predictor(Protocol):
     """Executes forward passes."""
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels and logits, float32 [B] both."""
+        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C]."""
         ...
 
 
 def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and logits of the first `count` examples, float32 [count] both: 8 bytes an example.
+    """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
 
-    What the last batch has beyond them was only filled up.
+    That is 4 bytes for each number. What the last batch has beyond them was only filled up.
     """
     labels, logits = [], []
     for some_labels, some_logits in runtime.predict(batches):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError, Fault
 from embexp.specs.models import Task
+
+_CELLS = 1 << 20
+"""Logits that are looked at in float64 at once."""
 
 
 class Direction(StrEnum):
@@ -24,6 +28,8 @@ DIRECTIONS = {
     "mae": Direction.LOWER,
     "log_loss": Direction.LOWER,
     "auc": Direction.HIGHER,
+    "accuracy": Direction.HIGHER,
+    "macro_f1": Direction.HIGHER,
     "loss": Direction.LOWER,
 }
 """Every metric that `evaluate` gives, and which way it gets better."""
@@ -36,6 +42,8 @@ def names(task: Task) -> tuple[str, ...]:
             return ("rmse", "mae", "loss")
         case Task.CLICK:
             return ("log_loss", "auc", "loss")
+        case Task.CLASSIFICATION:
+            return ("accuracy", "log_loss", "macro_f1", "loss")
 
 
 def headline(task: Task) -> str:
@@ -45,6 +53,8 @@ def headline(task: Task) -> str:
             return "rmse"
         case Task.CLICK:
             return "auc"
+        case Task.CLASSIFICATION:
+            return "accuracy"
 
 
 def watched(task: Task, metric: str | None) -> str:
@@ -69,21 +79,23 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Args:
         task: rating gives rmse, mae and loss (the mean squared error); click gives log_loss, auc and loss (the log
-            loss once more, under the name that both tasks share).
-        labels: numbers [N]; 0 or 1 for click.
-        logits: numbers [N].
+            loss once more, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1
+            and loss.
+        labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
+        logits: numbers [N]; [N, C] for classification.
 
     Returns:
         The metrics in the order of `names`. auc is left out where it is undefined; `undefined` says why.
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a click label other than 0 and 1.
+        DataError: a click label other than 0 and 1, a class that there is no logit for.
         ValueError: nothing to evaluate, or the lengths differ.
     """
+    if task is Task.CLASSIFICATION:
+        return _of_classes(labels, logits)
     y, z = _vectors(labels, logits)
-    if wrong := int(np.count_nonzero(~np.isfinite(z))):
-        raise DivergedError(f"{wrong:,} of {z.size:,} predictions are not finite numbers: the training has diverged")
+    _check_finite(z)
     match task:
         case Task.RATING:
             return {"rmse": rmse(y, z), "mae": mae(y, z), "loss": float(np.mean((z - y) ** 2))}
@@ -92,6 +104,32 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
             loss = log_loss(y, z)
             ranking = {} if undefined(task, y) else {"auc": auc(y, z)}
             return {"log_loss": loss, **ranking, "loss": loss}
+
+
+def _of_classes(labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
+    y, z = np.asarray(labels).reshape(-1), np.asarray(logits)
+    if z.ndim != 2 or len(z) != y.size:
+        raise ValueError(f"{y.size} labels, but logits of shape {list(z.shape)}")
+    if not y.size:
+        raise ValueError("there is nothing to evaluate: no examples")
+    _check_finite(z)
+    check_labels(Task.CLASSIFICATION, y, classes=z.shape[1])
+    y = y.astype(np.int64)
+    predicted = z.argmax(axis=1)
+    loss = softmax_log_loss(y, z)
+    return {
+        "accuracy": float(np.mean(predicted == y)),
+        "log_loss": loss,
+        "macro_f1": macro_f1(y, predicted),
+        "loss": loss,
+    }
+
+
+def _check_finite(logits: np.ndarray) -> None:
+    if wrong := int(np.count_nonzero(~np.isfinite(logits).reshape(len(logits), -1).all(axis=1))):
+        raise DivergedError(
+            f"{wrong:,} of {len(logits):,} predictions are not finite numbers: the training has diverged"
+        )
 
 
 def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
@@ -141,6 +179,43 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     return wins_twice / (2 * pairs)
 
 
+def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
+    """Mean of -log p[label] with p = softmax(logits), in nats; labels int [N], logits [N, C]; stable if finite."""
+    y, z = np.asarray(labels), np.asarray(logits)
+    losses = np.empty(len(z), np.float64)
+    rows = max(1, _CELLS // z.shape[1])
+    for start in range(0, len(z), rows):
+        # Differences to the label's own logit: the label's term is exactly 1, so that small losses keep their digits.
+        block, own = z[start : start + rows].astype(np.float64), y[start : start + rows, None]
+        block -= np.take_along_axis(block, own, axis=1)
+        largest = np.maximum(block.max(axis=1), 0.0)
+        np.put_along_axis(block, own, -np.inf, axis=1)
+        others = np.exp(block - largest[:, None]).sum(axis=1)
+        losses[start : start + rows] = np.where(
+            largest == 0, np.log1p(others), largest + np.log(others + np.exp(-largest))
+        )
+    return float(np.mean(losses))
+
+
+def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
+    """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN) (van Rijsbergen 1979, with equal weights).
+
+    A class that is neither labelled nor predicted anywhere has no F1 and is left out, as scikit-learn's `f1_score`
+    does with `average="macro"`.
+
+    Args:
+        labels: class numbers [N].
+        predicted: class numbers [N].
+    """
+    y, found = np.asarray(labels, np.int64).reshape(-1), np.asarray(predicted, np.int64).reshape(-1)
+    classes = int(max(y.max(), found.max())) + 1
+    right = np.bincount(y[y == found], minlength=classes)
+    # 2 TP + FP + FN: every label and every prediction of the class.
+    either = np.bincount(y, minlength=classes) + np.bincount(found, minlength=classes)
+    there = either > 0
+    return float(np.mean(2 * right[there] / either[there]))
+
+
 def _vectors(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     y = np.asarray(labels, np.float64).reshape(-1)
     z = np.asarray(values, np.float64).reshape(-1)
@@ -151,13 +226,46 @@ def _vectors(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarr
     return y, z
 
 
-def check_labels(task: Task, labels: np.ndarray) -> None:
-    """Raises DataError if labels [N] are none that the task can be trained on."""
-    if task is not Task.CLICK:
-        return
-    wrong = labels[(labels != 0) & (labels != 1)]
-    if wrong.size:
-        raise DataError(
-            f"task click needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-            f" {wrong[0]:g}; set data.label_threshold, or task=rating"
-        )
+def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) -> None:
+    """Raises DataError if labels [N] are none that the task can be trained on.
+
+    Args:
+        task: what they are for.
+        labels: of all examples.
+        classes: how many there are to tell apart, for classification; None: as many as the labels say.
+    """
+    match task:
+        case Task.RATING:
+            return
+        case Task.CLICK:
+            wrong = labels[(labels != 0) & (labels != 1)]
+            if wrong.size:
+                raise DataError(
+                    f"task click needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
+                    f" {wrong[0]:g}; set data.label_threshold, or task=rating"
+                )
+        case Task.CLASSIFICATION:
+            # With fewer examples than classes a label is a mistake, not the number of a class.
+            count = labels.size if classes is None else classes
+            wrong = labels[~((labels >= 0) & (labels < count) & (labels == np.floor(labels)))]
+            if wrong.size:
+                last = "" if classes is None else f" to {classes - 1}"
+                raise DataError(
+                    f"task classification needs the numbers of classes as labels, 0, 1, 2, …{last}, but {wrong.size:,}"
+                    f" of {labels.size:,} are others, such as {wrong[0]:g}"
+                )
+            if (labels.max() if classes is None else classes - 1) < 1:
+                raise DataError("task classification needs two classes to tell apart, but there is only one")
+
+
+def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:
+    """The classes that a run tells apart, by number; none for other tasks.
+
+    Args:
+        task: of the run.
+        labels: of all examples.
+        named: what the source calls them; one that has no names gives numbers.
+    """
+    if task is not Task.CLASSIFICATION or labels is None:
+        return ()
+    return tuple(named) or tuple(str(number) for number in range(int(labels.max()) + 1))

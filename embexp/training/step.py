@@ -27,7 +27,7 @@ class Step:
     Attributes:
         backend: looks activations up and applies their gradients to rows.
         model: the dense part; maps activations to logits.
-        loss: (labels [B], logits [B] or [B, 1]) → scalar, the mean over the batch.
+        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         inputs: for each feature the columns it reads.
         counter: int64 variable, the number of steps done; schedules read it.
@@ -60,10 +60,11 @@ class Step:
         return loss
 
     def predict(self, batch: Any) -> Any:
-        """Logits of one batch, float32 [B]; changes nothing."""
+        """Logits of one batch, float32 [B], or [B, C] where there are several; changes nothing."""
         self.backend.enqueue(self._features(batch), training=False)
         logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
-        return tf.reshape(logits, [-1])
+        several = logits.shape.rank == 2 and logits.shape[1] != 1
+        return logits if several else tf.reshape(logits, [-1])
 
     def _features(self, batch: Any) -> dict[str, Any]:
         return {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embexp import arrays
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.missing import Rows
 from embexp.vectors.projection import Projection
@@ -17,6 +18,7 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _WIDEST_GAP = 64
 """Rows between two wanted ones that are read along, where reading costs a call."""
 _ROWS_FILLED = 4_096
+_ROWS_LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,23 @@ class AlignedRows:
         wanted = self.alignment.file_rows[start:stop]
         if self.projection is None and _consecutive(wanted):
             return self._range(int(wanted[0]), int(wanted[-1]) + 1)
-        values = np.empty((stop - start, self.dim), np.float32)
+        values = arrays.empty((stop - start, self.dim), np.float32)
         self._gather(wanted, values)
         for low, high in _groups(np.flatnonzero(wanted < 0), start):
             filled = self.missing.read(start + low, start + high)
             lacking = wanted[low:high] < 0
             values[low:high][lacking] = filled[lacking]
         return values
+
+    def memory_map(self) -> np.ndarray | None:
+        """All rows as one mapping: float32 [rows, dim], see `VectorSource.memory_map`.
+
+        None where the table is not, row for row, what the file begins with, or where the file can't be mapped.
+        """
+        wanted = self.alignment.file_rows
+        if self.projection is not None or not self.rows or not _in_order(wanted) or self._mapping is None:
+            return None
+        return self._mapping[: self.rows]
 
     @functools.cached_property
     def _mapping(self) -> np.ndarray | None:
@@ -105,6 +117,16 @@ class AlignedRows:
 
 def _consecutive(rows: np.ndarray) -> bool:
     return len(rows) > 0 and int(rows[0]) >= 0 and bool(np.all(np.diff(rows) == 1))
+
+
+def _in_order(wanted: np.ndarray) -> bool:
+    """Whether these are rows 0, 1, 2, …; looked at in pieces, as there may be many."""
+    return all(
+        np.array_equal(
+            wanted[start : start + _ROWS_LOOKED_AT], np.arange(start, min(start + _ROWS_LOOKED_AT, len(wanted)))
+        )
+        for start in range(0, len(wanted), _ROWS_LOOKED_AT)
+    )
 
 
 def _groups(places: np.ndarray, start: int) -> Iterator[tuple[int, int]]:

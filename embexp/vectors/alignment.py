@@ -44,7 +44,7 @@ class Alignment:
     """The provenance of each row of a table.
 
     Attributes:
-        file_rows: int64 [rows], row in the file, -1 where it has none.
+        file_rows: int32 or int64 [rows], row in the file, -1 where it has none.
         kinds: uint8 [rows], a `RowKind` each.
         by: how many rows were found by each comparison of tokens; empty where rows are taken by position.
     """
@@ -83,4 +83,7 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
 
 def by_position(rows: int) -> Alignment:
     """Aligns a table with a file of as many rows that have no tokens: row for row."""
-    return Alignment(np.arange(rows, dtype=np.int64), np.full(rows, RowKind.PRETRAINED, np.uint8))
+    # Such files may be huge and are often mapped: then this is all the memory that they take.
+    kind = np.array(RowKind.PRETRAINED, np.uint8)
+    numbers = np.int32 if rows <= np.iinfo(np.int32).max else np.int64
+    return Alignment(np.arange(rows, dtype=numbers), np.broadcast_to(kind, rows))

@@ -8,6 +8,29 @@ import numpy as np
 import pyarrow as pa
 
 
+class TokenRows(Protocol):
+    """Rows with tokens: what writing a file takes."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        ...
+
+    @property
+    def tokens(self) -> pa.LargeStringArray | None:
+        """The word of each row, [rows]; None when there are none."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, float32 [stop - start, dim]."""
+        ...
+
+
 class VectorSource(Protocol):
     """A matrix on disk, read by ranges of rows or mapped."""
 

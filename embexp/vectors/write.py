@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from embexp import files
 from embexp.errors import DataError
 from embexp.vectors import converted, text_blocks, token_files
-from embexp.vectors.source import VectorSource
+from embexp.vectors.source import TokenRows
 from embexp.vectors.stored import Progress, counted, shown
 
 NAME = "vectors"
@@ -54,7 +54,7 @@ def outputs(path: Path) -> list[Path]:
     return [path]
 
 
-def write(source: VectorSource, path: Path, *, progress: Progress | None = None) -> None:
+def write(source: TokenRows, path: Path, *, progress: Progress | None = None) -> None:
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
@@ -94,7 +94,7 @@ def write(source: VectorSource, path: Path, *, progress: Progress | None = None)
                 assert_never(form)
 
 
-def _chunks(source: VectorSource, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(source: TokenRows, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _CHUNK_BYTES // (4 * source.dim))
     for start in range(0, source.rows, step):
         stop = min(source.rows, start + step)
@@ -121,7 +121,7 @@ def _write_lines(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarra
     file.write("".join(lines).encode("utf-8"))
 
 
-def _write_parquet(file: IO[bytes], source: VectorSource, chunks: Iterator[tuple[int, np.ndarray]]) -> None:
+def _write_parquet(file: IO[bytes], source: TokenRows, chunks: Iterator[tuple[int, np.ndarray]]) -> None:
     tokens = source.tokens
     fields = [] if tokens is None else [pa.field("token", pa.large_string(), nullable=False)]
     type_ = pa.list_(pa.field("item", pa.float32(), nullable=False), source.dim)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from embexp import composition
-from embexp.cli import commands, planned_run
+from embexp import composition, terminal
+from embexp.cli import commands
 from embexp.specs.notes import inert
 
 
@@ -37,6 +38,50 @@ def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture
     lines = plan(capsys, "optimizer=adagrad", "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
     assert row(lines, "item")[-6:] == ["ftrl", "0.001", "optimizer", "ftrl,", "init", "assign"]
     assert row(lines, "user")[-2:] == ["adagrad", "0.001"]
+
+
+def test_frozen_tables_have_no_slots(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["optimizer=adam", "data.items=1000", "freeze@tables.item.freeze=table", "tables.user.vocabulary_size=2000"]
+    lines = plan(capsys, *words, "optimizer.lazy_adam=false")
+    assert row(lines, "item")[3:-2] == ["64", "kB", "0", "B", "64", "kB", "assign", "table", "mean"]
+    assert row(lines, "user")[3:11] == ["128", "kB", "256", "kB", "0", "B", "assign", "none"]
+    assert row(lines, "all")[1:7] == ["192", "kB", "256", "kB", "64", "kB"]
+    assert [line[1] for line in lines if line[:1] == ["O(vocabulary):"]] == ["tables.user:"]
+
+
+def test_runtime_and_ways_in_as_they_will_be(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "init@tables.item.init=placeholder_feed", "init=variable_load")
+    assert ["where", "strategy", "cpu,", "runtime", "session", "(auto)"] in lines
+    assert "placeholder_feed" in row(lines, "item")
+    assert "variable_load" in row(lines, "user")
+    assert ["where", "strategy", "cpu,", "runtime", "estimator"] in plan(capsys, "runtime=estimator")
+
+
+def test_sizes_of_a_table_that_takes_its_dim_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "experiment=initialization")
+    assert row(lines, "item")[:5] == ["item", "1,000", "1000", "4", "MB"]
+    assert ["item", "item", "item", "[B,", "1000]"] in lines
+    np.save(tmp_path / "mine.npy", np.zeros((12, 7)))
+    lines = plan(capsys, "experiment=initialization", f"pretrained.path={tmp_path}/mine.npy")
+    assert row(lines, "item")[:5] == ["item", "12", "7", "336", "B"]
+    (tmp_path / "mine.txt").write_text("".join(f"{n} 1 2 3\n" for n in range(10)))
+    words = ["experiment=initialization", f"pretrained.path={tmp_path}/mine.txt", f"output.cache={tmp_path}/c"]
+    lines = plan(capsys, *words)
+    assert row(lines, "item")[:7] == ["item", "10", "from", "the", "file", "from", "the"]
+    assert ["item", "item", "item", "[B,", "dim]"] in lines
+    lines = plan(capsys, *words, "--scan")
+    assert row(lines, "item")[:5] == ["item", "10", "3", "120", "B"]
+
+
+def test_impossible_jobs_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, "-m", "init=scaffold,assign", "runtime=function,session")
+    skipped = [line for line in lines if "skipped:" in line]
+    assert [" ".join(line) for line in skipped] == [
+        "0 scaffold function skipped: init=scaffold: it works in the runtime session or estimator,"
+        " and the runtime is function"
+    ]
+    assert ["3", "of", "4", "jobs", "would", "run;", "the", "first:"] in lines
+    assert commands.main(["plan", "init=scaffold", "runtime=function"]) == 2
 
 
 def test_what_only_the_data_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +128,15 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
             "train.early_stopping.metric: patience is null, so nothing stops early",
         ),
         (
+            ["init=memory_map", "pretrained=sample", "pretrained.dim=16", "freeze@tables.item.freeze=table"],
+            "init memory_map on tables.user: not frozen whole or not pretrained, so they are assigned",
+        ),
+        (
+            ["freeze@tables.item.freeze=table", "optimizer@tables.item.optimizer=sgd"],
+            "tables.item.optimizer: the table is frozen",
+        ),
+        (["freeze=table"], "optimizer: every table is frozen"),
+        (
             ["train.early_stopping.min_delta=0.1"],
             "train.early_stopping.min_delta: patience is null, so nothing stops early",
         ),
@@ -105,7 +159,7 @@ def test_jobs_and_doubles_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_072_000_000, "3.07 GB")])
 def test_sizes(count: int, text: str) -> None:
-    assert planned_run.size(count) == text
+    assert terminal.byte_size(count) == text
 
 
 def test_faults_are_those_of_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+import embexp
+from embexp import story
 from embexp.cli import commands
 
 LINES = "king 1 1\nqueen 1 0.9\nman 1 -1\n\u00a0 0.1 0\n"
@@ -112,7 +115,7 @@ FAULTS = {
     "bad line": (["info", "bad.txt"], 1, "bad.txt, line 2: found 1 field after the first, expected a token and 2"),
     "nothing": ([], 2, "embexp vectors: do what?"),
     "no file": (["info"], 2, "embexp vectors info: give one FILE"),
-    "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE and OUT"),
+    "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE_OR_RUN and OUT"),
     "no token": (["neighbors", "v.txt"], 2, "give FILE_OR_RUN and at least one TOKEN"),
     "what": (["look", "v.txt"], 2, "invalid choice: 'look'"),
     "flag": (["info", "v.txt", "--cout", "3"], 2, "did you mean --count?"),
@@ -169,3 +172,59 @@ def test_neighbors_in_a_run(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run("neighbors", "run", "z", "--table", "item") == 1
     assert run("neighbors", "run", "a", "--key", "x") == 2
     assert "--key is about a file, and run is a run" in capsys.readouterr().err
+
+
+@pytest.fixture
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with a table of three rows more than it has values for, the first of them for unknown values."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text(
+        "".join(f"{'ab'[i % 2]}\tking {'queen' * (i % 3 > 0)} man\n" for i in range(60))
+    )
+    spec = embexp.compose(
+        [
+            "experiment=text_classification",
+            "data=text",
+            "data.path=texts.txt",
+            "model=bag_of_words",
+            "tables.word.dim=4",
+            "tables.word.vocabulary_size=7",
+            "train.epochs=1",
+            "output.cache=cache",
+            "output.plots=false",
+            "output.tensorboard=false",
+        ]
+    )
+    (tmp_path / "run").mkdir()
+    return story.run(spec, tmp_path / "run").directory
+
+
+def test_convert_a_table_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the tokens, and without the rows that stand for none; a run takes it up again."""
+    assert run("convert", finished, "words.safetensors", "--table", "word") == 0
+    assert capsys.readouterr().out == "3 rows of dimension 4 in words.safetensors\n"
+    table = embexp.load_run(finished).table("word")
+    assert table.shape == (7, 4)
+    np.testing.assert_array_equal(safetensors.numpy.load_file("words.safetensors")["vectors"], table[1:4])
+    assert Path("words.tokens.txt").read_text() == "king\nman\nqueen\n"
+    assert run("convert", finished, "words.txt") == 0  # the only table
+    lines = [line.split(" ") for line in Path("words.txt").read_text().splitlines()]
+    assert [line[0] for line in lines] == ["king", "man", "queen"]
+    np.testing.assert_array_equal(np.array([line[1:] for line in lines], np.float32), table[1:4])
+    capsys.readouterr()
+    assert run("convert", finished, "words.txt", "--format", "glove") == 2
+    assert "--format is about a file" in capsys.readouterr().err
+    assert run("convert", finished, "words.txt") == 2
+    assert "words.txt is there already" in capsys.readouterr().err
+
+
+def test_row_numbers_are_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = embexp.compose(
+        ["data.examples=200", "train.steps=1", "output.cache=cache", "output.plots=false", "output.tensorboard=false"]
+    )
+    (tmp_path / "run").mkdir()
+    story.run(spec, tmp_path / "run")
+    assert run("convert", "run", "item.npy", "--table", "item") == 0
+    np.testing.assert_array_equal(np.load("item.npy"), embexp.load_run("run").table("item"))
+    assert not Path("item.tokens.txt").exists()

@@ -11,7 +11,9 @@ import embexp
 from embexp import composition
 from embexp.config import folders
 from embexp.errors import CommandLineError, ConfigError
+from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adam
+from embexp.specs.pretrained import NoPretrained
 from embexp.specs.schedules import CosineSchedule
 
 CHOICES = folders.find().choices()
@@ -26,6 +28,17 @@ NEEDS = {
     ("model", "biased_dot"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating"],
     ("model", "keras"): ["model.function=keras:Model"],
     ("pretrained", "file"): ["pretrained.path=FILE"],
+    ("data", "text"): ["experiment=text_classification"],
+    ("data", "skipgram"): ["experiment=skipgram"],
+    ("graph", "text"): ["experiment=text_classification"],
+    ("graph", "skipgram"): ["experiment=skipgram"],
+    ("graph", "initialization"): ["model=mlp", "pretrained=sample"],
+    ("model", "text_cnn"): ["experiment=text_classification"],
+    ("model", "skipgram"): ["experiment=skipgram"],
+    ("vectors", "non_static"): ["experiment=text_classification"],
+    ("vectors", "random"): ["experiment=text_classification"],
+    ("vectors", "static"): ["experiment=text_classification"],
+    ("init", "memory_map"): ["freeze=table", "pretrained=file", "pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],
 }
@@ -54,7 +67,7 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
         "feature": ["features.mine.table=item", "features.mine.column=history", "model=mlp"],
     }.get(group, [])
     spec = spec_of(override, *extra, *NEEDS.get((group, choice), []))
-    if group in ("data", "model", "optimizer", "dense_optimizer", "strategy", "runtime"):
+    if group in ("data", "model", "optimizer", "dense_optimizer", "strategy", "runtime", "init", "freeze"):
         part = getattr(spec, group)
         file = yaml.safe_load(CHOICES[group][choice].read_text())
         bases = [each for each in file.get("defaults", []) if isinstance(each, str) and each != "_self_"]
@@ -124,6 +137,42 @@ def test_a_table_takes_choices_of_its_own() -> None:
     assert spec.tables["user"].init is None
     assert spec.tables["user"].initializer.kind == "constant"
     assert spec.dense_optimizer.schedule.kind == "exponential"
+
+
+def test_ways_in_and_freezing_are_chosen_per_table() -> None:
+    spec = spec_of(
+        "init@tables.item.init=scaffold",
+        "freeze@tables.item.freeze=table",
+        "pretrained@tables.item.pretrained=sample",
+        "tables.item.pretrained.rows=7",
+        "init@tables.user.init=assign",
+        "tables.user.init.chunk_bytes=99",
+    )
+    item, user = spec.tables["item"], spec.tables["user"]
+    assert item.init is not None
+    assert item.freeze is not None
+    assert item.pretrained is not None
+    assert (item.init.kind, item.freeze.kind, item.pretrained.kind) == ("scaffold", "table", "sample")
+    assert item.pretrained.rows == 7
+    assert user.init == Assign(chunk_bytes=99)
+    assert (spec.frozen("item"), spec.kept_by_reference("item")) == (True, True)
+    assert (spec.frozen("user"), spec.kept_by_reference("user")) == (False, False)
+
+
+def test_the_experiment_initialization_compares_ways_in_with_one_runtime() -> None:
+    spec = spec_of("experiment=initialization", "pretrained.path=mine.npy")
+    assert spec.runtime.kind == "session"
+    assert spec.pretrained.path == str(Path("mine.npy").absolute())
+    assert spec.tables["item"].dim is None
+    assert spec.tables["item"].pretrained is None
+    assert spec.tables["user"].pretrained == NoPretrained()
+    assert spec.output.compare == (
+        "initialization.seconds",
+        "initialization.peak_anonymous_bytes",
+        "initialization.graph_def_bytes",
+        "initialization.total_graph_def_bytes",
+        "metrics.train.loss",
+    )
 
 
 def test_a_key_of_the_grammar_that_the_files_do_not_mention_may_be_set(tmp_path: Path) -> None:

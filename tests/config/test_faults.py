@@ -34,6 +34,17 @@ CASES = {
         "tables.extra",
         "unused: every table must be looked up by a feature.\n    give a feature table: extra, or leave the table out",
     ),
+    "a dotted key that is none": (
+        ["output.compare=[metrics..loss]"],
+        "output.compare.0",
+        "'metrics..loss': it must look like keys with dots between them, such as initialization.seconds.",
+    ),
+    "dim of a file that is not there": (
+        ["tables.item.dim=null", "model=mlp"],
+        "tables.item.dim",
+        "null: null stands for the length of a pretrained file's rows, and the table has no such file.\n"
+        "    set a number, or choose pretrained@tables.item.pretrained=file",
+    ),
     "dim not positive": (["tables.item.dim=0"], "tables.item.dim", "0: it must be at least 1."),
     "dim no whole number": (["tables.item.dim=1.5"], "tables.item.dim", "1.5: it must be a whole number."),
     "vocabulary_size not positive": (

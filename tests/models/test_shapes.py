@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from embexp.models import shapes
-from embexp.specs.models import DLRM, MLP, Dot, KerasModel, Model
+from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
 
 DOT = Dot(left=("user",), right=("item",), biases=("user_bias",))
 GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bias": (1,)}
@@ -20,8 +20,18 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
         (DLRM(), {"user": (8,), "item": (8,)}, 0),
         (DLRM(), {"user": (8,)}, 2),
         (KerasModel(function="a:b"), {"words": (None, 3)}, 2),
+        (BagOfWords(), {"words": (None, 3), "bag": (4,)}, 2),
+        (TextCNN(), {"title": (9, 3), "body": (None, 5), "author": (8,)}, 2),
     ],
-    ids=["dot", "mlp with a sequence", "dlrm", "dlrm of one feature and dense ones", "keras takes anything"],
+    ids=[
+        "dot",
+        "mlp with a sequence",
+        "dlrm",
+        "dlrm of one feature and dense ones",
+        "keras takes anything",
+        "bag of words",
+        "texts",
+    ],
 )
 def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -> None:
     assert shapes.faults(model, shapes=given, dense_width=dense_width) == []
@@ -95,6 +105,20 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
             "features.words = activations of shape [B, ?, 3]: mlp lays activations side by side, so their length must "
             "be known.\n    set features.words.max_sequence_length",
         ),
+        (
+            TextCNN(),
+            {"user": (8,)},
+            3,
+            "model = text_cnn without a sequence: it looks at words in their order, and every feature here is one "
+            "vector per example.\n    set max_sequence_length of a feature, or take model=bag_of_words",
+        ),
+        (
+            TextCNN(),
+            {"words": (8, 3), "pages": (2, 8, 3)},
+            0,
+            "features.pages = activations of shape [B, 2, 8, 3]: text_cnn takes a sequence of vectors, or one vector, "
+            "per feature.\n    leave features.pages.output_shape unset",
+        ),
     ],
     ids=[
         "idle feature",
@@ -107,10 +131,21 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
         "nothing to interact",
         "dlrm dims differ",
         "unknown length",
+        "no text",
+        "texts of texts",
     ],
 )
 def test_inputs_that_do_not_fit(model: Model, given: shapes.Shapes, dense_width: int, expected: str) -> None:
     assert [str(fault) for fault in shapes.faults(model, shapes=given, dense_width=dense_width)] == [expected]
+
+
+def test_a_product_tells_no_classes_apart() -> None:
+    [fault] = shapes.faults(DOT, shapes=GOOD, dense_width=0, classes=True)
+    assert str(fault) == (
+        "model = dot: a product of two vectors is one number, and task classification needs one for each class.\n"
+        "    take model=mlp, model=bag_of_words or model=text_cnn, or another task"
+    )
+    assert shapes.faults(MLP(), shapes=GOOD, dense_width=0, classes=True) == []
 
 
 def test_all_faults_come_at_once() -> None:

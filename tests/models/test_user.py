@@ -43,6 +43,9 @@ def subclass(activations):
 def one_idle(activations):
     return keras.Model(inputs=activations, outputs=keras.layers.Dense(1)(activations["user"]))
 
+def classifier(activations, classes):
+    return keras.Model(inputs=activations, outputs=keras.layers.Dense(classes)(activations["user"]))
+
 def order(activations):
     assert list(activations) == ["dense.features", "user", "words"], list(activations)
     return one_idle(activations)
@@ -124,6 +127,25 @@ def test_arguments_are_passed_on(folder: Path) -> None:
     model = build("mine.good:tower", width=5)
     assert model(inputs()).shape == (6, 1)
     assert [tuple(v.shape) for v in model.trainable_variables][:2] == [(12, 5), (5,)]
+
+
+def test_a_classifier_is_told_the_number_of_classes(folder: Path) -> None:
+    def build_classes(function: str, **args: Any) -> Any:
+        return models.build(
+            KerasModel(function=function, args=args),
+            shapes=SHAPES,
+            dense_width=2,
+            output_bias=0.0,
+            seed=0,
+            outputs=3,
+        )
+
+    assert build_classes("mine.good:classifier")(inputs()).shape == (6, 3)
+    words = r"its model must give logits of shape \[B, 3\], one for each class, but gives \[B, 4\]"
+    with pytest.raises(ConfigError, match=words):
+        build_classes("mine.good:classifier", classes=4)
+    with pytest.raises(ConfigError, match=r"does not fit its signature \(activations\): .*unexpected .*'classes'"):
+        build_classes("mine.good:one_idle")
 
 
 def test_the_run_s_seed_decides_on_unseeded_initializers_and_dropout(folder: Path) -> None:

@@ -39,6 +39,7 @@ def test_the_summary_counts_rows_and_names_the_file(world: World, result: story.
     tables = result.summary["initialization"]["tables"]
     digest = embexp.digests.of_file(world.glove)
     assert tables["item"] == {
+        "method": "assign",
         "rows_pretrained": 6,
         "rows_missing": 6,
         "rows_special": 1,

@@ -35,7 +35,8 @@ if seed == 103:
         status = "interrupted"
 summary = {"status": status, "pid": os.getpid(),
            "metrics": {"train": {"loss": 9}, "validation": {"rmse": seed + 1.0},
-                       "test": {"loss": 1.0, "rmse": seed * 1.0, "nothing": None}}}
+                       "test": {"loss": 1.0, "rmse": seed * 1.0, "nothing": None}},
+           "initialization": {"seconds": 0.25, "graph_def_bytes": 1500 + seed}}
 (directory / "summary.json").write_text(json.dumps(summary))
 """
 

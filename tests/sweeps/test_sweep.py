@@ -80,6 +80,61 @@ def test_doubles_are_skipped(command: Command) -> None:
     assert not Path("s/2").exists()
 
 
+def test_impossible_jobs_are_told_before_the_first_and_skipped(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["init=assign,scaffold", "runtime=function,session", "train.steps=5", "hydra.sweep.dir=s"]
+    assert sweep(words, command=command)
+    assert [job["status"] for job in jobs()] == ["completed", "completed", "skipped", "completed"]
+    reason = "init=scaffold: it works in the runtime session or estimator, and the runtime is function"
+    assert jobs()[2]["reason"] == reason
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"job 2 of 4 is skipped: {reason}"
+    assert lines[1].startswith("job 0 of 4 started")
+    assert lines[-2] == f"job 2 skipped: {reason}"
+    assert lines.count(lines[0]) == 1
+    assert not Path("s/2").exists()
+
+
+def test_a_sweep_without_a_possible_job_is_a_fault(command: Command, elsewhere: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(["init=scaffold,constant", "runtime=function", "hydra.sweep.dir=s"], command=command)
+    assert [(fault.path, fault.value) for fault in caught.value.faults] == [("init", "scaffold"), ("init", "constant")]
+    assert caught.value.faults[1].source == "job 1 (init=constant runtime=function)"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_an_ordinary_fault_of_an_impossible_job_is_no_reason_to_skip_it(command: Command) -> None:
+    with pytest.raises(ConfigError, match="2 faults") as caught:
+        sweep(["init=scaffold,assign", "runtime=function", "tables.item.vocabulary_size=3"], command=command)
+    assert {fault.path for fault in caught.value.faults} == {"init", "tables.item.vocabulary_size"}
+
+
+def test_doubles_of_impossible_jobs_keep_their_reason(command: Command) -> None:
+    assert sweep(["init=scaffold,scaffold,assign", "runtime=function", "hydra.sweep.dir=s"], command=command)
+    assert [job["reason"][:13] for job in jobs()] == ["init=scaffold", "init=scaffold", ""]
+
+
+def test_compared_values_are_columns(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    compare = "output.compare=[initialization.seconds,initialization.graph_def_bytes,metrics.train.loss,no.such]"
+    assert sweep(["seed=1,2,100", compare, "hydra.sweep.dir=s", "model=mlp,dlrm"], command=command) is False
+    assert jobs()[2]["compared"] == {
+        "initialization.seconds": 0.25,
+        "initialization.graph_def_bytes": 1502,
+        "metrics.train.loss": 9,
+        "no.such": None,
+    }
+    with Path("s/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["initialization.graph_def_bytes"] == "1501"
+    assert rows[4]["initialization.graph_def_bytes"] == ""  # which failed
+    out = capsys.readouterr().out
+    assert "output.compare: the summary.json of these jobs has nothing under no.such" in out
+    [line] = [each for each in out.splitlines() if each.startswith("mean") and "mlp" in each]
+    assert "250 ms ± 0 s" in line
+    assert "1.5 kB ± 1 B" in line
+
+
 def test_results_as_csv(command: Command) -> None:
     sweep(["seed=3,100", "train.steps=5", "hydra.sweep.dir=s"], command=command)
     with Path("s/sweep.csv").open(newline="") as file:

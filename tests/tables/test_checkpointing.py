@@ -112,3 +112,19 @@ def test_table_names_do_not_clash_with_the_trackable(tmp_path: Path, name: str) 
     table.write(0, np.ones((2, 1), np.float32))
     prefix = tf.train.Checkpoint(embedding=TableCheckpoint([table])).write(str(tmp_path / "c"))
     assert f"embedding/{name}/.ATTRIBUTES/VARIABLE_VALUE" in dict(tf.train.list_variables(prefix))
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_frozen_table_is_part_of_it_unless_kept_by_reference(tmp_path: Path, by_reference: bool) -> None:
+    frozen = EmbeddingTable("word", 2, 1, frozen=True, by_reference=by_reference)
+    user = EmbeddingTable("user", 2, 1)
+    for table in (frozen, user):
+        table.write(0, np.ones((2, 1), np.float32))
+    prefix = tf.train.Checkpoint(embedding=TableCheckpoint([frozen, user])).write(str(tmp_path / "c"))
+    ours = {"user"} if by_reference else {"user", "word"}
+    assert {key.split("/")[1] for key, _ in tf.train.list_variables(prefix) if "/" in key} == ours
+    for table in (frozen, user):
+        table.write(0, np.zeros((2, 1), np.float32))
+    tf.train.Checkpoint(embedding=TableCheckpoint([frozen, user])).read(prefix).assert_consumed()
+    assert (user.read(0, 2) == 1).all()
+    assert (frozen.read(0, 2) == (0 if by_reference else 1)).all()

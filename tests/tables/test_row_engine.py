@@ -375,3 +375,57 @@ def test_the_same_steps_give_the_same_bits_on_two_threads(root: Path) -> None:
         found.append(result.stdout.split())
     assert found[0] == found[1]
     assert found[0][0] == "1"
+
+
+@pytest.mark.parametrize("name", ["adam, all rows", "all rows, decayed", "sgd"])
+@pytest.mark.parametrize("gradient", ["ones", "NaN", "none"])
+def test_a_frozen_table_is_looked_up_and_keeps_every_bit(name: str, gradient: str) -> None:
+    """Even under rules that move or decay what has no gradient, and with gradients that would poison it."""
+    frozen = EmbeddingTable("word", 6, DIM, combiner=Combiner.MEAN, frozen=True)
+    values = np.random.default_rng(1).standard_normal((6, DIM)).astype(np.float32)
+    values[5] = [-0.0, np.inf, np.nan, 1e-38]
+    frozen.write(0, values)
+    tables = {"word": frozen, "item": filled("item", 9, RULES[name])}
+    before = tables["item"].read(0, 9)
+    engine = RowEngine(
+        tables,
+        {"bag": Feature(table="word"), "again": Feature(table="word"), "item": Feature(table="item")},
+        {"item": RULES[name], "word": RULES[name]},
+        step=tf.Variable(0, dtype=tf.int64),
+        total_steps=1,
+    )
+
+    @tf.function
+    def train(ids: Any) -> Any:
+        bag = tf.RaggedTensor.from_row_lengths(ids, [2, 0, 1])
+        engine.enqueue({"bag": bag, "again": ids, "item": ids}, training=True)
+        found = engine.activations()
+        given = {"ones": tf.ones_like, "NaN": lambda each: each * np.nan, "none": lambda each: None}[gradient]
+        engine.apply_gradients(
+            {"bag": given(found["bag"]), "again": given(found["again"]), "item": tf.ones_like(found["item"])}
+        )
+        return found
+
+    found = train(tf.constant([1, 3, 3]))
+    expected = np.stack([(values[1] + values[3]) / 2, np.zeros(DIM), values[3]])
+    np.testing.assert_allclose(found["bag"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(found["again"], values[[1, 3, 3]])
+    np.testing.assert_array_equal(frozen.read(0, 6).view(np.uint32), values.view(np.uint32))
+    assert frozen.touched_rows() == 0
+    changed = np.flatnonzero((tables["item"].read(0, 9) != before).any(1))
+    assert {1, 3} <= set(changed.tolist())
+    # No search for distinct ids but that of the table that trains.
+    names = [each.type for each in train.get_concrete_function(tf.TensorSpec([3], tf.int32)).graph.get_operations()]
+    assert names.count("Unique") == 1
+
+
+def test_a_frozen_tables_ids_are_looked_at_too() -> None:
+    frozen = EmbeddingTable("word", 6, DIM, frozen=True)
+    frozen.write(0, np.zeros((6, DIM), np.float32))
+    step = tf.Variable(0, dtype=tf.int64)
+    engine = RowEngine({"word": frozen}, {"f": Feature(table="word")}, {}, step=step, total_steps=1)
+    with (
+        pytest.raises(VocabularyError, match="feature 'f' looks up id 6 in table 'word', whose ids are 0 to 5"),
+        bounds.readable(),
+    ):
+        engine.enqueue({"f": tf.constant([6])}, training=True)

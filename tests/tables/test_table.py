@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from embexp import digests
+from embexp import arrays, digests
 from embexp.tables.table import EmbeddingTable
 
 
@@ -46,6 +47,47 @@ def test_what_was_written_no_longer_depends_on_the_array() -> None:
     np.testing.assert_array_equal(table.read(0, 4), values(4))
 
 
+def test_arrays_that_tensorflow_can_take_over_are_written_and_let_go_of() -> None:
+    table, whole = EmbeddingTable("item", 40, 3, slots={"momenta": 0.0}), values(40)
+    aligned = arrays.empty((40, 3), np.float32)
+    aligned[:] = whole
+    table.write(0, aligned[:16])
+    table.write(16, aligned[16:])
+    table.write(16, aligned[16:], "momenta")
+    table.write(7, aligned[7:7])
+    aligned[:] = 0
+    np.testing.assert_array_equal(table.read(0, 40), whole, strict=True)
+    np.testing.assert_array_equal(table.read(16, 40, "momenta"), whole[16:], strict=True)
+    table.scatter(tf.constant([3]), tf.ones([1, 3]))
+    assert (aligned == 0).all()
+
+
+def test_what_a_frozen_table_starts_with_can_be_given() -> None:
+    whole = values(10)
+    table = EmbeddingTable("item", 10, 3, frozen=True, initial_value=lambda: tf.constant(whole))
+    np.testing.assert_array_equal(table.read(0, 10), whole, strict=True)
+    assert (table.frozen, table.by_reference, table.slots, table.touched) == (True, False, {}, None)
+    assert (table.storage, table.touched_rows()) == ("variable", 0)
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_in_a_graph_a_table_kept_by_reference_is_a_local_variable(by_reference: bool) -> None:
+    whole = values(10)
+    with tf.Graph().as_default():
+        table = EmbeddingTable("item", 10, 3, frozen=True, by_reference=by_reference)
+        other = EmbeddingTable("user", 10, 3, slots={"a": 1.0}, initial_value=lambda: tf.constant(whole))
+        trained = [other.variable, other.slots["a"]]
+        names = [each.name for each in tf.compat.v1.global_variables()]
+        assert names == [each.name for each in ([] if by_reference else [table.variable]) + trained]
+        assert [each.name for each in tf.compat.v1.local_variables()] == ["item:0"] * by_reference + ["user/touched:0"]
+        rows = tf.function(table.gather)(tf.constant([9, 0]))
+        with tf.compat.v1.Session() as session:
+            session.run(table.variable.initializer, {table.variable.initial_value: whole})
+            np.testing.assert_array_equal(session.run(rows), whole[[9, 0]])
+            session.run(other.variable.initializer)
+            np.testing.assert_array_equal(session.run(other.gather(tf.constant([4]))), whole[[4]])
+
+
 def test_blocks_and_digest_are_those_of_the_matrix() -> None:
     table, whole = EmbeddingTable("item", 10, 3, slots={"a": 1.0}), values(10)
     table.write(0, whole)
@@ -70,6 +112,10 @@ def test_touched_rows_are_counted_once() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"table 'item': rows \(0\) and dim \(3\) must be at least 1"):
         EmbeddingTable("item", 0, 3)
+    with pytest.raises(ValueError, match=r"table 'item' is frozen, so it has no use for slots, got \['momenta'\]"):
+        EmbeddingTable("item", 1, 1, slots={"momenta": 0.0}, frozen=True)
+    with pytest.raises(ValueError, match="table 'item' is kept by reference, so it must be frozen"):
+        EmbeddingTable("item", 1, 1, by_reference=True)
     table = EmbeddingTable("item", 10, 3)
     with pytest.raises(ValueError, match=r"table 'item' takes float32 rows of 3, got float64 of shape \(1, 3\)"):
         table.write(0, np.zeros((1, 3)))

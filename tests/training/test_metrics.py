@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.specs.models import Task
@@ -121,16 +122,120 @@ def test_auc_of_one_class_is_left_out_with_a_reason() -> None:
     assert metrics.undefined(Task.RATING, labels) == {}
 
 
+CLASSES = st.integers(2, 5).flatmap(
+    lambda classes: st.lists(
+        st.tuples(
+            st.integers(0, classes - 1),
+            st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(-60, 60)), min_size=classes, max_size=classes),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+
+
+@given(examples=CLASSES)
+def test_metrics_of_classes_by_their_definitions(examples: list[tuple[int, list[float]]]) -> None:
+    labels, logits = [label for label, _ in examples], [row for _, row in examples]
+    found = metrics.evaluate(Task.CLASSIFICATION, np.float32(labels), np.array(logits))
+    assert list(found) == ["accuracy", "log_loss", "macro_f1", "loss"]
+    predicted = [row.index(max(row)) for row in logits]
+    right = sum(label == best for label, best in zip(labels, predicted, strict=True))
+    assert found["accuracy"] == pytest.approx(right / len(labels), rel=1e-15)
+    expected = [math.log(math.fsum(math.exp(z - row[label]) for z in row)) for label, row in examples]
+    assert (
+        found["log_loss"] == found["loss"] == pytest.approx(math.fsum(expected) / len(expected), rel=1e-12, abs=1e-12)
+    )
+    scores = []
+    for each in sorted({*labels, *predicted}):
+        pairs = list(zip(labels, predicted, strict=True))
+        true = sum(pair == (each, each) for pair in pairs)
+        false = sum((label == each) != (best == each) for label, best in pairs)
+        scores.append(Fraction(2 * true, 2 * true + false))
+    assert found["macro_f1"] == pytest.approx(float(sum(scores) / len(scores)), rel=1e-12)
+
+
+def test_macro_f1_of_a_published_example() -> None:
+    """The example in the documentation of scikit-learn's f1_score: 0.26… with average="macro"."""
+    assert metrics.macro_f1([0, 1, 2, 0, 1, 2], [0, 2, 1, 0, 0, 1]) == pytest.approx(0.8 / 3, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("label", "logits", "expected"),
+    [
+        (0, [0, 0, 0], math.log(3)),
+        (0, [1000, 0, 0], 0.0),
+        (1, [1000, 0, 0], 1000.0),
+        (1, [-1000, -2000, -2000], 1000.0),
+        # e^-40 + e^-41, which 1 - p would round to 0.
+        (2, [0, 1, 41], 4.248354255291589e-18 + 1.5628821893349888e-18),
+    ],
+    ids=["even", "sure and right", "sure and wrong", "far below 0", "tiny losses keep their digits"],
+)
+def test_log_loss_of_classes_of_named_cases(label: int, logits: list[float], expected: float) -> None:
+    assert metrics.softmax_log_loss([label], [logits]) == pytest.approx(expected, rel=1e-14, abs=0)
+
+
+def test_log_loss_of_many_examples_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(1001, 7)), generator.integers(0, 7, 1001)
+    whole = metrics.softmax_log_loss(labels, logits)
+    monkeypatch.setattr(metrics, "_CELLS", 100)
+    assert metrics.softmax_log_loss(labels, logits) == whole
+
+
+def logits_of(task: Task, values: list[float]) -> list[list[float]] | list[float]:
+    """One logit for each example; for classes, that of the second one."""
+    return [[0.0, value] for value in values] if task is Task.CLASSIFICATION else values
+
+
 @pytest.mark.parametrize("logit", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("task", list(Task))
 def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: float) -> None:
     with pytest.raises(DivergedError, match="1 of 2 predictions are not finite numbers"):
-        metrics.evaluate(task, [0, 1], [0.5, logit])
+        metrics.evaluate(task, [0, 1], logits_of(task, [0.5, logit]))
 
 
 def test_ratings_are_no_clicks() -> None:
     with pytest.raises(DataError, match=r"2 of 3 are others, such as 3; set data\.label_threshold, or task=rating"):
         metrics.evaluate(Task.CLICK, [1, 3, 5], [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "words"),
+    [
+        ([0.0, 1, 3], 3, r"labels, 0, 1, 2, … to 2, but 1 of 3 are others, such as 3$"),
+        ([0, 1, 2, -1], 3, r"1 of 4 are others, such as -1$"),
+        ([0.5, 1, 1.5], None, r"labels, 0, 1, 2, …, but 2 of 3 are others, such as 0\.5$"),
+        ([math.nan, 1], 2, r"1 of 2 are others, such as nan$"),
+        # A year taken for a class would make a layer of two thousand logits for three examples.
+        ([0, 1, 2024], None, r"1 of 3 are others, such as 2024$"),
+        ([0, 0], None, r"needs two classes to tell apart, but there is only one$"),
+        ([0, 0], 1, r"needs two classes to tell apart, but there is only one$"),
+    ],
+    ids=["beyond", "negative", "no whole numbers", "nan", "too many", "one class", "one named class"],
+)
+def test_labels_that_are_no_classes(labels: list[float], classes: int | None, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        metrics.check_labels(Task.CLASSIFICATION, np.float32(labels), classes=classes)
+
+
+def test_labels_that_are_classes() -> None:
+    metrics.check_labels(Task.CLASSIFICATION, np.float32([0, 2, 1]))
+    metrics.check_labels(Task.CLASSIFICATION, np.float32([0, 0]), classes=3)
+    metrics.check_labels(Task.RATING, np.float32([-1.5, 7]))
+
+
+def test_a_class_without_a_logit() -> None:
+    with pytest.raises(DataError, match="1 of 2 are others, such as 2"):
+        metrics.evaluate(Task.CLASSIFICATION, [0, 2], [[0, 1], [0, 1]])
+
+
+def test_names_of_classes() -> None:
+    labels = np.float32([0, 2, 2])
+    assert metrics.class_names(Task.CLASSIFICATION, labels, ()) == ("0", "1", "2")
+    assert metrics.class_names(Task.CLASSIFICATION, labels, ("cat", "cow", "dog")) == ("cat", "cow", "dog")
+    assert metrics.class_names(Task.RATING, labels, ("cat", "cow", "dog")) == ()
 
 
 @pytest.mark.parametrize(
@@ -143,15 +248,29 @@ def test_misuse(labels: list[int], logits: list[float], words: str) -> None:
         metrics.evaluate(Task.RATING, labels, logits)
 
 
+@pytest.mark.parametrize(
+    ("labels", "logits", "words"),
+    [
+        ([], np.zeros((0, 3)), "no examples"),
+        ([1, 0], [[1, 2]], r"2 labels, but logits of shape \[1, 2\]"),
+        ([1, 0], [1, 2], r"2 labels, but logits of shape \[2\]"),
+    ],
+    ids=["empty", "lengths", "one logit"],
+)
+def test_misuse_with_classes(labels: list[int], logits: ArrayLike, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        metrics.evaluate(Task.CLASSIFICATION, labels, logits)
+
+
 @pytest.mark.parametrize("task", list(Task))
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
-    found = metrics.evaluate(task, [0, 1], [0.1, 0.2])
+    found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
     assert tuple(found) == metrics.names(task)
     assert metrics.names(task)[0] == metrics.watched(task, None)
     assert metrics.headline(task) in found
     # Better predictions must score better in the stated direction.
-    better = metrics.evaluate(task, [0, 1], [0.0, 1.0] if task is Task.RATING else [-1.0, 1.0])
-    worse = metrics.evaluate(task, [0, 1], [1.0, 0.0])
+    better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.RATING else [-1.0, 1.0]))
+    worse = metrics.evaluate(task, [0, 1], logits_of(task, [1.0, 0.0]))
     for name in found:
         lower = metrics.DIRECTIONS[name] is metrics.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
@@ -160,6 +279,7 @@ def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
 def test_the_watched_metric() -> None:
     assert metrics.watched(Task.RATING, None) == "rmse"
     assert metrics.watched(Task.CLICK, None) == "log_loss"
+    assert metrics.watched(Task.CLASSIFICATION, None) == "accuracy"
     assert metrics.watched(Task.CLICK, "auc") == "auc"
     words = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=words + r"\s+did you mean 'auc'\?"):

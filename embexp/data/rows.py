@@ -1,0 +1,99 @@
+"""From codes of tokens to rows of tables, once it is known which examples train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from embexp.data import splits
+from embexp.data.arrays import ArrayWriter, mapped
+from embexp.data.examples import Layout, read_tokens
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import VocabularyError
+
+
+def counts(layout: Layout, raw: Path, train: np.ndarray) -> dict[str, np.ndarray]:
+    """How often each code is in the training part, by table: int64, over all columns of the table."""
+    found = {table: np.zeros(len(read_tokens(raw, layout, table)), np.int64) for table in layout.token_tables}
+    ids = mapped(raw / "ids.npy")
+    lists = [_list(raw, number) for number in range(len(layout.lists))]
+    for start, stop in splits.chunks(layout.count):
+        first, last = np.searchsorted(train, (start, stop))
+        trains = np.zeros(stop - start, bool)
+        trains[train[first:last] - start] = True
+        for number, name in enumerate(layout.ids):
+            found[layout.tables[name]] += _bincount(ids[start:stop, number][trains], found[layout.tables[name]])
+        for name, (values, ends) in zip(layout.lists, lists, strict=True):
+            kept = np.repeat(trains, np.diff(ends[start : stop + 1]))
+            part = values[ends[start] : ends[stop]][kept]
+            found[layout.tables[name]] += _bincount(part, found[layout.tables[name]])
+    return found
+
+
+def _bincount(codes: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return np.bincount(codes, minlength=len(like))
+
+
+def _list(raw: Path, number: int) -> tuple[np.ndarray, np.ndarray]:
+    return mapped(raw / f"list.{number}.values.npy"), mapped(raw / f"list.{number}.splits.npy")
+
+
+def write(layout: Layout, raw: Path, vocabularies: Mapping[str, Vocabulary], folder: Path) -> None:
+    """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes.
+
+    Args:
+        layout: of the codes.
+        raw: folder of the codes.
+        vocabularies: by table.
+        folder: where to.
+
+    Raises:
+        VocabularyError: a value is unknown and its vocabulary has no row for such.
+    """
+    rows = {table: vocabularies[table].rows(read_tokens(raw, layout, table)) for table in layout.token_tables}
+    ids = mapped(raw / "ids.npy")
+    with ArrayWriter(folder / "ids.npy", np.int32, len(layout.ids)) as writer:
+        for start, stop in splits.chunks(layout.count):
+            block = np.empty((stop - start, len(layout.ids)), np.int32)
+            for number, name in enumerate(layout.ids):
+                block[:, number] = rows[layout.tables[name]][ids[start:stop, number]]
+                if (wrong := np.flatnonzero(block[:, number] < 0)).size:
+                    code = int(ids[start + int(wrong[0]), number])
+                    raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
+            writer.append(block)
+    for number, name in enumerate(layout.lists):
+        values, ends = _list(raw, number)
+        with ArrayWriter(folder / f"list.{number}.values.npy", np.int32) as writer:
+            for start, stop in splits.chunks(len(values)):
+                block = rows[layout.tables[name]][values[start:stop]]
+                if (wrong := np.flatnonzero(block < 0)).size:
+                    place = start + int(wrong[0])
+                    example = int(np.searchsorted(ends, place, "right")) - 1
+                    raise _unknown(layout, raw, rows, name, int(values[place]), example, data_codes=values)
+                writer.append(block)
+
+
+def _unknown(
+    layout: Layout,
+    raw: Path,
+    rows: Mapping[str, np.ndarray],
+    column: str,
+    code: int,
+    example: int,
+    *,
+    data_codes: np.ndarray,
+) -> VocabularyError:
+    table = layout.tables[column]
+    token = read_tokens(raw, layout, table)[code].as_py()
+    seen = np.zeros(len(rows[table]), bool)
+    for start, stop in splits.chunks(len(data_codes)):
+        seen[data_codes[start:stop]] = True
+    distinct = int((seen & (rows[table] < 0)).sum())
+    found = repr(token) if token else "a missing value"
+    return VocabularyError(
+        f"{layout.place(example)}: {found} in column {column!r} is not in the vocabulary of table {table!r} "
+        f"({distinct} distinct unknown values in this column); a vocabulary holds what the training part holds, "
+        "as far as data.vocabulary allows: set data.vocabulary.unknown=oov to give unknown values a row"
+    )

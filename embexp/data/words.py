@@ -1,0 +1,14 @@
+"""Texts as words."""
+
+from __future__ import annotations
+
+import re
+
+PATTERN = r"\b\w\w+\b"
+"""Two or more letters, digits or underscores: scikit-learn's default `token_pattern` (`CountVectorizer`)."""
+_WORD = re.compile(PATTERN)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in their order, in lower case."""
+    return _WORD.findall(text.lower())

@@ -1,0 +1,273 @@
+"""An experiment put into execution by one of the runtimes: its variables made and filled, its step ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, assert_never
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import estimator, filling
+from embexp.assembly import Assembly
+from embexp.checkpoints import graph_saver, store
+from embexp.initialization import scaffolding
+from embexp.initialization.rows import RowSource
+from embexp.pretrained.aligned import Pretrained
+from embexp.runtimes import session, table_values
+from embexp.runtimes.estimator import EstimatorRuntime, Program
+from embexp.runtimes.function import FunctionRuntime
+from embexp.runtimes.table_values import TableElsewhere, TableValues
+from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
+from embexp.specs.tables import Storage
+
+
+class Executing(Protocol):
+    """Executes steps and forward passes."""
+
+    @property
+    def graph_def_bytes(self) -> int | None:
+        """Size of the GraphDef that holds the training step, in bytes; None before the first step."""
+        ...
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps and returns the sum of their losses."""
+        ...
+
+    def predict(self, batches: Any) -> Any:
+        """For each batch its labels and logits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """An experiment that can be trained, read and saved, whatever executes it.
+
+    Attributes:
+        runtime: executes steps.
+        tables: their values, by name.
+        save: writes all that is learned into a directory, as an object-based checkpoint.
+        restore: takes all that is learned from such a directory.
+        seconds: how long making and filling the tables has taken, so far.
+        graph_def_bytes: bytes that tables and their initialization take in the graph.
+        close: gives back what the runtime holds.
+    """
+
+    runtime: Executing
+    tables: Mapping[str, TableValues]
+    save: Callable[[Path], object]
+    restore: Callable[[Path], object]
+    seconds: Callable[[], float]
+    graph_def_bytes: Callable[[], int]
+    close: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What every runtime needs to make an experiment's variables, in whatever graph it makes them.
+
+    Attributes:
+        spec: what the user asked for.
+        given: what files have for which table.
+        sources: first values of each table.
+        tables: makes the tables.
+        assemble: makes all else around them; takes the tables and the counter of steps.
+        training_spec: `element_spec` of the training data.
+        prediction_spec: `element_spec` of the data that is predicted.
+    """
+
+    spec: RunSpec
+    given: Pretrained
+    sources: Mapping[str, RowSource]
+    tables: Callable[[], Mapping[str, filling.Table]]
+    assemble: Callable[[Mapping[str, filling.Table], Any], Assembly]
+    training_spec: Any
+    prediction_spec: Any
+
+
+def of(kind: RuntimeKind, blueprint: Blueprint, estimator_directory: Path) -> Execution:
+    """Puts an experiment into execution.
+
+    Args:
+        kind: the runtime.
+        blueprint: what makes its variables.
+        estimator_directory: where an Estimator keeps its own checkpoints.
+    """
+    match kind:
+        case RuntimeKind.FUNCTION:
+            return in_function(blueprint)
+        case RuntimeKind.SESSION:
+            return in_session(blueprint)
+        case RuntimeKind.ESTIMATOR:
+            return in_estimator(blueprint, estimator_directory)
+        case RuntimeKind.AUTO:
+            raise ValueError("which runtime auto stands for is to be resolved before")
+        case _:
+            assert_never(kind)
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
+def in_function(blueprint: Blueprint) -> Execution:
+    """Eager variables and a `tf.function`."""
+    watch = _Stopwatch()
+    with watch:
+        tables = blueprint.tables()
+        filling.fill(tables, blueprint.spec, blueprint.given, blueprint.sources)
+    parts = blueprint.assemble(tables, tf.Variable(0, dtype=tf.int64, trainable=False, name="step"))
+    return Execution(
+        runtime=FunctionRuntime(parts.step.train, parts.step.predict),
+        tables=tables,
+        save=partial(store.write, parts.checkpoint),
+        restore=partial(store.read, parts.checkpoint),
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
+    )
+
+
+def in_session(blueprint: Blueprint) -> Execution:
+    """A graph of TensorFlow 1 and a session; a monitored one where a table asks for a scaffold."""
+    watch = _Stopwatch()
+    graph = tf.Graph()
+    with graph.as_default():
+        counter = tf.compat.v1.train.get_or_create_global_step()
+        before = len(graph.get_operations())
+        with watch:
+            tables = blueprint.tables()
+            fills = filling.in_sessions(tables, blueprint.spec, blueprint.given, blueprint.sources)
+        of_tables = graph.get_operations()[before:]
+        parts = blueprint.assemble(tables, counter)
+        runtime = session.SessionRuntime(
+            parts.step.train,
+            parts.step.predict,
+            training_spec=blueprint.training_spec,
+            prediction_spec=blueprint.prediction_spec,
+        )
+        values = {name: table_values.in_session(table, runtime.call) for name, table in tables.items()}
+        saver = graph_saver.saver_of(parts.checkpoint)
+        chosen = _scaffold(fills, saver, _Stopwatch()) if fills.scaffold else None
+    with watch:
+        runtime.open(
+            fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen
+        )
+
+    def restore(directory: Path) -> None:
+        runtime.call(lambda open_session: saver.restore(open_session, store.prefix_in(directory)))
+
+    return Execution(
+        runtime=runtime,
+        tables=values,
+        save=partial(store.write, _Saving(lambda prefix: runtime.call(partial(_save, saver, prefix)))),
+        restore=restore,
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: session.node_bytes(of_tables),
+        close=runtime.close,
+    )
+
+
+def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
+    """`tf.estimator`, with checkpoints of its own in `directory`."""
+    watch = _Stopwatch()
+    spec, given, sources = blueprint.spec, blueprint.given, blueprint.sources
+    touched: dict[str, np.ndarray] = {}
+    of_tables: list[Any] = []
+
+    def build() -> Program:
+        graph = tf.compat.v1.get_default_graph()
+        counter = tf.compat.v1.train.get_or_create_global_step()
+        before = len(graph.get_operations())
+        with watch:
+            tables = blueprint.tables()
+            fills = filling.in_sessions(tables, spec, given, sources)
+        of_tables[:] = graph.get_operations()[before:]
+        parts = blueprint.assemble(tables, counter)
+
+        def remember_touched(open_session: Any) -> None:
+            for name, table in tables.items():
+                if table.touched is not None:
+                    now = open_session.run(table.touched) != 0
+                    touched[name] = now | touched.get(name, now)
+
+        return Program(
+            train=parts.step.train,
+            predict=parts.step.predict,
+            counter=counter,
+            scaffold=_scaffold(fills, graph_saver.saver_of(parts.checkpoint), watch),
+            every_session=fills.always,
+            at_end=remember_touched,
+        )
+
+    runtime = EstimatorRuntime(
+        estimator.load(),
+        directory,
+        build,
+        training_spec=blueprint.training_spec,
+        prediction_spec=blueprint.prediction_spec,
+    )
+
+    def elsewhere(name: str) -> TableElsewhere:
+        return TableElsewhere(
+            name=name,
+            rows=sources[name].rows,
+            dim=sources[name].dim,
+            frozen=filling.frozen(spec, name),
+            storage=Storage.VARIABLE,
+            read=sources[name].read
+            if filling.by_reference(spec, given, name)
+            else table_values.rows_in_checkpoint(name, runtime.last_checkpoint),
+            touched_rows=lambda: int(np.count_nonzero(touched.get(name, 0))),
+        )
+
+    return Execution(
+        runtime=runtime,
+        tables={name: elsewhere(name) for name in sources},
+        save=partial(store.write, _Saving(lambda prefix: store.copy(runtime.last_checkpoint(), prefix))),
+        restore=lambda saved: runtime.go_back_to(partial(store.copy, store.prefix_in(saved))),
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: session.node_bytes(of_tables),
+        close=runtime.pause,
+    )
+
+
+def _scaffold(fills: filling.SessionFills, saver: Any, watch: _Stopwatch) -> Any:
+    """The scaffold of a run: what fills tables once, what it fills itself, and the saver; timed."""
+
+    def fill_once(_: Any, open_session: Any) -> None:
+        for fill in fills.once:
+            fill(open_session)
+
+    made = scaffolding.scaffold(fills.scaffold, init_fn=fill_once, saver=saver)
+    untimed = made.init_fn
+
+    def timed(open_session: Any) -> None:
+        with watch:
+            untimed(open_session)
+
+    made._init_fn = timed  # a copy of the scaffold would not be of its class
+    return made
+
+
+@dataclass(frozen=True)
+class _Saving:
+    """What `store.write` asks to write a checkpoint."""
+
+    write: Callable[[str], object]
+
+
+def _save(saver: Any, prefix: str, open_session: Any) -> None:
+    # The name of a file that is not written: by default it would be that of our prefix, which is an error.
+    saver.save(open_session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")

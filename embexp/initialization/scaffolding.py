@@ -1,0 +1,116 @@
+"""A `tf.compat.v1.train.Scaffold` that fills variables, for `MonitoredTrainingSession` and `EstimatorSpec`.
+
+What becomes of a variable follows from the collection it is in:
+
+* GLOBAL_VARIABLES, the default: it is filled when a session starts afresh. A checkpoint holds it, and where one is
+  restored it is not filled again.
+* LOCAL_VARIABLES, for a table that never changes: no checkpoint holds it, and every session that is made fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import resources
+
+from embexp.initialization import placeholder_feed
+from embexp.initialization.whole import Fills, Rows, mapped, pairs
+
+_v1 = tf.compat.v1
+
+InitFn = Callable[[Any, Any], object]
+"""`init_fn(scaffold, session)`, as `tf.compat.v1.train.Scaffold` takes it."""
+
+
+def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, **kwargs: Any) -> Any:
+    """A `tf.compat.v1.train.Scaffold` that fills variables of the current graph.
+
+    `init_op` leaves them out: it would fill them with their initial values first, in memory of its own. It covers
+    every other variable that exists when the session is made, those made after this call too.
+
+    Args:
+        fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        init_fn: `init_fn(scaffold, session)` is called after the variables are filled, where no checkpoint is restored.
+        saver: as Scaffold takes it; None: of all GLOBAL_VARIABLES.
+        **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. An `init_op` of one's own replaces the
+            one described above; a `local_init_op` and `local_init_feed_dict` of one's own come on top.
+
+    Raises:
+        DataError: a file is not what it should be.
+        ValueError: a source doesn't have its variable's shape; a variable is not float32, or in neither collection.
+    """
+    if "copy_from_scaffold" in kwargs:
+        raise ValueError("copy_from_scaffold is not taken: give its parts, or copy what this function returns")
+    checked = pairs(fills)
+    for variable, _ in checked:
+        if not (_among(variable, _v1.global_variables()) or _among(variable, _v1.local_variables())):
+            raise ValueError(
+                f"variable {variable.name!r} is in neither GLOBAL_VARIABLES nor LOCAL_VARIABLES of this graph, so"
+                " no scaffold could tell when it is to be filled"
+            )
+    lasting = [(variable, rows) for variable, rows in checked if _among(variable, _v1.global_variables())]
+    passing = [(variable, rows) for variable, rows in checked if not _among(variable, _v1.global_variables())]
+    return _Filling(lasting, passing, init_fn=init_fn, saver=saver, **kwargs)
+
+
+class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow is untyped
+    """Scaffold's defaults with some variables left out; made late, when all variables are there."""
+
+    def __init__(
+        self,
+        lasting: Sequence[tuple[Any, Rows]],
+        passing: Sequence[tuple[Any, Rows]],
+        *,
+        init_fn: InitFn | None,
+        local_init_op: Any = None,
+        local_init_feed_dict: dict[Any, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        def filled(this: Any, session: Any) -> None:
+            placeholder_feed.fill(session, lasting)
+            if init_fn is not None:
+                init_fn(this, session)
+
+        feeds = {variable.initial_value: mapped(rows) for variable, rows in passing}
+        super().__init__(init_fn=filled, local_init_feed_dict={**feeds, **(local_init_feed_dict or {})}, **kwargs)
+        self._users_local_init_op = local_init_op
+        self._lasting = [variable for variable, _ in lasting]
+        self._passing = [variable for variable, _ in passing]
+        self._finalized = False
+
+    @property
+    def init_op(self) -> Any:
+        """Initializes global variables, but for those that are filled; of those that exist now, until finalized."""
+        return self._init_op if self._init_op is not None else self._default_init_op()
+
+    @property
+    def local_init_op(self) -> Any:
+        """Initializes local variables, some with what is fed; of those that exist now, until finalized."""
+        return self._local_init_op if self._finalized else self._made_local_init_op()
+
+    def finalize(self) -> Any:
+        """Creates operations if needed and finalizes the graph."""
+        if not self._finalized:
+            self._init_op, self._local_init_op, self._finalized = self.init_op, self.local_init_op, True
+        return super().finalize()
+
+    def _default_init_op(self) -> Any:
+        others = [each for each in _v1.global_variables() if not _among(each, self._lasting)]
+        return tf.group(
+            _v1.variables_initializer(others),
+            resources.initialize_resources(resources.shared_resources()),
+            _v1.get_collection("saved_model_initializers"),
+        )
+
+    def _made_local_init_op(self) -> Any:
+        if self._users_local_init_op is not None:
+            return tf.group(self._users_local_init_op, _v1.variables_initializer(self._passing))
+        # Those that are filled are initialized too: their initial values are what is fed.
+        return _v1.train.Scaffold.default_local_init_op()
+
+
+def _among(variable: Any, variables: Sequence[Any]) -> bool:
+    # Not `in`: where eager execution is on, variables compare their values.
+    return any(variable is each for each in variables)

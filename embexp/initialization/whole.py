@@ -1,0 +1,166 @@
+"""A matrix as one array that TensorFlow can use where it lies, without a copy of it in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.lib import format as npy
+
+from embexp.errors import DataError, RunError
+
+ALIGNMENT = 64
+"""Bytes that the address of a tensor's memory must be a multiple of."""
+
+_CHUNK_BYTES = 16 * 1024 * 1024
+_BYTES_PER_VALUE = 4
+
+
+class Rows(Protocol):
+    """Rows that can be read by ranges; the `memory_map` of a `RowSource` or `VectorSource` is used where it has one."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop): float32 [stop - start, dim]."""
+        ...
+
+
+Source = np.ndarray | str | os.PathLike[str] | Rows
+"""Where a variable's values come from: a matrix, the path of a `.npy` file, or rows that can be read by ranges."""
+
+Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]
+"""Variables, and for each where its values come from; pairs where a variable can't be a key (eagerly it can't)."""
+
+
+def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
+    """The matrix as one array: float32 [rows, dim], C-contiguous, aligned to 64 bytes.
+
+    TensorFlow uses such an array in place, and copies it only when it first writes to it. So what the source itself
+    holds, an array or a mapped file, is returned as it is where it has this form, and must not be changed as long as
+    a variable may show it. Anything else is written, a few megabytes at a time, into a file without a name, which is
+    mapped and is gone from the disk with the last array that shows it. Never is there a copy in anonymous memory.
+
+    Args:
+        source: of the values; numbers of another precision are converted.
+        folder: where that file lies; None: the system's folder for temporary files. One that is kept in memory
+            (tmpfs) holds the matrix in memory.
+
+    Raises:
+        DataError: the file is not what it should be.
+        RunError: there is no room for the file.
+        ValueError: the source is no matrix of floating-point numbers.
+    """
+    rows = opened(source)
+    array = _own_array(rows)
+    if array is not None and _fits(array):
+        return array
+    size = rows.rows * rows.dim * _BYTES_PER_VALUE
+    folder = Path(tempfile.gettempdir() if folder is None else folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="embexp-") as file:
+            if hasattr(os, "posix_fallocate"):  # a full disk shows now: later it would end the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            step = max(_CHUNK_BYTES // (_BYTES_PER_VALUE * rows.dim), 1)
+            for start in range(0, rows.rows, step):
+                stop = min(start + step, rows.rows)
+                file.write(_checked(rows.read(start, stop), stop - start, rows.dim).data)
+            file.flush()
+            return np.asarray(np.memmap(file, np.float32, mode="c", shape=(rows.rows, rows.dim)))
+    except OSError as error:
+        raise RunError(
+            f"a temporary file of {size:,} bytes for a matrix of {rows.rows} × {rows.dim} can't be written to {folder}:"
+            f" {error.strerror or error}; set TMPDIR to a folder with more room, or store the matrix as float32 .npy,"
+            " which is mapped as it is"
+        ) from error
+
+
+def opened(source: Source) -> Rows:
+    """A source as rows that can be read; a file is mapped, and little of it is read.
+
+    Raises:
+        DataError: the file is not what it should be.
+        ValueError: the array is no matrix of floating-point numbers.
+    """
+    if isinstance(source, np.ndarray):
+        return _Array(source, "the array")
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.suffix != ".npy":
+            raise ValueError(f"{path}: only a .npy file can be given by its path; read others with embexp.vectors")
+        try:
+            return _Array(npy.open_memmap(path, mode="c"), str(path))
+        except FileNotFoundError:
+            raise DataError(f"{path}: there is no such file") from None
+        except ValueError as error:
+            raise DataError(f"{path}: found no .npy file of a matrix of floating-point numbers: {error}") from None
+    return source
+
+
+def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
+    """Variables and their sources, opened.
+
+    Raises:
+        DataError: a file is not what it should be.
+        ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+    """
+    given = fills.items() if isinstance(fills, Mapping) else fills
+    checked = []
+    for variable, source in given:
+        rows = opened(source)
+        if variable.dtype.base_dtype.name != "float32":
+            raise ValueError(f"variable {variable.name!r} is {variable.dtype.base_dtype.name}, expected float32")
+        if variable.shape.as_list() != [rows.rows, rows.dim]:
+            shape = " × ".join(map(str, variable.shape.as_list()))
+            raise ValueError(f"variable {variable.name!r} is {shape}, its source is {rows.rows} × {rows.dim}")
+        checked.append((variable, rows))
+    return checked
+
+
+class _Array:
+    """An array as rows."""
+
+    def __init__(self, array: np.ndarray, name: str) -> None:
+        kind = np.dtype(array.dtype)
+        # NumPy counts bfloat16, which it knows from another package, among the types of kind V.
+        if array.ndim != 2 or 0 in array.shape or not (kind.kind == "f" or kind.name == "bfloat16"):
+            raise ValueError(
+                f"{name}: found {kind} of shape {array.shape}, expected floating-point numbers of shape [rows, dim]"
+            )
+        self.rows, self.dim = map(int, array.shape)
+        self._array = np.asarray(array)  # np.memmap itself is converted slowly
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return np.ascontiguousarray(self._array[start:stop], np.float32)
+
+    def memory_map(self) -> np.ndarray:
+        return self._array
+
+
+def _own_array(rows: Rows) -> np.ndarray | None:
+    """What a source holds in one piece, whatever its form; None if it doesn't."""
+    memory_map = getattr(rows, "memory_map", None)
+    array: np.ndarray | None = None if memory_map is None else memory_map()
+    return array
+
+
+def _fits(array: np.ndarray) -> bool:
+    return array.dtype == np.float32 and array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+
+
+def _checked(values: np.ndarray, rows: int, dim: int) -> np.ndarray:
+    if values.shape != (rows, dim):
+        raise ValueError(f"a source gave values of shape {values.shape}, expected {(rows, dim)}")
+    return np.ascontiguousarray(values, np.float32)

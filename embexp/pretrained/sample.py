@@ -1,0 +1,41 @@
+"""A file of random numbers for those who have no matrix at hand: made once, in the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from embexp import caching, digests
+from embexp.specs.pretrained import File, Sample
+
+VERSION = 1
+"""Of the numbers: another one makes other files."""
+_ROWS_AT_ONCE = 8_192
+
+
+def located(setting: File | Sample, *, cache: Path) -> File:
+    """The same setting with the path of a file that is there, which is made first where no path is given.
+
+    Args:
+        setting: one of a table.
+        cache: folder for files that are made.
+    """
+    if isinstance(setting, File):
+        return setting
+    path = setting.path or str(made(setting.rows, setting.dim, setting.seed, cache=cache))
+    return File(path=path, **setting.model_dump(exclude={"kind", "path", "rows", "dim", "seed"}))
+
+
+def made(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
+    """A `.npy` file of standard normal float32 [rows, dim]; written in pieces, found again the next time."""
+
+    def make(folder: Path) -> None:
+        matrix = np.lib.format.open_memmap(folder / "sample.npy", mode="w+", dtype=np.float32, shape=(rows, dim))
+        random = np.random.Generator(np.random.Philox(key=digests.seed_of(seed, "sample")[0]))
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = matrix[start : start + _ROWS_AT_ONCE]
+            part[:] = random.standard_normal(part.shape, np.float32)
+        matrix.flush()
+
+    return caching.folder(cache, "sample", digests.of_json([VERSION, rows, dim, seed]), make) / "sample.npy"

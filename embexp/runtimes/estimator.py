@@ -1,0 +1,186 @@
+"""Runs the step under `tf.estimator`: train, evaluate, train again, each from the checkpoint of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.errors import RunError
+from embexp.runtimes.conversation import Conversation
+from embexp.runtimes.feeding import Feeds, components
+from embexp.tables import bounds
+
+_NAME = "model.ckpt"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a `model_fn` has put into its graph.
+
+    Attributes:
+        train: `train(batch) -> loss`; every variable exists.
+        predict: `predict(batch) -> logits [B]` or [B, C].
+        counter: the global step, which `train` advances.
+        scaffold: a `tf.compat.v1.train.Scaffold` with the saver and what is to be filled.
+        every_session: called with each session that is made, before its first step.
+        at_end: called with the session at the end of each training.
+    """
+
+    train: Callable[[Any], Any]
+    predict: Callable[[Any], Any]
+    counter: Any
+    scaffold: Any
+    every_session: Sequence[Callable[[Any], None]]
+    at_end: Callable[[Any], None]
+
+
+class EstimatorRuntime:
+    """Executes steps inside an Estimator.
+
+    A training goes on for as long as only steps are asked for. Predictions end it, which writes a checkpoint into
+    the model's directory; the next step begins a new one that starts from there.
+
+    Attributes:
+        graph_def_bytes: size of the training graph's GraphDef in bytes; None before the first step.
+    """
+
+    def __init__(
+        self, estimator: Any, directory: Path, build: Callable[[], Program], *, training_spec: Any, prediction_spec: Any
+    ) -> None:
+        """Makes the Estimator; builds nothing yet.
+
+        Args:
+            estimator: the module `tensorflow_estimator`, as `embexp.estimator.load` gives it.
+            directory: the model's directory: checkpoints of the training.
+            build: makes all variables and the step in the current graph; called for every training and prediction.
+            training_spec: `element_spec` of the dataset that trains.
+            prediction_spec: that of the datasets that are predicted.
+        """
+        self._module, self._directory, self._build = estimator, directory, build
+        self._specs = {True: training_spec, False: prediction_spec}
+        self._training: Conversation | None = None
+        self.graph_def_bytes: int | None = None
+        self._estimator = estimator.Estimator(
+            self._model,
+            config=estimator.RunConfig(
+                model_dir=str(directory),
+                # Saved once at the end of each training, and not at its beginning too.
+                save_checkpoints_steps=None,
+                save_checkpoints_secs=None,
+                save_summary_steps=None,
+                log_step_count_steps=None,
+            ),
+        )
+
+    def last_checkpoint(self) -> str:
+        """Prefix of the checkpoint with the values of the last step; ends a training that is under way.
+
+        Raises:
+            RunError: there has been no training.
+        """
+        self.pause()
+        found: str | None = tf.train.latest_checkpoint(str(self._directory))
+        if found is None:
+            raise RunError("nothing was trained, so the Estimator has no checkpoint")
+        return found
+
+    def go_back_to(self, copy: Callable[[str], object]) -> None:
+        """Makes an earlier checkpoint the last one.
+
+        Args:
+            copy: copies it to the prefix that it is called with.
+        """
+        self.pause()
+        target = str(self._directory / "earlier")
+        copy(target)
+        tf.compat.v1.train.update_checkpoint_state(str(self._directory), target)
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps and returns the sum of their losses.
+
+        Raises:
+            VocabularyError: an id is outside its table.
+            RunError: another fault of the inputs.
+        """
+        if self._training is None:
+            self._training = Conversation(
+                lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared
+            )
+        with bounds.readable():
+            return sum(float(self._training.step(components(next(iterator)))) for _ in range(steps))
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels, float32 [B], and logits, [B] or [B, C], by the values of the last step."""
+        self.pause()
+
+        def everything(hook: Any) -> None:
+            for _ in self._estimator.predict(self._input(training=False), hooks=[hook], yield_single_examples=False):
+                pass
+
+        predicting = Conversation(everything, self._prepared)
+        try:
+            for batch in batches:
+                with bounds.readable():
+                    yield batch.labels.numpy(), predicting.step(components(batch))
+        finally:
+            predicting.stop()
+
+    def pause(self) -> None:
+        """Ends the training that is under way, if one is, so that its values are in a checkpoint."""
+        if self._training is not None:
+            self._training.stop()
+            self._training = None
+
+    def _input(self, *, training: bool) -> Callable[[], Any]:
+        def feeds() -> Any:
+            self._feeds = Feeds(self._specs[training])
+            return {"batch": self._feeds.batch}, None
+
+        return feeds
+
+    def _prepared(self, graph: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return self._fetched, self._feeds.of
+
+    def _model(self, features: Any, labels: Any, mode: str) -> Any:
+        program = self._build()
+        hooks = [_EachSession(program.every_session)]
+        keys = self._module.ModeKeys
+        if mode == keys.PREDICT:
+            self._fetched = tf.function(program.predict)(features["batch"])
+            return self._module.EstimatorSpec(
+                mode, predictions={"logits": self._fetched}, scaffold=program.scaffold, prediction_hooks=hooks
+            )
+        self._fetched = loss = tf.function(program.train)(features["batch"])
+        with tf.control_dependencies([loss]):
+            stepped = program.counter.read_value()
+        if self.graph_def_bytes is None:
+            self.graph_def_bytes = tf.compat.v1.get_default_graph().as_graph_def().ByteSize()
+        saving = _AtEnd(program, self._directory / _NAME)
+        return self._module.EstimatorSpec(
+            mode, loss=loss, train_op=stepped, scaffold=program.scaffold, training_hooks=[*hooks, saving]
+        )
+
+
+class _EachSession(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    def __init__(self, calls: Sequence[Callable[[Any], None]]) -> None:
+        self._calls = calls
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        for call in self._calls:
+            call(session)
+
+
+class _AtEnd(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    def __init__(self, program: Program, path: Path) -> None:
+        self._program, self._path = program, path
+
+    def end(self, session: Any) -> None:
+        self._program.at_end(session)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        step = int(session.run(self._program.counter))
+        self._program.scaffold.saver.save(session, str(self._path), global_step=step, write_meta_graph=False)

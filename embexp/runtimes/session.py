@@ -1,0 +1,114 @@
+"""Runs the step in a graph of TensorFlow 1, by a session: one call a step, its batch fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.runtimes.feeding import Feeds, components
+from embexp.tables import bounds
+
+Fill = Callable[[Any], None]
+"""Gives variables their first values, in a session that it is called with."""
+
+
+class SessionRuntime:
+    """Executes one traced step, over and over, inside a `tf.compat.v1.Session`.
+
+    Made while its graph is the default one, in which all variables exist. `open` comes before everything else.
+    """
+
+    def __init__(
+        self,
+        train: Callable[[Any], Any],
+        predict: Callable[[Any], Any],
+        *,
+        training_spec: Any,
+        prediction_spec: Any,
+    ) -> None:
+        """Adds the functions of a step to the graph.
+
+        Args:
+            train: `train(batch) -> loss`.
+            predict: `predict(batch) -> logits [B]` or [B, C].
+            training_spec: `element_spec` of the dataset that trains.
+            prediction_spec: that of the datasets that are predicted.
+        """
+        self._graph = tf.compat.v1.get_default_graph()
+        # One traced function each: operations that Keras' optimizers inline into such a graph move nothing.
+        self._train_feeds, self._predict_feeds = Feeds(training_spec), Feeds(prediction_spec)
+        self._loss = tf.function(train)(self._train_feeds.batch)
+        self._logits = tf.function(predict)(self._predict_feeds.batch)
+        self._session: Any = None
+
+    def open(self, fills: Sequence[Fill], *, filled: Sequence[Any] = (), scaffold: Any = None) -> None:
+        """Makes the session: every variable gets its initial value, then what `fills` have for it.
+
+        Args:
+            fills: called in their order.
+            filled: variables that `fills` give their initial value; without a scaffold they get no other before.
+            scaffold: a `tf.compat.v1.train.Scaffold`, for a `MonitoredTrainingSession`; its own init functions have
+                to call what else is to be filled, and `fills` come after them. None: a plain `Session`.
+        """
+        with self._graph.as_default():
+            if scaffold is None:
+                self._session = tf.compat.v1.Session()
+                variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
+                others = [each for each in variables if not any(each is one for one in filled)]
+                self._session.run(tf.compat.v1.variables_initializer(others))
+            else:
+                self._session = tf.compat.v1.train.MonitoredTrainingSession(
+                    scaffold=scaffold, save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None
+                )
+        for fill in fills:
+            self.call(fill)
+
+    def call(self, function: Callable[[Any], Any]) -> Any:
+        """Calls a function with the `Session`, its graph being the default one, and returns its result."""
+        with self._graph.as_default():
+            if isinstance(self._session, tf.compat.v1.Session):
+                return function(self._session)
+            return self._session.run_step_fn(lambda step_context: function(step_context.session))
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps and returns the sum of their losses.
+
+        Raises:
+            VocabularyError: an id is outside its table.
+            RunError: another fault of the inputs.
+        """
+        total = 0.0
+        with bounds.readable():
+            for _ in range(steps):
+                total += float(self._session.run(self._loss, self._train_feeds.of(components(next(iterator)))))
+        return total
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels, float32 [B], and logits, [B] or [B, C]."""
+        for batch in batches:
+            with bounds.readable():
+                logits = self._session.run(self._logits, self._predict_feeds.of(components(batch)))
+            yield batch.labels.numpy(), logits
+
+    @property
+    def graph_def_bytes(self) -> int:
+        """Size of the whole graph's GraphDef in bytes."""
+        return int(self._graph.as_graph_def().ByteSize())
+
+    def close(self) -> None:
+        """Gives the session's memory back."""
+        if self._session is not None:
+            self._session.close()
+
+
+def node_bytes(operations: Iterable[Any]) -> int:
+    """Bytes that some operations of a graph take in its GraphDef, without those of functions that they call.
+
+    Counted one by one: among them may be a constant so large that a copy of the whole graph hurts.
+    """
+    sizes = (operation.node_def.ByteSize() for operation in operations)
+    # Each is a field of the GraphDef: a tag, its size as a varint, and the message itself.
+    return sum(1 + max(1, -(-size.bit_length() // 7)) + size for size in sizes)

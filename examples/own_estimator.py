@@ -1,0 +1,97 @@
+"""An Estimator of one's own whose tables start from matrices on disk.
+
+    pip install 'embexp[estimator]'
+    python examples/own_estimator.py [--items ITEMS.npy] [--model-dir DIR]
+
+Users click on items. Items have vectors from elsewhere, which stay as they are: their table is kept by reference, in no
+checkpoint. Users start from the sum of some items they clicked, and are trained. The matrices are mapped from their
+files and used where they lie; neither the graph nor its events hold anything of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
+
+import numpy as np
+import tensorflow as tf
+
+import embexp.estimator
+from embexp.initialization import scaffold
+
+v1 = tf.compat.v1
+estimator = embexp.estimator.load()  # what was tf.estimator
+
+
+def model_fn(features, labels, mode, params):
+    """Clicks by the dot product of a user and an item."""
+    users, items = (np.load(params[name], mmap_mode="r") for name in ("users", "items"))
+    user_table = v1.get_variable("user", users.shape)
+    # In LOCAL_VARIABLES it is outside checkpoints, and filled whenever a session is made: train, evaluate, predict.
+    item_table = v1.get_variable(
+        "item", items.shape, trainable=False, use_resource=True, collections=[v1.GraphKeys.LOCAL_VARIABLES]
+    )
+    # In GLOBAL_VARIABLES, the default, a table is filled once, and then comes from the checkpoint.
+    filled = scaffold({user_table: users, item_table: items})
+
+    user = tf.nn.embedding_lookup(user_table, features["user"])
+    item = tf.gather(item_table.read_value(), features["item"])  # read_value: looked up without a copy of the table
+    logits = tf.reduce_sum(user * item, axis=1)
+    if mode == estimator.ModeKeys.PREDICT:
+        return estimator.EstimatorSpec(mode, predictions={"click": tf.sigmoid(logits)}, scaffold=filled)
+    loss = v1.losses.sigmoid_cross_entropy(labels, logits)
+    train_op = v1.train.AdagradOptimizer(0.3).minimize(loss, v1.train.get_global_step())
+    metrics = {"accuracy": v1.metrics.accuracy(labels, tf.cast(logits > 0, tf.int32))}
+    return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics, scaffold=filled)
+
+
+def main() -> None:
+    """Makes clicks and vectors, and trains, trains again and evaluates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=Path, help="vectors of items, a .npy file; made up when not given")
+    parser.add_argument("--model-dir", type=Path, help="where checkpoints go; a temporary folder when not given")
+    arguments = parser.parse_args()
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        items = arguments.items or Path(folder, "items.npy")
+        if arguments.items is None:
+            np.save(items, random.normal(size=(1000, 16)).astype(np.float32))
+        vectors = np.load(items, mmap_mode="r")
+
+        user, item = random.integers(0, 200, 20_000), random.integers(0, len(vectors), 20_000)
+        taste = random.normal(size=(200, vectors.shape[1]))
+        clicked = (np.einsum("nd,nd->n", taste[user], vectors[item]) > 0).astype(np.int32)
+        users = np.stack([vectors[item[:1000][(user[:1000] == u) & (clicked[:1000] == 1)]].sum(0) for u in range(200)])
+        np.save(Path(folder, "users.npy"), (0.1 * users).astype(np.float32))
+
+        def clicks(first: int, last: int):
+            def batches():  # a generator: from_tensor_slices would make the clicks constants of the graph
+                for start in range(first, last, 250):
+                    rows = slice(start, start + 250)
+                    yield {"user": user[rows], "item": item[rows]}, clicked[rows]
+
+            column = tf.TensorSpec([None], tf.int64)
+            signature = ({"user": column, "item": column}, tf.TensorSpec([None], tf.int32))
+            return lambda: tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+        own = estimator.Estimator(
+            model_fn,
+            # The hook that logs steps per second reads the step while it is counted, and warns that it stands still.
+            config=estimator.RunConfig(str(arguments.model_dir or Path(folder, "model")), log_step_count_steps=None),
+            params={"users": str(Path(folder, "users.npy")), "items": str(items)},
+        )
+        for _ in range(2):  # the second time goes on from the checkpoint of the first
+            own.train(clicks(0, 16_000))
+            found = own.evaluate(clicks(16_000, 20_000))
+            print(f"step {found['global_step']}: accuracy {found['accuracy']:.3f}")
+        print(
+            "in the checkpoint:", ", ".join(f"{name} {shape}" for name, shape in tf.train.list_variables(own.model_dir))
+        )
+
+
+if __name__ == "__main__":
+    main()

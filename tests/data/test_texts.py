@@ -1,0 +1,275 @@
+"""Labelled texts: every form of file against the words and classes that stand in it."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.data.columns import Columns, columns_of
+from embexp.data.inspect import head_faults
+from embexp.data.scan import Scan, encode_file, scan, source_digest
+from embexp.data.words import words
+from embexp.errors import ConfigError, DataError
+from embexp.specs.data import Split, Text, VocabularyRules
+from embexp.specs.tables import Feature
+
+TEXTS = [
+    ("sport", "The ball, the GOAL!"),
+    ("food", "Bread & ünder_cooked soup"),
+    ("sport", "run2 x"),
+    ("a, b", 'a "quoted" text'),
+    ("food", ""),
+]
+WORDS = [["the", "ball", "the", "goal"], ["bread", "ünder_cooked", "soup"], ["run2"], ["quoted", "text"], []]
+CLASSES = ("a, b", "food", "sport")
+FEATURES = {"words": Feature(table="word", max_sequence_length=4)}
+
+
+def columns(data: Text, *, labelled: bool = True) -> Columns:
+    return columns_of(data, FEATURES, labelled=labelled)[0]
+
+
+def scanned(data: Text, tmp_path: Path) -> Scan:
+    return scan(data, columns(data), cache=tmp_path / "cache")
+
+
+def words_of(found: Scan) -> list[list[str]]:
+    column, names = found.examples.lists["words"], found.vocabularies["word"].tokens()
+    ends = column.splits
+    return [[names[row] for row in column.values[ends[i] : ends[i + 1]]] for i in range(found.examples.count)]
+
+
+def labels_of(found: Scan) -> list[str]:
+    assert found.examples.labels is not None
+    assert found.examples.labels.dtype == np.float32
+    return [found.classes[int(label)] for label in found.examples.labels]
+
+
+def write(form: str, tmp_path: Path) -> Path:
+    path = tmp_path / f"texts{form}"
+    match form:
+        case ".txt":
+            lines = [f"{label}\t{text}\n" for label, text in TEXTS]
+            path.write_text("\ufeff" + "\n".join(lines), "utf-8")  # with empty lines, and a mark that editors add
+        case ".csv":
+            lines = [f'"{label}","{text.replace(chr(34), chr(34) * 2)}",x\r\n' for label, text in TEXTS]
+            path.write_bytes("".join(["label,text,more\r\n", *lines]).encode("utf-8-sig"))
+        case ".parquet":
+            polars.DataFrame(TEXTS, schema=["label", "text"], orient="row").write_parquet(path)
+        case "":
+            for number, (label, text) in enumerate(TEXTS):
+                (path / label).mkdir(parents=True, exist_ok=True)
+                (path / label / f"{number}.txt").write_text(text, "utf-8")
+    return path
+
+
+TRAIN_ALL = Split(validation=0.0, test=0.0)
+
+
+@pytest.mark.parametrize("form", [".txt", ".csv", ".parquet", ""])
+def test_every_form_gives_the_same_words_and_classes(form: str, tmp_path: Path) -> None:
+    found = scanned(Text(path=str(write(form, tmp_path)), split=TRAIN_ALL), tmp_path)
+    order = [3, 1, 4, 0, 2] if form == "" else range(5)  # a folder is read class by class
+    assert found.classes == CLASSES
+    assert words_of(found) == [WORDS[i] for i in order]
+    assert labels_of(found) == [TEXTS[i][0] for i in order]
+    assert found.vocabularies["word"].tokens()[:2] == ["<oov>", "the"]
+    assert found.label_mean == pytest.approx(6 / 5)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60))
+def test_words_are_runs_of_two_or_more_word_characters(text: str) -> None:
+    runs = re.split(r"\W+", text.lower())
+    assert words(text) == [run for run in runs if len(run) > 1]
+
+
+def test_numbers_as_labels_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    (tmp_path / "n.txt").write_text("".join(f"{label}\tsome words\n" for label in (10, 9, 2)))
+    assert scanned(Text(path=str(tmp_path / "n.txt"), split=TRAIN_ALL), tmp_path).classes == ("2", "9", "10")
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    data = Text(path=str(write(".txt", tmp_path)), split=TRAIN_ALL, max_length=2)
+    assert words_of(scanned(data, tmp_path)) == [each[:2] for each in WORDS]
+
+
+def test_vocabulary_rules_hold(tmp_path: Path) -> None:
+    rules = VocabularyRules(min_frequency=2)
+    data = Text(path=str(write(".txt", tmp_path)), split=TRAIN_ALL, vocabulary=rules)
+    assert scanned(data, tmp_path).vocabularies["word"].tokens() == ["<oov>", "the"]
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{'ab'[i % 2]}\tword{i} common\n" for i in range(200)))
+    return path
+
+
+def test_fewer_examples_train_and_the_rest_stays(many: Path, tmp_path: Path) -> None:
+    full, some, fewer = (scanned(Text(path=str(many), train_examples=count), tmp_path) for count in (None, 40, 10))
+    assert [len(each.splits["train"]) for each in (full, some, fewer)] == [160, 40, 10]
+    assert set(fewer.splits["train"]) < set(some.splits["train"]) < set(full.splits["train"])
+    assert (np.diff(some.splits["train"]) > 0).all()
+    assert (some.splits["train"] >= 100).sum() > 10  # 20 expected, standard deviation 3; not just the first ones
+    for part in ("validation", "test"):
+        np.testing.assert_array_equal(full.splits[part], fewer.splits[part])
+    # The vocabulary is that of the whole training part: its texts are known, only the labels are few.
+    assert fewer.vocabularies["word"].digest == full.vocabularies["word"].digest
+    assert fewer.vocabularies["word"].size == 160 + 2
+    assert fewer.examples.labels is not None
+    assert fewer.label_mean == pytest.approx(float(fewer.examples.labels[fewer.splits["train"]].mean()))
+
+
+def test_more_training_examples_than_there_are(many: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="train_examples is 161, but the training part has 160 examples"):
+        scanned(Text(path=str(many), train_examples=161), tmp_path)
+
+
+def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
+    def digest(path: Path) -> str:
+        data = Text(path=str(path))
+        return source_digest(data, columns(data), cache=tmp_path / "cache")
+
+    first, folder = write(".txt", tmp_path), write("", tmp_path)
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(first.read_bytes())
+    assert digest(first) == digest(copy)
+    copy.write_text("a\tb")
+    assert digest(first) != digest(copy)
+    before = digest(folder)
+    (folder / "food").rename(folder / "drink")
+    assert digest(folder) != before
+
+
+def test_another_file_with_the_classes_of_a_run(tmp_path: Path) -> None:
+    data = Text(path=str(write(".csv", tmp_path)), split=TRAIN_ALL)
+    found = scanned(data, tmp_path)
+
+    def encoded(text: str, *, labelled: bool) -> list[float] | None:
+        other = tmp_path / "other.csv"
+        other.write_text(text)
+        examples = encode_file(
+            other,
+            data,
+            columns(data, labelled=labelled),
+            found.vocabularies,
+            cache=tmp_path / "cache",
+            classes=found.classes,
+        )
+        assert examples.lists["words"].values.tolist() == found.vocabularies["word"].rows(["soup", "new"]).tolist()
+        return None if examples.labels is None else examples.labels.tolist()
+
+    assert encoded("label,text\nsport,soup new\n", labelled=True) == [2.0]  # one class, by its number in the run
+    assert encoded("text\nsoup new\n", labelled=False) is None
+    with pytest.raises(DataError, match=r"other.csv, line 2: found the label 'art', expected .* a, b, food, sport"):
+        encoded("label,text\nart,soup new\n", labelled=True)
+
+
+@pytest.mark.parametrize(("line", "expected"), [("cats purr", ["cats", "purr"]), ("pets\tcats purr", ["cats", "purr"])])
+def test_unlabelled_lines(line: str, expected: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("pets\tcats purr pets")
+    data = Text(path=str(path), split=TRAIN_ALL)
+    vocabularies = scanned(data, tmp_path).vocabularies
+    (tmp_path / "o.txt").write_text(line)
+    examples = encode_file(
+        tmp_path / "o.txt", data, columns(data, labelled=False), vocabularies, cache=tmp_path / "cache"
+    )
+    names = vocabularies["word"].tokens()
+    assert [names[row] for row in examples.lists["words"].values] == expected
+
+
+FAULTS = {
+    "no tab": ("t.txt", b"a\tgood\nbad line\n", "t.txt, line 2: found no tab, expected label<TAB>text"),
+    "no label": ("t.txt", b"a\tgood\n\tbad\n", "t.txt, line 2: found no label, expected the name of a class"),
+    "not UTF-8": ("t.txt", b"a\tgood\nb\t\xff\n", "t.txt, line 2: found bytes that are not UTF-8"),
+    "too few fields": ("t.csv", b'label,text\na,"two\nlines"\nb\n', "t.csv, line 4: found 1 fields, expected 2"),
+    "no label in a field": ("t.csv", b"label,text\n,x\n", "t.csv, line 2: found no label"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_wrong_line_is_named(case: str, tmp_path: Path) -> None:
+    name, content, message = FAULTS[case]
+    (tmp_path / name).write_bytes(content)
+    data = Text(path=str(tmp_path / name))
+    with pytest.raises(DataError, match=re.escape(message)):
+        scanned(data, tmp_path)
+    [fault] = head_faults(data, columns(data))  # and before anything starts
+    assert (fault.path, message in fault.rule) == ("data.path", True)
+
+
+HEADS = {
+    "missing": ("none.txt", None, "data.path", "there is no such file or folder"),
+    "empty": ("t.txt", b"", "data.path", "the file is empty"),
+    "no column": ("t.csv", b"kind,text\na,b\n", "data.label", "has no such column"),
+    "a column twice": ("t.csv", b"label,text,text\na,b,c\n", "data.text", "has 2 columns of this name"),
+    "no Parquet": ("t.parquet", b"label", "data.path", "can't be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_what_a_look_at_the_file_tells(case: str, tmp_path: Path) -> None:
+    name, content, path, message = HEADS[case]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    data = Text(path=str(tmp_path / name))
+    [fault] = head_faults(data, columns(data))
+    assert fault.path == path
+    assert message in fault.rule
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        scanned(data, tmp_path)
+
+
+def test_folders_that_hold_no_texts(tmp_path: Path) -> None:
+    data = Text(path=str(tmp_path))
+    [fault] = head_faults(data, columns(data))
+    assert fault.rule == "a folder of labelled texts holds a folder for each class"
+    (tmp_path / "sport").mkdir()
+    [fault] = head_faults(data, columns(data))
+    assert fault.rule == "the folder holds no texts, NAME.txt in folders"
+
+
+def test_columns_and_splits_that_texts_do_not_have(tmp_path: Path) -> None:
+    data = Text(path=str(write(".txt", tmp_path)), split=Split(kind="leave_one_out", group="user"))
+    read, _ = columns_of(data, {"tokens": Feature(table="word")})
+    split, column = head_faults(data, read)
+    assert (split.path, split.rule) == ("data.split.kind", "texts have no users, of each of whom one could be left out")
+    assert (column.path, column.rule) == ("features.tokens", "texts have no such column; the one column is words")
+    with pytest.raises(ConfigError, match="texts have no users"):
+        scanned(data, tmp_path)
+
+
+def test_a_number_column_of_parquet_is_no_text(tmp_path: Path) -> None:
+    polars.DataFrame({"label": ["a"], "text": [1.5]}).write_parquet(tmp_path / "t.parquet")
+    data = Text(path=str(tmp_path / "t.parquet"))
+    [fault] = head_faults(data, columns(data))
+    assert fault.rule == "column 'text' holds double, expected text"
+
+
+@pytest.mark.slow
+def test_the_library_of_this_python(tmp_path: Path) -> None:
+    data = Text(split=TRAIN_ALL)
+    assert head_faults(data, columns(data)) == []
+    found = scanned(data, tmp_path)
+    assert 8 <= len(found.classes) <= 15
+    assert found.examples.count > 2_000
+    assert found.examples.labels is not None
+    sizes = np.bincount(found.examples.labels.astype(int), minlength=len(found.classes))
+    assert sizes.max() <= 400
+    vocabulary = found.vocabularies["word"]
+    assert (vocabulary.rows(["the", "socket", "decimal", "mailbox"]) > 0).all()
+    # The texts are those that Python itself shows.
+    labels = {" ".join(each): label for label, each in zip(labels_of(found), words_of(found), strict=True)}
+    for text, label in ((html.escape.__doc__, "markup"), (importlib.import_module.__doc__, "imports")):
+        assert labels[" ".join(words(str(text)))] == label
+    assert len(labels) == found.examples.count  # each once

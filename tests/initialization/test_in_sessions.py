@@ -1,0 +1,264 @@
+"""Every way in, in real sessions of graphs: TensorFlow 1's two kinds of variables, every kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from embexp import initialization
+from embexp.errors import RunError
+from embexp.initialization import constant, placeholder_feed, variable_load
+from embexp.initialization.assign_in_session import InSession
+from embexp.initialization.scaffolding import scaffold
+from embexp.initialization.whole import Source
+
+v1 = tf.compat.v1
+MATRIX = np.random.default_rng(1).normal(size=(50, 6)).astype(np.float32)
+
+
+class Read:
+    """Rows that can only be read."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, (self.rows, self.dim) = values, values.shape
+        self.most = 0
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        self.most = max(self.most, stop - start)
+        return self.values[start:stop]
+
+
+def sources(folder: Path) -> dict[str, Source]:
+    np.save(folder / "m.npy", MATRIX)
+    np.save(folder / "half.npy", MATRIX.astype(np.float64))
+    return {
+        "array": MATRIX.copy(),
+        "read-only array": np.broadcast_to(MATRIX, MATRIX.shape),
+        "mapped r": np.load(folder / "m.npy", mmap_mode="r"),
+        "mapped c": np.load(folder / "m.npy", mmap_mode="c"),
+        "path": folder / "m.npy",
+        "path of float64": str(folder / "half.npy"),
+        "rows": Read(MATRIX),
+    }
+
+
+def table(shape: tuple[int, int], *, resource: bool = True, name: str = "item", **more: Any) -> Any:
+    if not resource:
+        return v1.Variable(lambda: tf.zeros(shape), use_resource=False, name=name, **more)
+    return tf.Variable(lambda: tf.raw_ops.Empty(shape=shape, dtype=tf.float32), name=name, trainable=False, **more)
+
+
+Way = Callable[[Any, Source], Callable[[], Any]]
+
+
+def by_placeholder_feed(variable: Any, source: Source) -> Any:
+    session = v1.Session()
+    placeholder_feed.fill(session, {variable: source})
+    return session
+
+
+def by_variable_load(variable: Any, source: Source) -> Any:
+    session = v1.Session()
+    session.run(v1.global_variables_initializer())
+    variable_load.fill(session, {variable: source})
+    return session
+
+
+def by_assign(variable: Any, source: Source) -> Any:
+    method = InSession({variable: source}, chunk_bytes=7 * 24)
+    session = v1.Session()
+    session.run(v1.global_variables_initializer())
+    method.fill(session)
+    return session
+
+
+def by_scaffold(variable: Any, source: Source) -> Any:
+    return v1.train.MonitoredTrainingSession(scaffold=scaffold({variable: source}))
+
+
+WAYS = [by_placeholder_feed, by_variable_load, by_assign, by_scaffold]
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_every_value_arrives_from_every_source(tmp_path: Path, way: Any, resource: bool) -> None:
+    for name, source in sources(tmp_path).items():
+        with tf.Graph().as_default():
+            variable = table(MATRIX.shape, resource=resource)
+            with way(variable, source) as session:
+                np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["Variable", "get_variable", "ref"])
+def test_a_constant(tmp_path: Path, kind: str) -> None:
+    for name, source in sources(tmp_path).items():
+        with tf.Graph().as_default():
+            value = constant.initial_value(source)
+            if kind == "Variable":
+                variable = tf.Variable(value)
+            else:
+                variable = v1.get_variable("item", MATRIX.shape, initializer=value, use_resource=kind != "ref")
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_an_update_changes_the_variable_and_never_the_source(tmp_path: Path, way: Any) -> None:
+    np.save(tmp_path / "m.npy", MATRIX)
+    source = np.load(tmp_path / "m.npy", mmap_mode="r+")
+    with tf.Graph().as_default():
+        variable = table(MATRIX.shape)
+        changed = variable.scatter_nd_update([[3]], tf.ones([1, 6])).op
+        with way(variable, source) as session:
+            session.run(changed)
+            expected = MATRIX.copy()
+            expected[3] = 1
+            np.testing.assert_array_equal(session.run(variable), expected)
+    np.testing.assert_array_equal(source, MATRIX)
+
+
+@pytest.mark.parametrize("fill", [placeholder_feed.fill, variable_load.fill], ids=["placeholder_feed", "variable_load"])
+def test_pairs_in_a_monitored_session_outside_the_graph(fill: Any) -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        first, second = table((50, 6), name="a"), table((50, 6), name="b")
+        session = v1.train.MonitoredTrainingSession()
+    with session:
+        # Eager execution is on here, where variables can't be keys.
+        fill(session, [(first, MATRIX), (second, 2 * MATRIX)])
+        np.testing.assert_array_equal(session.run([first, second]), [MATRIX, 2 * MATRIX])
+
+
+def test_chunks_are_no_larger_than_asked_for_and_leave_the_rest_alone() -> None:
+    source = Read(np.random.default_rng(2).normal(size=(1000, 6)).astype(np.float32))
+    with tf.Graph().as_default():
+        variable = table((1000, 6))
+        method = InSession({variable: source}, chunk_bytes=100 * 24)
+        v1.get_default_graph().finalize()
+        with v1.Session() as session:
+            session.run(variable.initializer)
+            method.fill(session)
+            assert source.most == 96, "a multiple of 16 rows"
+            np.testing.assert_array_equal(session.run(variable), source.values)
+        with v1.Session() as another:
+            another.run(variable.initializer)
+            method.fill(another)
+            np.testing.assert_array_equal(another.run(variable), source.values)
+    with pytest.raises(ValueError, match="chunk_bytes is 0, expected at least 1"):
+        InSession({}, 0)
+
+
+def test_the_eager_meaning_of_load_takes_the_memory_until_the_first_update(tmp_path: Path) -> None:
+    for name, source in sources(tmp_path).items():
+        variable = table(MATRIX.shape)
+        variable_load.assign_whole(variable, source)
+        np.testing.assert_array_equal(variable.numpy(), MATRIX, err_msg=name)
+    source = np.load(tmp_path / "m.npy", mmap_mode="c")
+    variable_load.assign_whole(variable, source)
+    source[4] = 9  # shows that nothing was copied
+    np.testing.assert_array_equal(variable.numpy()[4], np.full(6, 9))
+    variable.scatter_update(tf.IndexedSlices(tf.ones([1, 6]), [3]))
+    np.testing.assert_array_equal(source[3], MATRIX[3])
+    np.testing.assert_array_equal(variable.numpy()[3], np.ones(6))
+
+
+def test_the_eager_one_keeps_alive_what_it_shows() -> None:
+    variable = table(MATRIX.shape)
+    variable_load.assign_whole(variable, Read(MATRIX))
+    junk = [np.random.default_rng(0).normal(size=MATRIX.shape) for _ in range(100)]
+    np.testing.assert_array_equal(variable.numpy(), MATRIX)
+    del junk
+
+
+def graph_bytes(rows: int, way: str, *, monitored: bool = False) -> int:
+    matrix = np.zeros((rows, 1000), np.float32)
+    with tf.Graph().as_default() as graph:
+        v1.train.get_or_create_global_step()
+        variable = (
+            tf.Variable(constant.initial_value(matrix), name="item") if way == "constant" else table(matrix.shape)
+        )
+        match way:
+            case "constant":
+                open_session = v1.train.MonitoredTrainingSession if monitored else v1.Session
+                open_session().close()
+            case "placeholder_feed":
+                by_placeholder_feed(variable, matrix).close()
+            case "variable_load":
+                by_variable_load(variable, matrix).close()
+            case "assign":
+                by_assign(variable, matrix).close()
+            case "scaffold":
+                by_scaffold(variable, matrix).close()
+        return int(graph.as_graph_def().ByteSize())
+
+
+@pytest.mark.parametrize("way", ["placeholder_feed", "variable_load", "assign", "scaffold"])
+def test_graphs_hold_nothing_of_the_matrix_but_for_a_constant(way: str) -> None:
+    monitored = way == "scaffold"  # brings a saver and reports, thousands of bytes of its own
+    small, large = graph_bytes(10, way), graph_bytes(1000, way)
+    # 990,000 values more; the numbers 10 and 1000 themselves take one byte or two wherever they stand.
+    assert 0 <= large - small <= 40
+    # The matrix is 4,000,000 bytes; the operations in its place are a few hundred.
+    assert graph_bytes(1000, "constant", monitored=monitored) - large >= 3_999_000
+
+
+class Untouchable:
+    """Rows that must not be read."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        self.rows, self.dim = rows, dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        raise AssertionError("read")
+
+    def memory_map(self) -> np.ndarray:
+        raise AssertionError("mapped")
+
+
+def test_a_constant_of_two_gigabytes_is_refused_before_it_is_read() -> None:
+    with pytest.raises(
+        RunError, match=r"init=constant: a graph holds less than 2 GiB .*found 2,147,483,648 bytes"
+    ) as e:
+        constant.initial_value(Untouchable(2**23, 64))
+    assert "8388608 × 64" in str(e.value)
+    assert "placeholder_feed, scaffold, variable_load or assign" in str(e.value)
+    constant.initial_value(Untouchable(2**23 - 2**14, 64))
+    constant.check({"user": (2**22, 64), "item": (2**21, 64)})
+    with pytest.raises(
+        RunError, match=r"found 2,147,483,648 bytes of constants \(user 4194304 × 64, item 4194304 × 64\)"
+    ):
+        constant.check({"user": (2**22, 64), "item": (2**22, 64)})
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda fills: placeholder_feed.fill(v1.Session(), fills),
+        lambda fills: variable_load.fill(v1.Session(), fills),
+        InSession,
+        scaffold,
+    ],
+    ids=["placeholder_feed", "variable_load", "assign", "scaffold"],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_done(fill: Any) -> None:
+    with tf.Graph().as_default():
+        with pytest.raises(ValueError, match="variable 'item:0' is 50 × 7, its source is 50 × 6"):
+            fill({table((50, 7)): MATRIX})
+        with pytest.raises(ValueError, match="variable 'half:0' is float16, expected float32"):
+            fill({tf.Variable(np.zeros((50, 6), np.float16), name="half"): MATRIX})
+
+
+def test_public_names() -> None:
+    assert initialization.scaffold is scaffold
+    assert initialization.InSession is InSession
+    assert initialization.placeholder_feed is placeholder_feed
+    assert set(initialization.__all__) <= set(dir(initialization))
+    assert all(getattr(initialization, name) is not None for name in initialization.__all__)
+    with pytest.raises(AttributeError, match=r"module 'embexp\.initialization' has no attribute 'nothing'"):
+        _ = initialization.nothing

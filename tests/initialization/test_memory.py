@@ -1,0 +1,78 @@
+"""How much anonymous memory each way in takes, up to the end of the first step, each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embexp.memory import anonymous_bytes
+
+ROWS, DIM = 1_000_000, 64
+SCRIPT = """
+import sys
+import numpy as np
+import tensorflow as tf
+from embexp.initialization import InSession, placeholder_feed, scaffold, variable_load
+from embexp.memory import PeakMemory
+
+v1 = tf.compat.v1
+way, path = sys.argv[1:]
+
+
+def train(rows, source):
+    if way == "eagerly":
+        variable = tf.Variable(lambda: tf.raw_ops.Empty(shape=[rows, 64], dtype=tf.float32), trainable=False)
+        variable_load.assign_whole(variable, source)
+        variable.scatter_sub(tf.IndexedSlices(tf.ones([2, 64]), [0, rows - 1]))
+        return variable.sparse_read([1, rows - 1]).numpy()
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        variable = tf.Variable(lambda: tf.raw_ops.Empty(shape=[rows, 64], dtype=tf.float32), trainable=False)
+        step = tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=[0, rows - 1], updates=tf.ones([2, 64]))
+        read = variable.sparse_read([1, rows - 1])
+        if way == "scaffold":
+            session = v1.train.MonitoredTrainingSession(scaffold=scaffold({variable: source}))
+        else:
+            assign = InSession({variable: source}) if way == "assign" else None
+            session = v1.Session()
+            if way == "placeholder_feed":
+                placeholder_feed.fill(session, {variable: source})
+            else:
+                session.run(v1.global_variables_initializer())
+                assign.fill(session) if assign else variable_load.fill(session, {variable: source})
+        with session:
+            session.run(step)
+            return session.run(read)
+
+
+train(16, np.zeros((16, 64), np.float32))  # what TensorFlow itself takes for its first session
+with PeakMemory() as memory:
+    found = train(1_000_000, path)
+matrix = np.load(path, mmap_mode="r")
+assert np.array_equal(found, [matrix[1], matrix[-1] - 1])
+print(memory.added)
+"""
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("matrix") / "m.npy"
+    np.save(path, np.random.default_rng(0).random((ROWS, DIM), dtype=np.float32))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(anonymous_bytes() is None, reason="this system has no /proc/self/status")
+@pytest.mark.parametrize("way", ["placeholder_feed", "variable_load", "assign", "scaffold", "eagerly"])
+def test_one_copy_and_no_more(matrix: Path, way: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, way, str(matrix)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    table = ROWS * DIM * 4
+    # Below 1 it would have measured nothing: the first update makes the copy.
+    assert 0.95 * table < int(result.stdout) <= 1.15 * table

@@ -1,0 +1,169 @@
+"""Which runtime a run takes, and what can't work together."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from embexp import composition
+from embexp.errors import CombinationFault, ConfigError
+from embexp.specs import inits
+from embexp.specs.resolution import combination_faults, runtime_of
+from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
+
+FROZEN_ITEM = (
+    "pretrained@tables.item.pretrained=sample",
+    "freeze@tables.item.freeze=table",
+)
+
+
+def candidate(*overrides: str) -> composition.Job:
+    return composition.candidate(composition.loader(), overrides, look_at_data=False)
+
+
+def spec_of(*overrides: str) -> RunSpec:
+    found = candidate(*overrides)
+    assert found.impossible == ()
+    return found.spec
+
+
+RUNTIMES = {
+    "nothing said": ([], "function"),
+    "fed": (["init=placeholder_feed"], "session"),
+    "a constant": (["init=constant"], "session"),
+    "a scaffold": (["init=scaffold"], "session"),
+    "loaded": (["init=variable_load"], "function"),
+    "mapped": (["init=memory_map", *FROZEN_ITEM], "function"),
+    "one table fed, the other loaded": (["init=variable_load", "init@tables.item.init=placeholder_feed"], "session"),
+    "one table a scaffold": (["init@tables.item.init=scaffold"], "session"),
+    "every table its own": (
+        ["init=constant", "init@tables.item.init=assign", "init@tables.user.init=variable_load"],
+        "function",
+    ),
+    "pinned": (["runtime=session"], "session"),
+    "pinned to the last": (["runtime=estimator", "init=scaffold"], "estimator"),
+}
+
+
+@pytest.mark.parametrize(("overrides", "expected"), RUNTIMES.values(), ids=RUNTIMES)
+def test_the_runtime(overrides: list[str], expected: str) -> None:
+    assert runtime_of(spec_of(*overrides)) is RuntimeKind(expected)
+
+
+@pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
+@pytest.mark.parametrize("kind", inits.RUNTIMES)
+def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, runtime: str) -> None:
+    needs = FROZEN_ITEM if kind == "memory_map" else ()
+    found = candidate(f"init={kind}", f"runtime={runtime}", *needs).impossible
+    possible = [str(each) for each in inits.RUNTIMES[kind]]
+    if runtime in possible:
+        assert found == ()
+        return
+    [fault] = found
+    assert (fault.path, fault.value) == ("init", kind)
+    assert fault.rule == f"it works in the runtime {' or '.join(possible)}, and the runtime is {runtime}"
+    others = [each for each, runtimes in inits.RUNTIMES.items() if runtime in runtimes]
+    if kind != "memory_map" and runtime != "estimator":
+        others.remove("memory_map")  # nothing here is frozen
+    listed = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+    assert fault.remedy == f"set runtime={' or '.join(possible)}; or choose init={listed}"
+
+
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "a table's own way in": (
+        ["runtime=estimator", "init@tables.item.init=variable_load"],
+        "tables.item.init = variable_load: it works in the runtime function or session, and the runtime is estimator.\n"
+        "    set runtime=function or session; or choose init@tables.item.init=scaffold or assign",
+    ),
+    "nothing to map": (
+        ["init=memory_map"],
+        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen whole and"
+        " pretrained.\n    add freeze=table and pretrained=file pretrained.path=…, or choose init=assign",
+    ),
+    "frozen and pretrained are two tables": (
+        ["init=memory_map", "pretrained@tables.item.pretrained=sample", "freeze@tables.user.freeze=table"],
+        "init = memory_map: frozen rows",
+    ),
+    "its own, and neither": (
+        ["init@tables.item.init=memory_map"],
+        "tables.item.init = memory_map: frozen rows of a pretrained file are mapped, and no row of the table is frozen"
+        " and the table has no pretrained file.\n    add freeze@tables.item.freeze=table"
+        " pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or choose init@tables.item.init=assign",
+    ),
+    "its own, not frozen": (
+        ["init@tables.item.init=memory_map", "pretrained=sample"],
+        "no row of the table is frozen.\n    add freeze@tables.item.freeze=table, or choose init@tables.item",
+    ),
+    "its own, not pretrained": (
+        ["init@tables.item.init=memory_map", "freeze=table"],
+        "and the table has no pretrained file.\n    add pretrained@tables.item.pretrained=file",
+    ),
+    "storage against its own way in": (
+        ["init@tables.item.init=memory_map", *FROZEN_ITEM, "tables.item.storage=variable"],
+        "tables.item.storage = 'variable': the table's own init is memory_map, which keeps it in a mapped file.",
+    ),
+    "mapped storage of a table that is assigned": (
+        ["tables.item.storage=memory_map"],
+        "tables.item.storage = 'memory_map': only memory_map keeps a table in a mapped file, and this one's way in is"
+        " assign.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "words"), FAULTS.values(), ids=FAULTS)
+def test_what_can_not_work(overrides: list[str], words: str) -> None:
+    [fault] = candidate(*overrides).impossible
+    assert words in str(fault)
+    with pytest.raises(ConfigError, match="1 fault in the config"):
+        composition.job(composition.loader(), overrides, look_at_data=False)
+
+
+def test_all_faults_come_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        candidate("init=scaffold", "runtime=function", "tables.item.vocabulary_size=3")
+    assert [fault.path for fault in caught.value.faults] == ["tables.item.vocabulary_size", "init"]
+
+
+def test_a_top_level_map_does_not_reach_tables_that_it_does_not_fit() -> None:
+    spec = spec_of("init=memory_map", *FROZEN_ITEM)
+    assert (spec.init_of("item").kind, spec.init_of("user").kind) == ("memory_map", "assign")
+    spec = spec_of(
+        "init=memory_map", "freeze=table", "pretrained=sample", "tables.user.storage=variable",
+    )  # fmt: skip
+    assert (spec.init_of("item").kind, spec.init_of("user").kind) == ("memory_map", "assign")
+
+
+def test_ways_in_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that exist share the session."""
+    spec = spec_of("init@tables.item.init=scaffold")
+    monkeypatch.setitem(inits.RUNTIMES, "scaffold", (RuntimeKind.ESTIMATOR,))
+    monkeypatch.setitem(inits.RUNTIMES, "assign", (RuntimeKind.FUNCTION,))
+    [fault] = combination_faults(spec)
+    assert fault.path == "runtime"
+    assert "all tables' ways in work: user assign: function; item scaffold: estimator" in fault.rule
+    with pytest.raises(ValueError, match="share no runtime"):
+        runtime_of(spec)
+
+
+@pytest.mark.parametrize("overrides", [["runtime=session"], ["init=constant"], ["runtime=estimator"]])
+def test_sessions_are_of_one_device(overrides: list[str]) -> None:
+    elsewhere: dict[str, Any] = {"strategy": SimpleNamespace(kind="mirrored")}
+    [fault] = combination_faults(spec_of(*overrides).model_copy(update=elsewhere))
+    assert isinstance(fault, CombinationFault)
+    assert fault.rule == "it works with strategy cpu, and the strategy is mirrored"
+    assert combination_faults(spec_of().model_copy(update=elsewhere)) == []
+
+
+def test_a_runtime_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match="it needs the package tensorflow-estimator, which is not installed"
+    ) as caught:
+        candidate("runtime=estimator")
+    [fault] = caught.value.faults
+    assert fault.remedy == "pip install 'embexp[estimator]', or set runtime=session"
+    assert not isinstance(fault, CombinationFault)
+    assert spec_of("runtime=session").runtime.kind == "session"
