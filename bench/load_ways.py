@@ -83,7 +83,7 @@ WAYS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
 }
 
 
-def main(way: str, path: str) -> None:
+def measure(way: str, path: str) -> None:
     """Goes one way, prints what it took, and waits."""
     matrix = np.asarray(np.load(path, mmap_mode="c"))
     ids = np.random.default_rng(0).integers(0, len(matrix), IDS)
@@ -99,4 +99,4 @@ def main(way: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    measure(*sys.argv[1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -161,9 +163,7 @@ def in_session(blueprint: Blueprint) -> Execution:
         saver = graph_saver.saver_of(parts.checkpoint)
         chosen = _scaffold(fills, saver, _Stopwatch()) if fills.scaffold else None
     with watch:
-        runtime.open(
-            fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen
-        )
+        runtime.open(fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen)
 
     def restore(directory: Path) -> None:
         runtime.call(lambda open_session: saver.restore(open_session, store.prefix_in(directory)))
@@ -190,7 +190,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         graph = tf.compat.v1.get_default_graph()
         counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
-        with watch:
+        with contextlib.nullcontext() if of_tables else watch:  # made anew for every prediction, but filled once
             tables = blueprint.tables()
             fills = filling.in_sessions(tables, spec, given, sources)
         of_tables[:] = graph.get_operations()[before:]
@@ -219,6 +219,11 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         prediction_spec=blueprint.prediction_spec,
     )
 
+    def close() -> None:
+        runtime.pause()
+        if not spec.output.checkpoint:
+            shutil.rmtree(directory, ignore_errors=True)
+
     def elsewhere(name: str) -> TableElsewhere:
         return TableElsewhere(
             name=name,
@@ -239,7 +244,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         restore=lambda saved: runtime.go_back_to(partial(store.copy, store.prefix_in(saved))),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(of_tables),
-        close=runtime.pause,
+        close=close,
     )
 
 

@@ -23,6 +23,7 @@ from embexp.specs.tables import FreezeTable
 from embexp.tables import optimizers
 from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
+from embexp.vectors.aligned_rows import AlignedRows
 
 Table = EmbeddingTable | MappedTable
 Fill = Callable[[Any], None]
@@ -66,9 +67,10 @@ def tables(spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]) -> d
         init = way_in(spec, given, name)
         if isinstance(init, inits.MemoryMap):
             file = given.tables[name]
-            made[name] = MappedTable(
-                name, _mapping(name, file), file.alignment.file_rows, rows[name], combiner=table.combiner
-            )
+            of_file = rows[name]
+            lacking = of_file.missing if isinstance(of_file, AlignedRows) else of_file
+            mapping, file_rows = _mapping(name, file), file.alignment.file_rows
+            made[name] = MappedTable(name, mapping, file_rows, lacking, combiner=table.combiner)
             continue
         still = frozen(spec, name)
         made[name] = EmbeddingTable(

@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def estimator(self) -> Path:
+        """The model directory of an Estimator, with its own checkpoints."""
+        return self.path / "checkpoints" / "estimator"
+
+    @property
     def final_checkpoint(self) -> Path:
         """The trained state."""
         return self.path / "checkpoints" / "final"

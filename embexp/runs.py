@@ -109,7 +109,8 @@ class Run:
             case Task.CLICK:
                 return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
             case Task.CLASSIFICATION:
-                return np.asarray(self.classes)[logits.argmax(axis=1)]
+                names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
+                return names
 
     def _batches(self, examples: Examples, rows: np.ndarray, columns: Columns) -> Any:
         return batches.evaluation_batches(

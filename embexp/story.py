@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,29 +97,28 @@ def run(
     plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
 
     sources = filling.sources(spec, sizes, given)
-    memory = PeakMemory()
-    with memory:
+    with PeakMemory() as memory, contextlib.ExitStack() as opened:
         training = training_data(spec, data, plan)
         execution = build(spec, data, given, sources, plan, folder, training.element_spec, kind)
+        opened.callback(execution.close)
         outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
-    if spec.output.checkpoint:  # before anything else could fail
-        say("writing the checkpoint", None)
-        execution.save(folder.final_checkpoint)
-    final = evaluate_finally(spec, data, execution, outcome)
-    summary = summarise(
-        spec,
-        data.scan,
-        data.classes,
-        given,
-        sources,
-        execution,
-        outcome,
-        final,
-        run_id=run_id,
-        runtime=kind,
-        memory=memory,
-    )
-    execution.close()
+        if spec.output.checkpoint:  # before anything else could fail
+            say("writing the checkpoint", None)
+            execution.save(folder.final_checkpoint)
+        final = evaluate_finally(spec, data, execution, outcome)
+        summary = summarise(
+            spec,
+            data.scan,
+            data.classes,
+            given,
+            sources,
+            execution,
+            outcome,
+            final,
+            run_id=run_id,
+            runtime=kind,
+            memory=memory,
+        )
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
@@ -227,7 +227,7 @@ def build(
         training_spec=training_spec,
         prediction_spec=one.element_spec,
     )
-    return execution.of(kind, blueprint, folder.path / "checkpoints" / "estimator")
+    return execution.of(kind, blueprint, folder.estimator)
 
 
 def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:

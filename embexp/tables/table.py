@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import tensorflow as tf
 
 from embexp import arrays, digests
 from embexp.specs.tables import Combiner, Storage
+
+_LARGE = 16 * 1024 * 1024
+"""Bytes from which on it pays to write in two threads."""
 
 
 class EmbeddingTable:
@@ -135,16 +139,20 @@ class EmbeddingTable:
                 f"table {self.name!r} takes float32 rows of {self.dim}, got {values.dtype} of shape {values.shape}"
             )
         self._check_range(start, stop)
-        if start == stop:
+        if not len(values):
             return
-        given = (
-            tf.experimental.dlpack.from_dlpack(values.__dlpack__())
-            if arrays.can_be_taken_over(values)
-            else tf.constant(values)
-        )
-        # Half the time of assigning to a slice.
-        narrow = tf.int32 if self.rows <= tf.int32.max else tf.int64
-        self.scatter(tf.range(tf.constant(start, narrow), tf.constant(stop, narrow)), given, slot)
+        if not arrays.can_be_taken_over(values):
+            self._assign(start, tf.constant(values), slot)
+            return
+        # Two threads, as what takes time is memory that is touched for the first time. Each part is aligned too.
+        half = len(values) // 2 // arrays.ALIGNMENT * arrays.ALIGNMENT if values.nbytes >= _LARGE else 0
+        parts = [(low, values[low:high]) for low, high in ((0, half), (half, len(values))) if high > low]
+
+        def assign(part: tuple[int, np.ndarray]) -> None:
+            self._assign(start + part[0], tf.experimental.dlpack.from_dlpack(part[1].__dlpack__()), slot)
+
+        with ThreadPoolExecutor(len(parts)) as threads:
+            list(threads.map(assign, parts))
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
@@ -160,6 +168,11 @@ class EmbeddingTable:
     def digest(self, slot: str | None = None) -> str:
         """Digest of all rows, in blocks; see `digests.of_rows`."""
         return digests.of_rows(self.blocks(slot))
+
+    def _assign(self, start: int, values: Any, slot: str | None) -> None:
+        narrow = tf.int32 if self.rows <= tf.int32.max else tf.int64
+        ids = tf.range(tf.constant(start, narrow), tf.constant(start + len(values), narrow))
+        self.scatter(ids, values, slot)  # in a third of the time of assigning to a slice
 
     def _of(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]

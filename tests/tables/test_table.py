@@ -62,6 +62,14 @@ def test_arrays_that_tensorflow_can_take_over_are_written_and_let_go_of() -> Non
     assert (aligned == 0).all()
 
 
+@pytest.mark.parametrize("rows", [1_400_001, 1_500_000])
+def test_large_arrays_are_written_whole(rows: int) -> None:
+    table, aligned = EmbeddingTable("item", rows + 2, 3), arrays.empty((rows, 3), np.float32)  # above 16 MB
+    aligned[:] = values(rows)
+    table.write(1, aligned)
+    np.testing.assert_array_equal(table.read(1, rows + 1), aligned, strict=True)
+
+
 def test_what_a_frozen_table_starts_with_can_be_given() -> None:
     whole = values(10)
     table = EmbeddingTable("item", 10, 3, frozen=True, initial_value=lambda: tf.constant(whole))
