@@ -61,10 +61,16 @@ def tables(spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]) -> d
         spec: what the user asked for.
         given: what files have for which table.
         rows: first values of each table, see `sources`.
+
+    Raises:
+        RunError: constants would be more than a graph can hold, or rows can't be used as they lie in their file.
     """
+    ways = {name: way_in(spec, given, name) for name in spec.tables}
+    in_graph = [name for name, way in ways.items() if isinstance(way, inits.ConstantInGraph)]
+    constant.check({name: (rows[name].rows, rows[name].dim) for name in in_graph})
     made: dict[str, Table] = {}
     for name, table in spec.tables.items():
-        init = way_in(spec, given, name)
+        init = ways[name]
         if isinstance(init, inits.MemoryMap):
             file = given.tables[name]
             of_file = rows[name]

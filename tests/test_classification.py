@@ -168,9 +168,30 @@ def test_a_metric_of_another_task_is_not_watched(folder: Path) -> None:
         spec_of(folder, "train.early_stopping.patience=1", "train.early_stopping.metric=auc")
 
 
-@pytest.mark.parametrize(("name", "pretrained", "frozen"), [("random", "none", None), ("non_static", "file", "none")])
-def test_kims_variants_share_one_path(folder: Path, name: str, pretrained: str, frozen: str | None) -> None:
-    np.save(folder / "vectors.npy", np.zeros((10, 16), np.float32))
-    spec = spec_of(folder, f"vectors={name}", "pretrained=file", f"pretrained.path={folder}/vectors.npy")
-    assert spec.pretrained_of("word").kind == pretrained
-    assert spec.freeze_of("word").kind == (frozen or "none")
+VECTORS = np.random.default_rng(5).normal(size=(34, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "starts_as_file", "moves"), [("random", False, True), ("static", True, False), ("non_static", True, True)]
+)
+def test_kims_variants_share_one_path(
+    folder: Path, run: Callable[..., story.RunResult], name: str, starts_as_file: bool, moves: bool
+) -> None:
+    """By position: row 0 of the file is that of unknown words."""
+    np.save(folder / "vectors.npy", VECTORS)
+    result = run(
+        "model=bag_of_words",
+        f"vectors={name}",
+        "pretrained=file",
+        f"pretrained.path={folder}/vectors.npy",
+        "optimizer.learning_rate=1e-4",
+        "train.epochs=1",
+    )
+    freeze, first = result.summary["freeze"]["word"], result.summary["initialization"]["tables"]["word"]
+    assert first["rows_pretrained"] == (34 if starts_as_file else 0)
+    assert freeze["frozen_rows"] == (0 if moves else 34)
+    apart = np.abs(embexp.load_run(result.directory).table("word") - VECTORS).max()
+    if starts_as_file:
+        assert (0 < apart < 0.01) if moves else apart == 0
+    else:
+        assert apart > 0.5

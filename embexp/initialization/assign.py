@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from embexp import arrays
 from embexp.initialization.rows import RowSource, WritableTable, check_fit
-from embexp.specs.running import RuntimeKind
 
 _BYTES_PER_VALUE = 4
 
@@ -22,13 +21,8 @@ class Assign:
 
     chunk_bytes: int = 64 * 1024 * 1024
 
-    @property
-    def runtimes(self) -> frozenset[RuntimeKind]:
-        """See `Initializer.runtimes`."""
-        return frozenset({RuntimeKind.FUNCTION})
-
     def plan(self, rows: int, dim: int) -> tuple[range, ...]:
-        """See `Initializer.plan`."""
+        """The ranges of rows that are in flight one after the other; touches nothing."""
         size = max(self.chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
         # Chunks of a mapping that is aligned are aligned too, and so go into the table without another copy.
         aligned = arrays.ALIGNMENT // math.gcd(arrays.ALIGNMENT, _BYTES_PER_VALUE * dim)
@@ -37,7 +31,11 @@ class Assign:
         return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
 
     def apply(self, table: WritableTable, source: RowSource) -> None:
-        """See `Initializer.apply`."""
+        """Fills the table.
+
+        Raises:
+            ValueError: the source's shape is not the table's.
+        """
         check_fit(table, source)
         for chunk in self.plan(table.rows, table.dim):
             table.write(chunk.start, source.read(chunk.start, chunk.stop))

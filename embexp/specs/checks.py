@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.data import CSV, Clicks, Data, SplitKind
-from embexp.specs.models import Model
+from embexp.specs.data import CSV, Clicks, Data, SplitKind, Text
+from embexp.specs.models import Model, Task
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
@@ -77,6 +77,7 @@ def faults(sections: Sections) -> list[Fault]:
         *_shapes(sections),
         *_split(sections),
         *_clicks(sections),
+        *_classes(sections),
         *_stopping(sections),
     ]
 
@@ -222,6 +223,16 @@ def _clicks(sections: Sections) -> Iterator[Fault]:
                 f"the data has {count} {what}, and each needs a row",
                 "set it to null, so that the data decides",
             )
+
+
+def _classes(sections: Sections) -> Iterator[Fault]:
+    if isinstance(sections.data, Text) and sections.task == Task.RATING:
+        yield Fault(
+            "task",
+            "rating",
+            "the labels of data=text are classes, whose numbers mean nothing",
+            "set task=classification, or choose data=csv where labels are numbers",
+        )
 
 
 def _stopping(sections: Sections) -> Iterator[Fault]:

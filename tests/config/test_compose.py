@@ -29,6 +29,7 @@ NEEDS = {
     ("model", "keras"): ["model.function=keras:Model"],
     ("pretrained", "file"): ["pretrained.path=FILE"],
     ("data", "text"): ["experiment=text_classification"],
+    ("data", "text_few"): ["experiment=text_classification"],
     ("data", "skipgram"): ["experiment=skipgram"],
     ("graph", "text"): ["experiment=text_classification"],
     ("graph", "skipgram"): ["experiment=skipgram"],

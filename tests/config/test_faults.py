@@ -178,6 +178,11 @@ CASES = {
         "train.early_stopping.metric",
         "'rmse': the metrics of task click are log_loss, auc, loss.",
     ),
+    "classes as ratings": (
+        ["experiment=text_classification", "task=rating"],
+        "task",
+        "rating: the labels of data=text are classes, whose numbers mean nothing.\n    set task=classification, or",
+    ),
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
         "train.early_stopping.patience",

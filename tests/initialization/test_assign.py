@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.initialization.assign import Assign
-from embexp.initialization.initializer import Initializer
-from embexp.specs.running import RuntimeKind
 from embexp.tables.table import EmbeddingTable
 
 
@@ -48,7 +46,7 @@ class Written:
 def test_every_row_is_written_once_in_chunks_of_at_most_so_many_bytes(rows: int, dim: int, chunk_bytes: int) -> None:
     source = Matrix(np.arange(rows * dim, dtype=np.float32).reshape(rows, dim))
     table = Written(rows, dim)
-    method: Initializer = Assign(chunk_bytes)
+    method = Assign(chunk_bytes)
     method.apply(table, source)
     np.testing.assert_array_equal(table.values, source.values)
     largest = max(stop - start for start, stop in source.reads)
@@ -106,7 +104,3 @@ def test_a_mapped_file_is_in_memory_once(tmp_path: Path, root: Path) -> None:
 def test_a_source_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="table 'item' is 3 × 2, its source of rows is 3 × 4"):
         Assign().apply(Written(3, 2), Matrix(np.zeros((3, 4), np.float32)))
-
-
-def test_it_works_in_the_function_runtime() -> None:
-    assert RuntimeKind.FUNCTION in Assign().runtimes
