@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp import terminal
-from embexp.specs.data import Clicks, Data, SplitKind
+from embexp.specs.data import Clicks, Data, SplitKind, Triples
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
@@ -93,6 +93,9 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
 
 
 def _data(data: Data) -> str:
+    if isinstance(data, Triples):
+        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        return f"triples {data.path}, each answer told from {told}; the files valid and test validate and test"
     if isinstance(data, Clicks):
         source = f"{data.examples:,} synthetic clicks"
     else:
