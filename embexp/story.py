@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embexp import assembly, execution, filling, identity, manifest, places
-from embexp.data import batches
+from embexp.data import answers, batches
+from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
+from embexp.data.examples import Examples
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import RunError, VocabularyError
+from embexp.errors import DataError, RunError, VocabularyError
 from embexp.execution import Blueprint, Execution
 from embexp.folder import RunFolder
 from embexp.initialization.rows import RowSource
@@ -23,6 +27,7 @@ from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
 from embexp.reports import plots
 from embexp.specs import resolution
+from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -30,10 +35,11 @@ from embexp.strategies import cpu
 from embexp.summary import summarise
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.evaluation import evaluate
+from embexp.training.evaluation import Predictor, evaluate
 from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
+from embexp.training.ranking import Questions
 from embexp.training.tensorboard import TensorBoard
 
 Say = Callable[[str, float | None], None]
@@ -62,6 +68,8 @@ class Data:
     scan: Scan
     classes: tuple[str, ...] = ()
     """Of task classification, by number."""
+    candidates: Candidates | None = None
+    """Of task ranking: what the answers are among."""
 
 
 def run(
@@ -140,7 +148,23 @@ def read_data(spec: RunSpec, say: Say) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
-    return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found, classes)
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    return Data(columns, vocabularies, found, classes, candidates_of(spec, vocabularies))
+
+
+def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
+    """What the answers of task ranking are among, by table's vocabulary; None for other tasks.
+
+    Raises:
+        DataError: there is but one entity, of which nothing can be told.
+    """
+    if not isinstance(spec.data, Triples):
+        return None
+    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
+    entities = vocabularies[table].size
+    if entities < 2:
+        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
+    return Candidates(entities, spec.data.negatives, spec.seed)
 
 
 def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
@@ -182,14 +206,14 @@ def rhythm_of(spec: RunSpec, *, examples: int) -> loop.Rhythm:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 for each class."""
+    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 otherwise."""
     match task:
         case Task.RATING:
             return label_mean
         case Task.CLICK:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
-        case Task.CLASSIFICATION:
+        case Task.CLASSIFICATION | Task.RANKING:
             return 0.0
 
 
@@ -210,6 +234,7 @@ def build(
         data.columns,
         batch_size=spec.evaluation_batch_size,
         full=spec.fixed_batch,
+        candidates=data.candidates,
     )
     blueprint = Blueprint(
         spec=spec,
@@ -241,6 +266,7 @@ def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:
         shuffle=spec.data.shuffle,
         window=spec.data.window,
         steps=plan.steps,
+        candidates=data.candidates,
     )
 
 
@@ -271,9 +297,7 @@ def train(
                 iter(training),
                 plan=plan,
                 batch_size=spec.train.batch_size,
-                evaluate=None
-                if validation is None
-                else partial(evaluate, spec.task, execution.runtime, validation, len(data.scan.splits["validation"])),
+                evaluate=None if validation is None else partial(validation, execution.runtime),
                 listeners=everyone,
                 interrupted=interrupted,
                 first_step_done=first_step_done,
@@ -290,14 +314,42 @@ def train(
     return outcome
 
 
-def evaluation_of(spec: RunSpec, data: Data, part: str) -> Any:
-    """The batches of an evaluated part of the data, or None if it is empty."""
+def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Predictor], dict[str, float]] | None:
+    """From a runtime to metrics of a part of the data, or None if it is empty."""
     rows = data.scan.splits[part]
-    if not len(rows):
-        return None
-    return batches.evaluation_batches(
-        data.scan.examples, rows, data.columns, batch_size=spec.evaluation_batch_size, full=spec.fixed_batch
+    return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates) if len(rows) else None
+
+
+def evaluation(
+    spec: RunSpec,
+    columns: Columns,
+    examples: Examples,
+    rows: np.ndarray,
+    candidates: Candidates | None,
+    known: Sequence[Examples] = (),
+) -> Callable[[Predictor], dict[str, float]]:
+    """From a runtime to metrics of some examples.
+
+    Args:
+        spec: the run.
+        columns: what it reads of them.
+        examples: encoded.
+        rows: int64, which to look at.
+        candidates: of task ranking, see `candidates_of`.
+        known: of task ranking, more examples whose answers are right.
+    """
+    shown = batches.evaluation_batches(
+        examples,
+        rows,
+        columns,
+        batch_size=spec.evaluation_batch_size,
+        full=spec.fixed_batch,
+        candidates=candidates,
     )
+    questions = None
+    if candidates is not None:
+        questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
+    return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)
 
 
 def early_stopping(
@@ -326,6 +378,6 @@ def evaluate_finally(
     for part in ("validation", "test"):
         if part == "validation" and outcome.validation is not None:
             final[part] = dict(outcome.validation)
-        elif (examples := evaluation_of(spec, data, part)) is not None:
-            final[part] = evaluate(spec.task, execution.runtime, examples, len(data.scan.splits[part]))
+        elif (measured := evaluation_of(spec, data, part)) is not None:
+            final[part] = measured(execution.runtime)
     return final

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp import terminal
-from embexp.specs.data import Clicks, Data, SplitKind, Triples
+from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
@@ -164,6 +164,8 @@ def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
         if feature.max_sequence_length:
             inner = [str(feature.max_sequence_length)]
+        if isinstance(spec.data, Triples) and spec.column_of(name) == CANDIDATES:
+            inner = ["all" if spec.data.negatives is None else str(1 + spec.data.negatives)]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
         made.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
     return made

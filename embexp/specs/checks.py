@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from embexp.errors import Fault
+from embexp.specs import knowledge_graphs
 from embexp.specs.data import CSV, Clicks, Data, SplitKind, Triples
 from embexp.specs.models import Model
 from embexp.specs.pretrained import NoPretrained, Pretrained
@@ -77,6 +78,9 @@ def faults(sections: Sections) -> list[Fault]:
         *_shapes(sections),
         *_split(sections),
         *_clicks(sections),
+        *knowledge_graphs.faults(
+            task=sections.task, data=sections.data, model=sections.model, features=sections.features
+        ),
         *_stopping(sections),
     ]
 

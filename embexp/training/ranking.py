@@ -8,7 +8,8 @@ model that scores everything alike gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,19 @@ from embexp.errors import DivergedError
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What ranks need to know of N questions beside scores and answers.
+
+    Attributes:
+        known: of each question all right answers, each once.
+        for_heads: bool [N]: whether a question asks for a head; others ask for a tail.
+    """
+
+    known: ListColumn
+    for_heads: np.ndarray
 
 
 def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndarray:
@@ -66,21 +80,19 @@ def metrics(ranks: np.ndarray, for_heads: np.ndarray) -> dict[str, float]:
     }
 
 
-def evaluate(
-    predicted: Iterable[tuple[np.ndarray, np.ndarray]], known: ListColumn, for_heads: np.ndarray
-) -> Mapping[str, float]:
+def evaluate(predicted: Iterable[tuple[np.ndarray, np.ndarray]], questions: Questions) -> dict[str, float]:
     """Metrics of questions that come in batches; no more than a batch's scores are held at once.
 
     Args:
-        predicted: answers [B] and scores [B, C] of the questions in their order; questions beyond the N of `for_heads`
-            only fill the last batch up.
-        known: of each of the N questions all right answers.
-        for_heads: bool [N].
+        predicted: answers [B] and scores [B, C] of the questions in their order; what goes beyond them only fills the
+            last batch up.
+        questions: N of them.
 
     Raises:
         DivergedError: a score is NaN.
         ValueError: there are fewer questions than N, or none.
     """
+    known, for_heads = questions.known, questions.for_heads
     found, count = [], 0
     for answers, scores in predicted:
         stop = min(count + len(scores), len(for_heads))

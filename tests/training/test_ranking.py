@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.training import ranking
+from embexp.training.ranking import Questions
 
 Question = tuple[list[float], int, set[int]]
 
@@ -48,7 +49,8 @@ def test_metrics_by_their_definitions(questions: list[Question], batch: int, fil
         (np.float32([answer for _, answer, _ in part]), np.float32([scores for scores, _, _ in part]))
         for part in (shown[start : start + batch] for start in range(0, len(questions), batch))
     ]
-    found = ranking.evaluate(batches, lists([known for _, _, known in questions]), np.array(for_heads))
+    known = lists([known for _, _, known in questions])
+    found = ranking.evaluate(batches, Questions(known, np.array(for_heads)))
 
     def mean(values: list[Fraction]) -> float:
         return float(sum(values) / len(values))
@@ -101,7 +103,7 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = ranking.evaluate([(answers, np.zeros((101, 101)))], lists([set()] * 101), np.zeros(101, bool))
+    found = ranking.evaluate([(answers, np.zeros((101, 101)))], Questions(lists([set()] * 101), np.zeros(101, bool)))
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
@@ -114,6 +116,6 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 
 def test_questions_without_predictions_are_not_passed_over() -> None:
     with pytest.raises(ValueError, match="3 questions, but predictions of 1"):
-        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], lists([set()] * 3), np.zeros(3, bool))
+        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Questions(lists([set()] * 3), np.zeros(3, bool)))
     with pytest.raises(ValueError, match="no questions"):
-        ranking.evaluate([], lists([]), np.zeros(0, bool))
+        ranking.evaluate([], Questions(lists([]), np.zeros(0, bool)))
