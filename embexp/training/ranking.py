@@ -42,10 +42,12 @@ def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndar
         known: of each question all right answers, each once; the answer itself may be among them.
 
     Raises:
-        DivergedError: a score is NaN. Infinite ones have a place.
+        DivergedError: a score is not finite.
     """
-    if wrong := int(np.isnan(scores).any(axis=1).sum()):
-        raise DivergedError(f"{wrong:,} of {len(scores):,} questions have scores that are no numbers: it has diverged")
+    if wrong := int(np.count_nonzero(~np.isfinite(scores).all(axis=1))):
+        raise DivergedError(
+            f"{wrong:,} of {len(scores):,} questions have scores that are not finite numbers: the training has diverged"
+        )
     rows = np.arange(len(scores))
     own = scores[rows, answers]
     higher = np.count_nonzero(scores > own[:, None], axis=1)
@@ -89,7 +91,7 @@ def evaluate(predicted: Iterable[tuple[np.ndarray, np.ndarray]], questions: Ques
         questions: N of them.
 
     Raises:
-        DivergedError: a score is NaN.
+        DivergedError: a score is not finite.
         ValueError: there are fewer questions than N, or none.
     """
     known, for_heads = questions.known, questions.for_heads

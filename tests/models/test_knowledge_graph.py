@@ -140,6 +140,14 @@ def test_losses_of_rankings_against_float64(kind: RankingLoss, smoothing: float)
     assert float(found) == pytest.approx(each.mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", list(RankingLoss))
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, capfd: pytest.CaptureFixture[str]) -> None:
+    loss = tf.function(losses.ranking(kind, smoothing))(tf.constant([0.0]), tf.constant([[0.5, 1.0]], tf.float16))
+    assert loss.dtype == tf.float32
+    assert "AutoGraph" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
