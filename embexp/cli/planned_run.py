@@ -176,6 +176,10 @@ def _notes(spec: RunSpec, plan: Sizes) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
+    if isinstance(spec.data, Triples) and spec.data.negatives is None:
+        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}:
+            if not spec.frozen(table):
+                yield f"O(vocabulary): tables.{table}: 1-vs-all (data.negatives=null) moves every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
     if any(plan.rows[name] is None for name in spec.tables):

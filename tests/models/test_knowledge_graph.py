@@ -89,6 +89,17 @@ def test_a_triple_s_score_is_the_same_whichever_way_it_is_asked(
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_shared_candidates_take_one_multiplication_of_matrices() -> None:
+    specs = {"source": (None, DIM), "relation": (None, DIM), "candidates": (1, None, DIM)}
+    built = build(ComplEx())
+    traced = tf.function(lambda inputs: built(inputs), autograph=False).get_concrete_function(
+        {name: tf.TensorSpec(shape, tf.float32) for name, shape in specs.items()}
+    )
+    kinds = {operation.type for operation in traced.graph.get_operations()}
+    assert "MatMul" in kinds
+    assert not any(kind.startswith("BatchMatMul") for kind in kinds)
+
+
 @pytest.mark.parametrize("model", [DistMult, ComplEx, TransE])
 def test_regularisation_by_its_formula(model: type[KnowledgeGraph]) -> None:
     built = build(model(n3=0.3, l2=0.07))
