@@ -128,11 +128,13 @@ def digest(data: Data, columns: Columns, path: Path | None = None, *, cache: Pat
         drawn = {"examples", "users", "items", "rank", "history_length", "zipf", "signal", "seed"}
         return digests.of_json({"clicks": FORMAT, **data.model_dump(mode="json", include=drawn)})
     try:
-        if isinstance(data, Columnar):
-            files = located.locate(data, wanted(data, columns, divided=divided), path=path).files()
+        if isinstance(data, Columnar | Triples):
+            files = (
+                triple_files.files_of(Path(data.path))
+                if isinstance(data, Triples)
+                else located.locate(data, wanted(data, columns, divided=divided), path=path).files()
+            )
             return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
-        if isinstance(data, Triples):
-            return triple_files.digest(Path(data.path), cache=cache)
         corpus = corpus_of(data, columns, path)
         files = corpus.files()
     except located.Unreadable as unreadable:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from embexp.data.arrays import ArrayWriter
 from embexp.data.encode import Progress
 from embexp.data.examples import Layout
-from embexp.data.triple_files import Lines, files_of, places, read
+from embexp.data.triple_codes import Lines, places, read
+from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import INVERSE, RELATION, SOURCE, Triples

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -271,6 +273,20 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
         "the folder needs valid.txt or valid.tsv, and has neither",
         "the folder needs test.txt or test.tsv, and has both",
     ]
+
+
+def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path) -> None:
+    folder = write(FAMILY, tmp_path / "graph")
+    code = f"""
+import sys
+from embexp.data.columns import Columns
+from embexp.data.inspect import head_faults
+from embexp.specs.data import Triples
+assert head_faults(Triples(path={str(folder)!r}), Columns(ids={{"source": "entity"}}, label="answer")) == []
+print(sorted({{"tensorflow", "polars", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 def test_a_relation_that_is_called_as_an_inverse(tmp_path: Path) -> None:
