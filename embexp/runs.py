@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import assembly, filling, places, story
+from embexp import assembly, evaluations, filling, places, story
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -94,7 +94,7 @@ class Run:
         if self.spec.task is Task.RANKING:  # the other right answers are those of the run's data too
             data = story.read_data(self.spec, lambda what, done: None)
             candidates, known = data.candidates, [data.scan.examples]
-        measured = story.evaluation(self.spec, columns, examples, rows, candidates, known)
+        measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
         return measured(self._restored.runtime)
 
     def predict(self, file: Path | str) -> np.ndarray:

@@ -9,16 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from embexp import assembly, execution, filling, identity, manifest, places
-from embexp.data import answers, batches
+from embexp import assembly, evaluations, execution, filling, identity, manifest, places
+from embexp.data import batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
-from embexp.data.examples import Examples
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError, RunError, VocabularyError
+from embexp.errors import RunError, VocabularyError
 from embexp.execution import Blueprint, Execution
 from embexp.folder import RunFolder
 from embexp.initialization.rows import RowSource
@@ -27,7 +24,6 @@ from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
 from embexp.reports import plots
 from embexp.specs import resolution
-from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -35,11 +31,10 @@ from embexp.strategies import cpu
 from embexp.summary import summarise
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.evaluation import Predictor, evaluate
+from embexp.training.evaluation import Predictor
 from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
-from embexp.training.ranking import Questions
 from embexp.training.tensorboard import TensorBoard
 
 Say = Callable[[str, float | None], None]
@@ -149,22 +144,7 @@ def read_data(spec: RunSpec, say: Say) -> Data:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    return Data(columns, vocabularies, found, classes, candidates_of(spec, vocabularies))
-
-
-def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
-    """What the answers of task ranking are among, by table's vocabulary; None for other tasks.
-
-    Raises:
-        DataError: there is but one entity, of which nothing can be told.
-    """
-    if not isinstance(spec.data, Triples):
-        return None
-    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
-    entities = vocabularies[table].size
-    if entities < 2:
-        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
-    return Candidates(entities, spec.data.negatives, spec.seed)
+    return Data(columns, vocabularies, found, classes, evaluations.candidates_of(spec, vocabularies))
 
 
 def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
@@ -317,39 +297,9 @@ def train(
 def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Predictor], dict[str, float]] | None:
     """From a runtime to metrics of a part of the data, or None if it is empty."""
     rows = data.scan.splits[part]
-    return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates) if len(rows) else None
-
-
-def evaluation(
-    spec: RunSpec,
-    columns: Columns,
-    examples: Examples,
-    rows: np.ndarray,
-    candidates: Candidates | None,
-    known: Sequence[Examples] = (),
-) -> Callable[[Predictor], dict[str, float]]:
-    """From a runtime to metrics of some examples.
-
-    Args:
-        spec: the run.
-        columns: what it reads of them.
-        examples: encoded.
-        rows: int64, which to look at.
-        candidates: of task ranking, see `candidates_of`.
-        known: of task ranking, more examples whose answers are right.
-    """
-    shown = batches.evaluation_batches(
-        examples,
-        rows,
-        columns,
-        batch_size=spec.evaluation_batch_size,
-        full=spec.fixed_batch,
-        candidates=candidates,
-    )
-    questions = None
-    if candidates is not None:
-        questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
-    return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)
+    if not len(rows):
+        return None
+    return evaluations.evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
 def early_stopping(

@@ -12,7 +12,7 @@ import pytest
 import embexp
 from embexp import story
 from embexp.cli import plan
-from embexp.errors import RunError
+from embexp.errors import ConfigError, RunError
 
 PLACES = 24
 Triple = tuple[str, str, str]
@@ -167,6 +167,21 @@ def test_the_best_mrr_of_the_validation_is_kept(run: Any) -> None:
     best = max(lines, key=lambda line: line["metrics"]["mrr"])
     assert result.summary["best_step"] == best["step"]
     assert result.summary["metrics"]["validation"] == best["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model=mlp", "model = mlp: task ranking needs a score of each candidate, which this model does not give"),
+        ("task=click", r"task = 'click': questions of triples have candidates to rank\.\s+set task=ranking"),
+        ("tables.entity.dim=15", "dims must be even, but there is source 15, relation 15, candidates 15"),
+        ("train.early_stopping.metric=loss", "the metrics of task ranking are mrr, hits_at_1"),
+        ("+data.split.test=0.1", "data.split"),
+    ],
+)
+def test_what_does_not_go_together_is_told_before_anything_starts(override: str, words: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        spec_of(folder, override)
 
 
 def test_the_plan_names_what_answers_are_told_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
