@@ -15,6 +15,7 @@ import tensorflow as tf
 from embexp import digests
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
+from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
 from embexp.tables import schedules
 from embexp.tables.checkpointing import TableCheckpoint
@@ -83,7 +84,7 @@ def assemble(
     step = Step(
         backend=engine,
         model=model,
-        loss=losses.of(spec.task),
+        loss=_loss(spec),
         optimizer=optimizer,
         inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=counter,
@@ -98,3 +99,9 @@ def assemble(
             step=counter,
         ),
     )
+
+
+def _loss(spec: RunSpec) -> losses.Loss:
+    if isinstance(spec.model, KnowledgeGraph):
+        return losses.ranking(spec.model.loss, spec.model.label_smoothing)
+    return losses.of(spec.task)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import assembly, filling, places, story
+from embexp import assembly, evaluations, filling, places, story
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -27,7 +27,7 @@ from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.training.evaluation import evaluate, predictions
+from embexp.training.evaluation import predictions
 
 
 def load_run(directory: Path | str) -> Run:
@@ -84,15 +84,18 @@ class Run:
             file: data to evaluate on; None: the run's own.
             part: train, validation or test, of the run's own data.
         """
-        if file is not None:
-            columns, examples = self._encode(Path(file), labelled=True)
-            rows: np.ndarray = np.arange(examples.count)
-        else:
-            data = story.read_data(self.spec, lambda what, done: None)
-            columns, examples, rows = data.columns, data.scan.examples, data.scan.splits[part]
-            if not len(rows):
+        if file is None:
+            measured = story.evaluation_of(self.spec, story.read_data(self.spec, lambda what, done: None), part)
+            if measured is None:
                 raise RunError(f"the {part} part of this run's data is empty")
-        return evaluate(self.spec.task, self._restored.runtime, self._batches(examples, rows, columns), len(rows))
+            return measured(self._restored.runtime)
+        columns, examples = self._encode(Path(file), labelled=True)
+        rows, candidates, known = np.arange(examples.count), None, []
+        if self.spec.task is Task.RANKING:  # the other right answers are those of the run's data too
+            data = story.read_data(self.spec, lambda what, done: None)
+            candidates, known = data.candidates, [data.scan.examples]
+        measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
+        return measured(self._restored.runtime)
 
     def predict(self, file: Path | str) -> np.ndarray:
         """A prediction for each example of a file.
@@ -100,8 +103,16 @@ class Run:
         Returns:
             float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
         """
+        if self.spec.task is Task.RANKING:
+            raise RunError("nothing is predicted of triples; evaluate ranks their heads and tails among all entities")
         columns, examples = self._encode(Path(file), labelled=False)
-        batch = self._batches(examples, np.arange(examples.count), columns)
+        batch = batches.evaluation_batches(
+            examples,
+            np.arange(examples.count),
+            columns,
+            batch_size=self.spec.evaluation_batch_size,
+            full=self.spec.fixed_batch,
+        )
         _, logits = predictions(self._restored.runtime, batch, examples.count)
         match self.spec.task:
             case Task.RATING:
@@ -111,11 +122,6 @@ class Run:
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
                 return names
-
-    def _batches(self, examples: Examples, rows: np.ndarray, columns: Columns) -> Any:
-        return batches.evaluation_batches(
-            examples, rows, columns, batch_size=self.spec.evaluation_batch_size, full=self.spec.fixed_batch
-        )
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         if isinstance(self.spec.data, Clicks):

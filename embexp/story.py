@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp import assembly, execution, filling, identity, manifest, places
+from embexp import assembly, evaluations, execution, filling, identity, manifest, places
 from embexp.data import batches
+from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
@@ -31,7 +32,7 @@ from embexp.strategies import cpu
 from embexp.summary import summarise
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.evaluation import evaluate
+from embexp.training.evaluation import Predictor
 from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
@@ -63,6 +64,8 @@ class Data:
     scan: Scan
     classes: tuple[str, ...] = ()
     """Of task classification, by number."""
+    candidates: Candidates | None = None
+    """Of task ranking: what the answers are among."""
 
 
 def run(
@@ -140,7 +143,8 @@ def read_data(spec: RunSpec, say: Say) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
-    return Data(columns, {table: found.vocabularies[shared[table]] for table in spec.tables}, found, classes)
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    return Data(columns, vocabularies, found, classes, evaluations.candidates_of(spec, vocabularies))
 
 
 def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
@@ -182,14 +186,14 @@ def rhythm_of(spec: RunSpec, *, examples: int) -> loop.Rhythm:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 for each class."""
+    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 otherwise."""
     match task:
         case Task.RATING:
             return label_mean
         case Task.CLICK:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
-        case Task.CLASSIFICATION:
+        case Task.CLASSIFICATION | Task.RANKING:
             return 0.0
 
 
@@ -210,6 +214,7 @@ def build(
         data.columns,
         batch_size=spec.evaluation_batch_size,
         full=spec.fixed_batch,
+        candidates=data.candidates,
     )
     blueprint = Blueprint(
         spec=spec,
@@ -241,6 +246,7 @@ def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:
         shuffle=spec.data.shuffle,
         window=spec.data.window,
         steps=plan.steps,
+        candidates=data.candidates,
     )
 
 
@@ -271,9 +277,7 @@ def train(
                 iter(training),
                 plan=plan,
                 batch_size=spec.train.batch_size,
-                evaluate=None
-                if validation is None
-                else partial(evaluate, spec.task, execution.runtime, validation, len(data.scan.splits["validation"])),
+                evaluate=None if validation is None else partial(validation, execution.runtime),
                 listeners=everyone,
                 interrupted=interrupted,
                 first_step_done=first_step_done,
@@ -290,14 +294,12 @@ def train(
     return outcome
 
 
-def evaluation_of(spec: RunSpec, data: Data, part: str) -> Any:
-    """The batches of an evaluated part of the data, or None if it is empty."""
+def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Predictor], dict[str, float]] | None:
+    """From a runtime to metrics of a part of the data, or None if it is empty."""
     rows = data.scan.splits[part]
     if not len(rows):
         return None
-    return batches.evaluation_batches(
-        data.scan.examples, rows, data.columns, batch_size=spec.evaluation_batch_size, full=spec.fixed_batch
-    )
+    return evaluations.evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
 def early_stopping(
@@ -326,6 +328,6 @@ def evaluate_finally(
     for part in ("validation", "test"):
         if part == "validation" and outcome.validation is not None:
             final[part] = dict(outcome.validation)
-        elif (examples := evaluation_of(spec, data, part)) is not None:
-            final[part] = evaluate(spec.task, execution.runtime, examples, len(data.scan.splits[part]))
+        elif (measured := evaluation_of(spec, data, part)) is not None:
+            final[part] = measured(execution.runtime)
     return final

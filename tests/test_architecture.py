@@ -23,7 +23,7 @@ TIERS = [
     {"runtimes", "training", "checkpoints"},
     {"reports"},
     {"pretrained"},
-    {"filling", "assembly"},
+    {"filling", "assembly", "evaluations"},
     {"execution"},
     {"summary"},
     {"story"},

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp import terminal
-from embexp.specs.data import Clicks, Data, SplitKind
+from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
@@ -93,6 +93,9 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
 
 
 def _data(data: Data) -> str:
+    if isinstance(data, Triples):
+        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        return f"triples {data.path}, each answer told from {told}; the files valid and test validate and test"
     if isinstance(data, Clicks):
         source = f"{data.examples:,} synthetic clicks"
     else:
@@ -161,6 +164,8 @@ def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
         if feature.max_sequence_length:
             inner = [str(feature.max_sequence_length)]
+        if isinstance(spec.data, Triples) and spec.column_of(name) == CANDIDATES:
+            inner = ["all" if spec.data.negatives is None else str(1 + spec.data.negatives)]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
         made.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
     return made
@@ -171,6 +176,10 @@ def _notes(spec: RunSpec, plan: Sizes) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
+    if isinstance(spec.data, Triples) and spec.data.negatives is None:
+        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}:
+            if not spec.frozen(table):
+                yield f"O(vocabulary): tables.{table}: 1-vs-all (data.negatives=null) moves every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
     if any(plan.rows[name] is None for name in spec.tables):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from embexp.data.candidates import Candidates, stored
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.order import Order, batch_groups
@@ -22,7 +23,8 @@ class Batch(NamedTuple):
     """Some examples.
 
     Attributes:
-        ids: id column -> int32 or int64 [B], or ragged [B, None] for a column with several values per example.
+        ids: id column -> int32 or int64 [B], or ragged [B, None] for a column with several values per example;
+            candidates are int32 [1, C] or [B, 1 + k].
         weights: weight column -> float32, of the shape of its ids.
         dense: float32 [B, number of dense columns].
         labels: float32 [B]; NaN where the data has no labels.
@@ -45,6 +47,7 @@ def training_batches(
     window: int,
     steps: int,
     start_step: int = 0,
+    candidates: Candidates | None = None,
 ) -> tf.data.Dataset:
     """The batches of steps `start_step` to `steps` of a training.
 
@@ -61,10 +64,12 @@ def training_batches(
         window: examples that are shuffled among each other.
         steps: at which step the training ends.
         start_step: with which step to begin.
+        candidates: makes the column of candidates, for questions.
 
     Returns:
         A dataset of `steps - start_step` batches.
     """
+    columns = columns if candidates is None else stored(columns)
     order = Order(len(rows), seed, shuffle, window)
     group = max(1, _GROUP_CELLS // batch_size)
 
@@ -82,12 +87,21 @@ def training_batches(
         .map(lambda place: read.scalars(numbers.at(place)))
         .flat_map(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows)))
     )
-    batches = (batches.map(read.with_lists) if read.has_lists else batches.map(lambda batch, _: batch)).prefetch(_AHEAD)
+    batches = batches.map(read.with_lists) if read.has_lists else batches.map(lambda batch, _: batch)
+    if candidates is not None:
+        batches = candidates.for_training(batches, start_step)
+    batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
 
 
 def evaluation_batches(
-    examples: Examples, rows: np.ndarray, columns: Columns, *, batch_size: int, full: bool = False
+    examples: Examples,
+    rows: np.ndarray,
+    columns: Columns,
+    *,
+    batch_size: int,
+    full: bool = False,
+    candidates: Candidates | None = None,
 ) -> tf.data.Dataset:
     """The given rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
@@ -97,7 +111,9 @@ def evaluation_batches(
         columns: what to read.
         batch_size: examples per batch.
         full: whether the last batch is filled up, so that all have the same size, known while tracing.
+        candidates: makes the column of candidates, for questions: all of them.
     """
+    columns = columns if candidates is None else stored(columns)
     read = _Reader(examples, columns)
     numbers = _Mapped(rows)
     count = -(-len(rows) // batch_size)
@@ -108,12 +124,8 @@ def evaluation_batches(
             return tf.minimum(start + tf.range(batch_size, dtype=tf.int64), len(rows) - 1)
         return tf.range(start, tf.minimum(start + batch_size, len(rows)))
 
-    return (
-        tf.data.Dataset.range(count)
-        .map(lambda number: read.batch(numbers.at(places(number))))
-        .prefetch(_AHEAD)
-        .with_options(_options())
-    )
+    batches = tf.data.Dataset.range(count).map(lambda number: read.batch(numbers.at(places(number)))).prefetch(_AHEAD)
+    return (batches if candidates is None else batches.map(candidates.for_all)).with_options(_options())
 
 
 class _Reader:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Clicks, Columnar, Data, SkipGram
+from embexp.specs.data import Clicks, Columnar, Data, SkipGram, Triples
 from embexp.specs.tables import Feature
 
 CLICK = "click"
@@ -15,6 +15,8 @@ TOGETHER = "together"
 """Label column of pairs of words."""
 PAIRS = ("center", "context")
 """Id columns of pairs of words."""
+ANSWER = "answer"
+"""Label column of a knowledge graph's questions."""
 WORDS = "words"
 """Id column of labelled texts, several per example."""
 
@@ -62,6 +64,8 @@ def label_of(data: Data) -> str:
             return CLICK
         case SkipGram():
             return TOGETHER
+        case Triples():
+            return ANSWER
         case _:
             return data.label
 
@@ -125,7 +129,7 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
     columns = Columns(
         ids={column: vocabulary[table] for column, table in first_table.items()},
         weights=weights,
-        dense=data.dense_features if isinstance(data, Columnar) else (),
+        dense=data.dense_features if isinstance(data, Columnar | Triples) else (),
         label=label_of(data) if labelled else None,
         several=several,
         asked_by=asked_by,

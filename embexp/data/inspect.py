@@ -9,9 +9,10 @@ from embexp.data.columns import CLICK, PAIRS, WORDS, Columns
 from embexp.data.corpus import Corpus
 from embexp.data.located import ParquetTable, Source, Unreadable, locate
 from embexp.data.text import TextTable, first_fault
+from embexp.data.triple_files import files_of, lines_of
 from embexp.data.wanted import Wanted, timestamp_faults, wanted
 from embexp.errors import DataError, Fault
-from embexp.specs.data import Clicks, Columnar, Data, SkipGram, SplitKind, Text
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Clicks, Columnar, Data, SkipGram, SplitKind, Text, Triples
 
 HEAD_LINES = 1_000
 CLICKS_IDS = ("user", "item", "history")
@@ -26,6 +27,8 @@ def head_faults(data: Data, columns: Columns) -> list[Fault]:
     if isinstance(data, Clicks):
         return _clicks(data, columns)
     faults = timestamp_faults(data)
+    if isinstance(data, Triples):
+        return _triples(data, columns)
     if not isinstance(data, Columnar):
         return faults + _texts(data, columns)
     needed = wanted(data, columns, divided=True)
@@ -88,6 +91,30 @@ def _texts(data: Text | SkipGram, columns: Columns) -> list[Fault]:
         faults += unreadable.faults
     except DataError as error:
         faults.append(Fault("data.path", repr(str(own)), str(error)))
+    return faults
+
+
+def _triples(data: Triples, columns: Columns) -> list[Fault]:
+    names = (SOURCE, RELATION, CANDIDATES)
+    rule = f"a knowledge graph's questions have no such column; the columns are {', '.join(names)}"
+    faults = [
+        Fault(columns.asked_by.get(name, "features"), repr(name), rule)
+        for name in (*columns.ids, *columns.weights)
+        if name not in names
+    ]
+    faults += [
+        Fault(need.path, need.value, f"column {name!r} holds no lists, {need.why}", "leave it out")
+        for name in names
+        for need in columns.several.get(name, ())
+    ]
+    try:
+        for file in files_of(Path(data.path)):
+            for _ in itertools.islice(lines_of(file), HEAD_LINES):
+                pass
+    except Unreadable as unreadable:
+        faults += unreadable.faults
+    except DataError as error:
+        faults.append(Fault("data.path", repr(data.path), str(error)))
     return faults
 
 

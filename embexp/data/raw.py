@@ -9,7 +9,17 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from embexp import caching, digests
-from embexp.data import clicks, encode, labelled_texts, located, readers, skipgram, standard_library
+from embexp.data import (
+    clicks,
+    encode,
+    labelled_texts,
+    located,
+    readers,
+    skipgram,
+    standard_library,
+    triple_files,
+    triples,
+)
 from embexp.data.columns import WORDS, Columns
 from embexp.data.corpus import Corpus
 from embexp.data.encode import Progress
@@ -17,7 +27,7 @@ from embexp.data.examples import Layout
 from embexp.data.wanted import group_of, timestamp_of, wanted
 from embexp.data.words import PATTERN
 from embexp.errors import ConfigError
-from embexp.specs.data import CSV, Clicks, Columnar, Data, Parquet, RecBole, SkipGram, Text
+from embexp.specs.data import CSV, Clicks, Columnar, Data, Parquet, RecBole, SkipGram, Text, Triples
 
 FORMAT = 1
 """Version of what the cache holds; raised when its meaning changes."""
@@ -83,6 +93,10 @@ def read(
     how = {"format": FORMAT, "content": content, "kind": data.kind}
     if isinstance(data, Columnar):
         return _columnar(data, columns, path, how, cache=cache, tell=tell, divided=divided)
+    if isinstance(data, Triples):
+        key = digests.of_json(how | data.model_dump(mode="json", include={"columns", "reciprocal"}))
+        make = partial(triples.write, data, Path(data.path), progress=tell)
+        return Raw(caching.folder(cache, "triples", key, make), key, content)
     corpus = corpus_of(data, columns, path)
     form = "" if corpus.path is None else "folder" if corpus.path.is_dir() else corpus.path.suffix.lower()
     how |= {"words": PATTERN, "text": data.text, "form": form}
@@ -114,8 +128,12 @@ def digest(data: Data, columns: Columns, path: Path | None = None, *, cache: Pat
         drawn = {"examples", "users", "items", "rank", "history_length", "zipf", "signal", "seed"}
         return digests.of_json({"clicks": FORMAT, **data.model_dump(mode="json", include=drawn)})
     try:
-        if isinstance(data, Columnar):
-            files = located.locate(data, wanted(data, columns, divided=divided), path=path).files()
+        if isinstance(data, Columnar | Triples):
+            files = (
+                triple_files.files_of(Path(data.path))
+                if isinstance(data, Triples)
+                else located.locate(data, wanted(data, columns, divided=divided), path=path).files()
+            )
             return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
         corpus = corpus_of(data, columns, path)
         files = corpus.files()

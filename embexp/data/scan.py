@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp import caching, digests
-from embexp.data import clicks, raw, rows, splits
+from embexp.data import clicks, raw, rows, splits, triples
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.columns import Columns
 from embexp.data.encode import Progress
@@ -22,7 +22,7 @@ from embexp.data.skipgram import VOCABULARY
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary, from_counts
 from embexp.data.wanted import group_of, timestamp_faults, timestamp_of
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data import Clicks, Columnar, Data, SkipGram, SplitKind, Text
+from embexp.specs.data import RELATION, Clicks, Columnar, Data, SkipGram, SplitKind, Text, Triples
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
     if faults := timestamp_faults(data):
         raise ConfigError(faults)
     source = raw.read(data, columns, cache=cache, tell=tell, divided=True)
-    key = digests.of_json(
-        {
-            "format": FORMAT,
-            "raw": source.key,
-            "split": data.split.model_dump(mode="json"),
-            "fold": [data.folds, data.fold] if data.split.kind is SplitKind.FOLDS else None,
-            "vocabulary": None if isinstance(data, Clicks | SkipGram) else data.vocabulary.model_dump(mode="json"),
-        }
-        | ({"train_examples": data.train_examples} if isinstance(data, Text) else {})
-    )
+    key = digests.of_json({"format": FORMAT, "raw": source.key} | _division(data))
     ready = caching.folder(cache, "scan", key, partial(_resolve, data, source, tell=tell))
     facts = json.loads((ready / "facts.json").read_text("utf-8"))
     return Scan(
@@ -91,6 +82,17 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
         digest=source.digest,
         classes=source.classes,
     )
+
+
+def _division(data: Data) -> dict[str, object]:
+    """What the division and the vocabularies depend on, beside the content."""
+    if isinstance(data, Triples):
+        return {}
+    return {
+        "split": data.split.model_dump(mode="json"),
+        "fold": [data.folds, data.fold] if data.split.kind is SplitKind.FOLDS else None,
+        "vocabulary": None if isinstance(data, Clicks | SkipGram) else data.vocabulary.model_dump(mode="json"),
+    } | ({"train_examples": data.train_examples} if isinstance(data, Text) else {})
 
 
 def encode_file(
@@ -124,6 +126,8 @@ def encode_file(
     if isinstance(data, SkipGram):
         raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
     tell = progress or (lambda what, part: None)
+    if isinstance(data, Triples):
+        return _encode_triples(path, data, columns, vocabularies, cache=cache, tell=tell)
     source = raw.read(data, columns, path, cache=cache, tell=tell, divided=False, classes=classes)
     known = {table: vocabularies[table] for table in source.layout.token_tables}
     key = digests.of_json(
@@ -131,6 +135,23 @@ def encode_file(
     )
     ready = caching.folder(cache, "rows", key, partial(rows.write, source.layout, source.folder, known))
     return examples(source.folder, ready)
+
+
+def _encode_triples(
+    path: Path, data: Triples, columns: Columns, vocabularies: Mapping[str, Vocabulary], *, cache: Path, tell: Progress
+) -> Examples:
+    known = {
+        triples.RELATIONS if column == RELATION else triples.ENTITIES: vocabularies[table]
+        for column, table in columns.ids.items()
+    }
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    content = caching.file_digest(path, cache=cache)
+    how = data.model_dump(mode="json", include={"columns", "reciprocal"})
+    whose = {name: each.digest for name, each in known.items()}
+    key = digests.of_json({"format": FORMAT, "content": content, "vocabularies": whose} | how)
+    ready = caching.folder(cache, "triples", key, partial(triples.write_other, data, path, known, progress=tell))
+    return examples(ready, ready)
 
 
 def source_digest(data: Data, columns: Columns, *, cache: Path) -> str:
@@ -152,6 +173,10 @@ def _vocabularies(data: Data, columns: Columns, source: Raw, ready: Path) -> dic
         case SkipGram():
             words = Vocabulary.read(source.folder / VOCABULARY)
             return dict.fromkeys(columns.ids.values(), words)
+        case Triples():
+            entities = Vocabulary.read(source.folder / triples.ENTITIES)
+            relations = Vocabulary.read(source.folder / triples.RELATIONS)
+            return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
         case _:
             tables = enumerate(source.layout.token_tables)
             return {table: Vocabulary.read(ready / f"vocabulary.{number}") for number, table in tables}
@@ -168,12 +193,15 @@ def _resolve(data: Data, source: Raw, folder: Path, *, tell: Progress) -> None:
     elif isinstance(data, Columnar):
         timestamps = mapped(source.folder / "timestamps.npy") if timestamp_of(data) is not None else None
         groups = mapped(source.folder / "groups.npy") if group_of(data) is not None else None
-    assigned = splits.assignment(
-        data.split, layout.count, folds=data.folds, fold=data.fold, timestamps=timestamps, groups=groups
-    )
+    if isinstance(data, Triples):
+        assigned = splits.in_order([count for _, count in layout.files])
+    else:
+        assigned = splits.assignment(
+            data.split, layout.count, folds=data.folds, fold=data.fold, timestamps=timestamps, groups=groups
+        )
     splits.write(assigned, layout.count, folder)
     train = mapped(folder / "train.npy")
-    if not isinstance(data, Clicks | SkipGram):
+    if not isinstance(data, Clicks | SkipGram | Triples):
         tell("making vocabularies", None)
         counts = rows.counts(layout, source.folder, train)
         vocabularies: dict[str, Vocabulary] = {}

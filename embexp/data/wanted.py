@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from embexp.data.columns import Columns, ListNeed
 from embexp.errors import Fault
-from embexp.specs.data import Columnar, Data, SkipGram, SplitKind, Text
+from embexp.specs.data import Columnar, Data, SkipGram, SplitKind, Text, Triples
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Wanted:
 
 def timestamp_faults(data: Data) -> list[Fault]:
     """The fault of a split that needs the time, or a user, where there is no column of it."""
+    if isinstance(data, Triples):
+        return []
     if isinstance(data, Text | SkipGram) and data.split.kind is SplitKind.LEAVE_ONE_OUT:
         rule = "texts have no users, of each of whom one could be left out"
         return [Fault("data.split.kind", str(data.split.kind), rule, "choose random, time or folds")]
@@ -46,12 +48,15 @@ def timestamp_faults(data: Data) -> list[Fault]:
 
 def timestamp_of(data: Data) -> str | None:
     """The timestamp column, if the split needs it."""
-    ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
-    return data.timestamp if ordered and isinstance(data, Columnar) else None
+    if not isinstance(data, Columnar):
+        return None
+    return data.timestamp if data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) else None
 
 
 def group_of(data: Data) -> str | None:
     """The column of the groups, if the split needs it."""
+    if isinstance(data, Triples):
+        return None
     return data.split.group if data.split.kind is SplitKind.LEAVE_ONE_OUT else None
 
 

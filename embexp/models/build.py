@@ -8,14 +8,27 @@ from typing import Any, assert_never
 import keras
 
 from embexp.errors import ConfigError
+from embexp.models import knowledge_graph, user
 from embexp.models import shapes as rules
-from embexp.models import user
 from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
 from embexp.models.mlp import mlp
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
-from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
+from embexp.specs.data import CANDIDATES
+from embexp.specs.models import (
+    DLRM,
+    MLP,
+    BagOfWords,
+    ComplEx,
+    DistMult,
+    Dot,
+    KerasModel,
+    KnowledgeGraph,
+    Model,
+    TextCNN,
+    TransE,
+)
 
 
 def build(
@@ -35,13 +48,16 @@ def build(
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It gives logits, float32
-        [B, outputs] (a user's own may give [B] for one).
+        [B, outputs] (a user's own may give [B] for one). One of a knowledge graph takes candidates [1, C, dim] or
+        [B, C, dim], C being whatever it is, and gives their scores [B, C].
 
     Raises:
         ConfigError: the model can't take these inputs, or the user's function is at fault.
     """
     if found := rules.faults(model, shapes=shapes, dense_width=dense_width, classes=outputs > 1):
         raise ConfigError(found)
+    if isinstance(model, KnowledgeGraph):
+        shapes = {**shapes, CANDIDATES: (None, *shapes[CANDIDATES])}
     activations = _symbolic(shapes, dense_width)
     match model:
         case Dot():
@@ -82,6 +98,22 @@ def build(
                 outputs=outputs,
                 output_bias=output_bias,
                 seed=seed,
+            )
+        case TransE():
+            logits = knowledge_graph.transe(
+                activations,
+                norm=model.norm,
+                margin=model.margin,
+                dropout=model.dropout,
+                n3=model.n3,
+                l2=model.l2,
+                seed=seed,
+            )
+        case DistMult():
+            logits = knowledge_graph.distmult(activations, dropout=model.dropout, n3=model.n3, l2=model.l2, seed=seed)
+        case ComplEx():
+            logits = knowledge_graph.complex_product(
+                activations, dropout=model.dropout, n3=model.n3, l2=model.l2, seed=seed
             )
         case KerasModel():
             return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)

@@ -6,7 +6,20 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from embexp.errors import Fault
-from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.models import (
+    DLRM,
+    MLP,
+    BagOfWords,
+    ComplEx,
+    DistMult,
+    Dot,
+    KerasModel,
+    KnowledgeGraph,
+    Model,
+    TextCNN,
+    TransE,
+)
 
 DENSE = "dense.features"
 """Name of the input of numeric columns, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
@@ -38,6 +51,8 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
             return []
         case TextCNN():
             return list(_text_faults(shapes))
+        case TransE() | DistMult() | ComplEx():
+            return list(_graph_faults(model, shapes))
         case KerasModel():
             return []
 
@@ -98,6 +113,28 @@ def _text_faults(shapes: Shapes) -> Iterator[Fault]:
                 "text_cnn takes a sequence of vectors, or one vector, per feature",
                 f"leave features.{name}.output_shape unset",
             )
+
+
+def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
+    wanted = (SOURCE, RELATION, CANDIDATES)
+    if lacking := [name for name in wanted if name not in shapes]:
+        yield Fault(
+            "features",
+            _listed(shapes),
+            f"{model.kind} takes the features {', '.join(wanted)}, and {', '.join(lacking)} is not there",
+            "take graph=knowledge_graph",
+        )
+    for name in shapes:
+        if name not in wanted:
+            rule = f"no feature may stand idle, and {model.kind} uses only {', '.join(wanted)}"
+            yield Fault(f"features.{name}", "unused", rule, "leave the feature out")
+    vectors = {name: shapes[name] for name in wanted if name in shapes}
+    yield from _vector_faults(model.kind, vectors)
+    odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
+    if isinstance(model, ComplEx) and odd:
+        found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
+        rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
+        yield Fault("model", model.kind, rule, "set an even dim for its table")
 
 
 def _dlrm_faults(shapes: Shapes, dense_width: int) -> Iterator[Fault]:

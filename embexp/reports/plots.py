@@ -153,6 +153,12 @@ def _label(metric: str, task: Task) -> str:
             return "AUC (probability; 0.5 is chance)"
         case _, "accuracy":
             return "accuracy (part of the examples)"
+        case Task.RANKING, "loss":
+            return "loss of the model (mean per question)"
+        case _, "mrr" | "mrr_tails" | "mrr_heads":
+            return "MRR, filtered (1 is best)"
+        case _, "mean_rank":
+            return "mean rank, filtered (1 is best)"
         case _, "macro_f1":
             return "F1, mean over the classes"
         case _:

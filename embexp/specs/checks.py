@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.data import CSV, Clicks, Data, SplitKind, Text
+from embexp.specs import knowledge_graphs
+from embexp.specs.data import CSV, Clicks, Data, SplitKind, Text, Triples
 from embexp.specs.models import Model, Task
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
@@ -78,6 +79,9 @@ def faults(sections: Sections) -> list[Fault]:
         *_split(sections),
         *_clicks(sections),
         *_classes(sections),
+        *knowledge_graphs.faults(
+            task=sections.task, data=sections.data, model=sections.model, features=sections.features
+        ),
         *_stopping(sections),
     ]
 
@@ -172,7 +176,7 @@ def _holds_one_id(data: Data | None, column: str) -> bool:
 
 def _split(sections: Sections) -> Iterator[Fault]:
     data = sections.data
-    if data is None:
+    if data is None or isinstance(data, Triples):
         return
     kind = data.split.kind
     if kind is not SplitKind.FOLDS:
@@ -237,6 +241,8 @@ def _classes(sections: Sections) -> Iterator[Fault]:
 
 def _stopping(sections: Sections) -> Iterator[Fault]:
     if sections.train is None or sections.data is None or sections.train.early_stopping.patience is None:
+        return
+    if isinstance(sections.data, Triples):
         return
     split = sections.data.split
     if split.kind is not SplitKind.LEAVE_ONE_OUT and split.validation == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
 
@@ -64,18 +64,23 @@ class VocabularyRules(Spec):
     """Only so many of the commonest values; null: all."""
 
 
-class _Data(Spec):
+class _Source(Spec):
     """What every source shares."""
+
+    shuffle: bool = True
+    """Read the training examples in a new order each epoch."""
+    window: Count = 1_048_576
+    """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
+
+
+class _Data(_Source):
+    """What every source shares that is to be divided."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
     """Number of parts of a k-fold split."""
     fold: WholeNumber | None = None
     """Which part is the test, from 0."""
     split: Split = Split()
-    shuffle: bool = True
-    """Read the training examples in a new order each epoch."""
-    window: Count = 1_048_576
-    """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
 
     @model_validator(mode="after")
     def _folds(self) -> _Data:
@@ -199,4 +204,48 @@ class SkipGram(_Texts):
     """Seed of all that is drawn, apart from the run's."""
 
 
-Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram, Field(discriminator="kind")]
+class Place(StrEnum):
+    """What a field of a line of triples holds."""
+
+    HEAD = "head"
+    RELATION = "relation"
+    TAIL = "tail"
+
+
+SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
+"""Id columns of a knowledge graph's questions."""
+INVERSE = "inverse"
+"""Their dense column, where relations have no rows of their own for the other direction."""
+
+
+class Triples(_Source):
+    """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
+
+    Each triple asks two questions, for its tail and for its head. Columns: `source`, the entity that is known;
+    `relation`; `candidates`, the entities among which the answer is. Label: the answer's place among the candidates.
+    """
+
+    kind: Literal["triples"] = "triples"
+    path: Annotated[str, Field(min_length=1)]
+    columns: tuple[Place, Place, Place] | None = None
+    """What the three fields of a line are; null: the two with the most values in common are head and tail."""
+    reciprocal: bool = True
+    """A question for the head is one for the tail of the inverse relation, which has a row of its own in the relations'
+    table (Lacroix et al. 2018). False: the model turns the relation's vector round, as the column `inverse` says."""
+    negatives: Count | None = None
+    """While training, the answer is told from so many entities drawn at random; null: from all others (1-vs-all)."""
+
+    @field_validator("columns")
+    @classmethod
+    def _each_once(cls, columns: tuple[Place, ...] | None) -> tuple[Place, ...] | None:
+        if columns is not None and len(set(columns)) < len(Place):
+            raise ValueError("head, relation and tail must each be named once")
+        return columns
+
+    @property
+    def dense_features(self) -> tuple[str, ...]:
+        """Dense columns: `inverse`, 1 for a question for the head, where relations have no inverses of their own."""
+        return () if self.reciprocal else (INVERSE,)
+
+
+Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from embexp.specs.base import Count, Fraction, Positive, Spec
+from embexp.specs.base import Count, Fraction, NonNegative, Positive, Spec
 
 
 class Task(StrEnum):
@@ -19,6 +19,8 @@ class Task(StrEnum):
     """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
+    RANKING = "ranking"
+    """One of many candidates, as the questions of a knowledge graph ask for: the model's loss; MRR, Hits@k."""
 
 
 class Activation(StrEnum):
@@ -96,6 +98,58 @@ class TextCNN(Spec):
         return widths
 
 
+class RankingLoss(StrEnum):
+    """What tells the answer of a question from its other candidates."""
+
+    SOFTMAX = "softmax"
+    """-log p[answer] with p = softmax(scores of the candidates)."""
+    BINARY = "binary"
+    """The log loss of each candidate's sigmoid, 1 for the answer and 0 for others; their mean."""
+
+
+class _KnowledgeGraph(Spec):
+    """What models of knowledge graphs share: the features source, relation and candidates, all of one dim."""
+
+    loss: RankingLoss = RankingLoss.SOFTMAX
+    label_smoothing: Fraction = 0.0
+    """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
+    n3: NonNegative = 0.0
+    """Times the mean over the questions of sum |x|^3 over source and relation; |x| of a complex number is its modulus
+    (Lacroix et al. 2018). The answer's vector is the source of the same triple's other question."""
+    l2: NonNegative = 0.0
+    """Times the mean over the questions of sum x^2 over source and relation."""
+    dropout: Fraction = 0.0
+    """Part of the numbers that source and relation make that is dropped while training."""
+
+
+class TransE(_KnowledgeGraph):
+    """margin - |source + relation - candidate| (Bordes et al. 2013)."""
+
+    kind: Literal["transe"] = "transe"
+    norm: Literal[1, 2] = 1
+    """1: the sum of the absolute differences; 2: the Euclidean distance."""
+    margin: NonNegative = 0.0
+    """Score of a candidate that is exactly right; of no account to a softmax."""
+
+
+class DistMult(_KnowledgeGraph):
+    """sum source * relation * candidate (Yang et al. 2015)."""
+
+    kind: Literal["distmult"] = "distmult"
+
+
+class ComplEx(_KnowledgeGraph):
+    """Re(sum source * relation * conj(candidate)) of complex vectors (Trouillon et al. 2016).
+
+    A row holds dim / 2 complex numbers: all real parts, then all imaginary parts.
+    """
+
+    kind: Literal["complex"] = "complex"
+
+
+KnowledgeGraph = TransE | DistMult | ComplEx
+
+
 class KerasModel(Spec):
     """The user's own function, which returns a `keras.Model`."""
 
@@ -106,4 +160,6 @@ class KerasModel(Spec):
     """Passed on as keyword arguments."""
 
 
-Model = Annotated[Dot | MLP | DLRM | BagOfWords | TextCNN | KerasModel, Field(discriminator="kind")]
+Model = Annotated[
+    Dot | MLP | DLRM | BagOfWords | TextCNN | TransE | DistMult | ComplEx | KerasModel, Field(discriminator="kind")
+]

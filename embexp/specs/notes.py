@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM
+from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import Sample
 from embexp.specs.run import RunSpec
@@ -74,6 +74,10 @@ def _model(spec: RunSpec) -> Iterator[str]:
     dense = getattr(spec.data, "dense_features", ())
     if isinstance(spec.model, DLRM) and not dense:
         yield "model.bottom: there are no dense features"
+    if isinstance(spec.model, KnowledgeGraph):
+        yield f"dense_optimizer: {spec.model.kind} has no weights beside the tables"
+    if isinstance(spec.model, TransE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
+        yield "model.margin: a softmax looks at differences of scores"
 
 
 def _train(spec: RunSpec) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from embexp.specs.models import Task
-from embexp.training import metrics
+from embexp.training import metrics, ranking
+from embexp.training.ranking import Questions
 
 
 class Predictor(Protocol):
@@ -31,6 +32,10 @@ def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple
     return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
 
 
-def evaluate(task: Task, runtime: Predictor, batches: Iterable[Any], count: int) -> dict[str, float]:
-    """Metrics of a task over the first `count` examples."""
+def evaluate(
+    task: Task, runtime: Predictor, batches: Iterable[Any], count: int, questions: Questions | None = None
+) -> dict[str, float]:
+    """Metrics of a task over the first `count` examples; of a ranking these are `questions`."""
+    if questions is not None:
+        return ranking.evaluate(runtime.predict(batches), questions)
     return metrics.evaluate(task, *predictions(runtime, batches, count))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError, Fault
 from embexp.specs.models import Task
+from embexp.training.ranking import HITS
 
 _CELLS = 1 << 20
 """Logits that are looked at in float64 at once."""
@@ -30,9 +31,14 @@ DIRECTIONS = {
     "auc": Direction.HIGHER,
     "accuracy": Direction.HIGHER,
     "macro_f1": Direction.HIGHER,
+    "mrr": Direction.HIGHER,
+    **{f"hits_at_{k}": Direction.HIGHER for k in HITS},
+    "mean_rank": Direction.LOWER,
+    "mrr_tails": Direction.HIGHER,
+    "mrr_heads": Direction.HIGHER,
     "loss": Direction.LOWER,
 }
-"""Every metric that `evaluate` gives, and which way it gets better."""
+"""Every metric, and which way it gets better."""
 
 
 def names(task: Task) -> tuple[str, ...]:
@@ -44,6 +50,8 @@ def names(task: Task) -> tuple[str, ...]:
             return ("log_loss", "auc", "loss")
         case Task.CLASSIFICATION:
             return ("accuracy", "log_loss", "macro_f1", "loss")
+        case Task.RANKING:
+            return ("mrr", *(f"hits_at_{k}" for k in HITS), "mean_rank", "mrr_tails", "mrr_heads")
 
 
 def headline(task: Task) -> str:
@@ -55,6 +63,8 @@ def headline(task: Task) -> str:
             return "auc"
         case Task.CLASSIFICATION:
             return "accuracy"
+        case Task.RANKING:
+            return "mrr"
 
 
 def watched(task: Task, metric: str | None) -> str:
@@ -90,8 +100,10 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     Raises:
         DivergedError: a logit is not finite.
         DataError: a click label other than 0 and 1, a class that there is no logit for.
-        ValueError: nothing to evaluate, or the lengths differ.
+        ValueError: nothing to evaluate, the lengths differ, or the task is ranking, whose metrics are of `ranking`.
     """
+    if task is Task.RANKING:
+        raise ValueError("a rank depends on the other right answers that are known: see embexp.training.ranking")
     if task is Task.CLASSIFICATION:
         return _of_classes(labels, logits)
     y, z = _vectors(labels, logits)
@@ -235,7 +247,7 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
         classes: how many there are to tell apart, for classification; None: as many as the labels say.
     """
     match task:
-        case Task.RATING:
+        case Task.RATING | Task.RANKING:  # a ranking's labels are made with its data
             return
         case Task.CLICK:
             wrong = labels[(labels != 0) & (labels != 1)]

@@ -1,0 +1,67 @@
+"""Files of triples: the form in which knowledge graphs are published. Standard library only.
+
+A folder holds `train`, `valid` and `test`, with a triple a line: three fields, tabs between them, no header line. Which
+field is the relation differs from graph to graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from embexp.data.located import Unreadable
+from embexp.errors import DataError, Fault
+
+PARTS = ("train", "valid", "test")
+_SUFFIXES = (".txt", ".tsv")
+_SHOWN = 60
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a graph, in the order of `PARTS`.
+
+    Raises:
+        Unreadable: one is missing, or there are two for a part.
+    """
+    if not path.is_dir():
+        where = "" if path.is_absolute() else f"looked in {Path.cwd()}"
+        rule = (
+            "a graph is a folder with the files train, valid and test" if path.exists() else "there is no such folder"
+        )
+        raise Unreadable([Fault("data.path", repr(str(path)), rule, where)])
+    found, faults = [], []
+    for part in PARTS:
+        names = [f"{part}{suffix}" for suffix in _SUFFIXES]
+        there = [path / name for name in names if (path / name).is_file()]
+        found += there
+        if len(there) != 1:
+            rule = f"the folder needs {' or '.join(names)}" + (", and has both" if there else ", and has neither")
+            faults.append(Fault("data.path", repr(str(path)), rule))
+    if faults:
+        raise Unreadable(faults)
+    return found
+
+
+def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
+    """The three fields of each line, and the bytes read with it; empty lines are passed over.
+
+    Raises:
+        DataError: a line is no triple.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            place = f"{path}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+            if not text:
+                continue
+            fields = text.split("\t")
+            if len(fields) != 3:
+                shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+                found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+                raise DataError(f"{place}: found {found} in {shown}, expected 3, with tabs between them")
+            if not all(fields):
+                raise DataError(f"{place}: found an empty field, expected head, relation and tail")
+            yield fields, len(line)

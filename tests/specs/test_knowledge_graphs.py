@@ -1,0 +1,61 @@
+"""Task, data and model of a knowledge graph go together."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from embexp.specs import knowledge_graphs
+from embexp.specs.data import Clicks, Data, Place, Triples
+from embexp.specs.models import MLP, ComplEx, Model, TransE
+from embexp.specs.tables import Feature
+
+FEATURES = {
+    "source": Feature(table="entity"),
+    "relation": Feature(table="relation"),
+    "candidates": Feature(table="entity"),
+}
+TRIPLES = Triples(path="graph")
+
+
+def faults(task: str, data: Data, model: Model, features: dict[str, Feature] = FEATURES) -> list[tuple[str, str]]:
+    found = knowledge_graphs.faults(task=task, data=data, model=model, features=features)
+    return [(fault.path, fault.remedy) for fault in found]
+
+
+def test_what_goes_together() -> None:
+    assert faults("ranking", TRIPLES, ComplEx()) == []
+    assert faults("click", Clicks(), MLP(), {"user": Feature(table="user")}) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "model", "expected"),
+    [
+        ("ranking", Clicks(), TransE(), [("task", "take data=triples, or another task")]),
+        ("click", TRIPLES, MLP(), [("task", "set task=ranking")]),
+        ("ranking", TRIPLES, MLP(), [("model", "take model=complex, model=distmult or model=transe")]),
+        ("click", Clicks(), ComplEx(), [("model", "take another model, or experiment=knowledge_graph")]),
+    ],
+    ids=["clicks can't be ranked", "triples are ranked", "an mlp does not score candidates", "complex tells no clicks"],
+)
+def test_what_does_not(task: str, data: Data, model: Model, expected: list[tuple[str, str]]) -> None:
+    assert faults(task, data, model) == expected
+
+
+def test_tables_hold_entities_or_relations() -> None:
+    mixed = {**FEATURES, "relation": Feature(table="entity")}
+    assert faults("ranking", TRIPLES, ComplEx(), mixed) == [
+        ("features.relation.table", "give entities and relations tables of their own")
+    ]
+    renamed = {**FEATURES, "candidates": Feature(table="entity", column="source")}
+    assert faults("ranking", TRIPLES, ComplEx(), renamed) == [("features.candidates.column", "leave it null")]
+
+
+def test_columns_of_triples() -> None:
+    spec = TypeAdapter(Data).validate_python(
+        {"kind": "triples", "path": "graph", "columns": ["relation", "head", "tail"]}
+    )
+    assert spec.columns == (Place.RELATION, Place.HEAD, Place.TAIL)
+    assert (TRIPLES.dense_features, Triples(path="graph", reciprocal=False).dense_features) == ((), ("inverse",))
+    with pytest.raises(ValidationError, match="head, relation and tail must each be named once"):
+        Triples(path="graph", columns=("head", "head", "tail"))
