@@ -190,7 +190,7 @@ def test_the_plan_names_what_answers_are_told_from(folder: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert "O(vocabulary)" not in said
     assert "each answer told from 9 drawn ones" in said
-    assert "[B, 10, 200]" in said
+    assert "[B, 10, 1000]" in said
     assert plan.main(arguments[:2]) == 0
     assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out
     assert "no effect: dense_optimizer: complex has no weights beside the tables" in said
