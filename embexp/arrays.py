@@ -26,10 +26,15 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return found
 
 
+def lies_right(array: np.ndarray) -> bool:
+    """Whether an array's memory is in C order and begins where TensorFlow needs it to."""
+    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+
+
 def can_be_taken_over(array: np.ndarray) -> bool:
     """Whether TensorFlow can use an array's memory as it is, by DLPack."""
     # Of a read-only array NumPy hands out no DLPack.
-    return array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
+    return array.flags.writeable and lies_right(array)
 
 
 def prefer_huge_pages(memory: np.ndarray) -> None:

@@ -229,7 +229,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
             name=name,
             rows=sources[name].rows,
             dim=sources[name].dim,
-            frozen=filling.frozen(spec, name),
+            frozen=spec.frozen(name),
             storage=Storage.VARIABLE,
             read=sources[name].read
             if filling.by_reference(spec, given, name)

@@ -19,7 +19,6 @@ from embexp.pretrained.rows import row_source
 from embexp.specs import inits
 from embexp.specs.pretrained import Project
 from embexp.specs.run import RunSpec
-from embexp.specs.tables import FreezeTable
 from embexp.tables import optimizers
 from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
@@ -38,14 +37,9 @@ def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[
     }
 
 
-def frozen(spec: RunSpec, name: str) -> bool:
-    """Whether no row of a table moves."""
-    return isinstance(spec.freeze_of(name), FreezeTable)
-
-
 def by_reference(spec: RunSpec, given: Pretrained, name: str) -> bool:
     """Whether a table is kept out of checkpoints: none of its rows moves, and its file has them."""
-    return frozen(spec, name) and name in given.tables
+    return spec.frozen(name) and name in given.tables
 
 
 def way_in(spec: RunSpec, given: Pretrained, name: str) -> inits.Init:
@@ -78,7 +72,7 @@ def tables(spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]) -> d
             mapping, file_rows = _mapping(name, file), file.alignment.file_rows
             made[name] = MappedTable(name, mapping, file_rows, lacking, combiner=table.combiner)
             continue
-        still = frozen(spec, name)
+        still = spec.frozen(name)
         made[name] = EmbeddingTable(
             name,
             rows[name].rows,

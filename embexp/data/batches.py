@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from embexp import arrays
 from embexp.data.candidates import Candidates, stored
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
@@ -15,8 +16,6 @@ from embexp.data.order import Order, batch_groups
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
-_ALIGNMENT = 64  # of tensors; TensorFlow ends the process over one that lies elsewhere. Mapped files keep to it.
-_ALIGNMENT = 64
 
 
 class Batch(NamedTuple):
@@ -187,7 +186,7 @@ class _Mapped:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        shared = array.size and array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0
+        shared = array.size and arrays.lies_right(array)
         tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
         self._variable = tf.Variable(tensor, trainable=False)
 

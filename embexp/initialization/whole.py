@@ -11,10 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib import format as npy
 
+from embexp import arrays
 from embexp.errors import DataError, RunError
-
-ALIGNMENT = 64
-"""Bytes that the address of a tensor's memory must be a multiple of."""
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4
@@ -157,7 +155,7 @@ def _own_array(rows: Rows) -> np.ndarray | None:
 
 
 def _fits(array: np.ndarray) -> bool:
-    return array.dtype == np.float32 and array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+    return array.dtype == np.float32 and arrays.lies_right(array)
 
 
 def _checked(values: np.ndarray, rows: int, dim: int) -> np.ndarray:

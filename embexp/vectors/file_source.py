@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp import caching, digests
+from embexp import arrays, caching, digests
 from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.vectors import converted, numbers
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import Place, Progress, Stored
 
-ALIGNMENT = 64
-"""Of mappings, in bytes: what TensorFlow takes over without a copy."""
 _CHUNK_BYTES = 16 * 1024 * 1024
 
 
@@ -198,4 +196,4 @@ class FileSource:
 
 
 def _aligned(place: Place | None) -> bool:
-    return place is not None and place.offset % ALIGNMENT == 0
+    return place is not None and place.offset % arrays.ALIGNMENT == 0
