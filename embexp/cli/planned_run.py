@@ -12,7 +12,7 @@ from rich.table import Table as Rich
 from embexp import terminal
 from embexp.specs.data import Clicks, Data, SplitKind
 from embexp.specs.notes import inert
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
 from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
@@ -36,19 +36,6 @@ class Sizes:
 
     rows: Mapping[str, int | None]
     dims: Mapping[str, int]
-
-
-def slots(optimizer: TableOptimizer) -> int:
-    """Numbers that an optimizer keeps for each parameter."""
-    match optimizer:
-        case SGD():
-            return 0
-        case Adagrad():
-            return 1
-        case AdagradMomentum() | Adam() | FTRL():
-            return 2
-        case _:
-            assert_never(optimizer)
 
 
 def show(spec: RunSpec, plan: Sizes, console: Console, *, settled: RunSpec | None = None) -> None:
@@ -123,7 +110,7 @@ def _tables(spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, console: Con
     for name, each in spec.tables.items():
         optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
         rows, dim = plan.rows[name], plan.dims.get(name)
-        numbers = {"parameters": 1, "slots": 0 if frozen else slots(optimizer), "frozen": int(frozen)}
+        numbers = {"parameters": 1, "slots": 0 if frozen else slot_count(optimizer), "frozen": int(frozen)}
         if rows is not None and dim is not None:
             amounts = {what: FLOAT_BYTES * rows * dim * number for what, number in numbers.items()}
             sums = {what: sums[what] + amount for what, amount in amounts.items()}

@@ -119,7 +119,7 @@ class SplitTable:
         self.name, self.rows, self.dim, self.combiner = name, len(still), dim, combiner
         self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
         self.groups, self.initial = groups, dict(slots or {})
-        self._mapping = mapping
+        self._mapping, self._moving = mapping, moving_rows
         self._index, self._others_rows = _index(still, in_file, file_rows)
         self.index = variable_over(f"{name}/index", self._index)
         if mapping is None:
@@ -189,7 +189,7 @@ class SplitTable:
             return values
         values = np.full((stop - start, self.dim), self.initial[slot], np.float32)
         places = -1 - self._index[start:stop]
-        moving = (places >= 0) & (places < int(self.slots[slot].shape[0]))
+        moving = (places >= 0) & (places < self._moving)
         values[moving] = gather_rows(self.slots[slot], tf.constant(places[moving])).numpy()
         return values
 
@@ -201,6 +201,28 @@ class SplitTable:
     def digest(self, slot: str | None = None) -> str:
         """Digest of all rows, in blocks; see `digests.of_rows`."""
         return digests.of_rows(self.blocks(slot))
+
+    @property
+    def mapped(self) -> bool:
+        """Whether rows that never move stay in a file."""
+        return self._mapping is not None
+
+    def fixed_rows(self) -> Any:
+        """Numbers of the rows in `fixed`, rising; in its order, unless it is a file."""
+        return tf.where(self.index.read_value() >= 0)[:, 0]
+
+    def others_rows(self) -> Any:
+        """Numbers of the rows in `others`, in its order."""
+        places = -1 - self.index.read_value()
+        behind = int(self.others.shape[0]) - self._moving
+        if not behind:
+            return self.moving_rows()
+        return tf.concat([self.moving_rows(), tf.where(places >= self._moving)[:, 0]], 0)
+
+    def moving_rows(self) -> Any:
+        """Numbers of the rows that may move, rising: the first of `others`, and those of the slots."""
+        places = -1 - self.index.read_value()
+        return tf.where((places >= 0) & (places < self._moving))[:, 0]
 
     def _places(self, ids: Any) -> Any:
         return tf.gather(self.index.read_value(), ids)

@@ -129,7 +129,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["init=memory_map", "pretrained=sample", "pretrained.dim=16", "freeze@tables.item.freeze=table"],
-            "init memory_map on tables.user: not frozen whole or not pretrained, so they are assigned",
+            "init memory_map on tables.user: not frozen or not pretrained, so they are assigned",
         ),
         (
             ["freeze@tables.item.freeze=table", "optimizer@tables.item.optimizer=sgd"],

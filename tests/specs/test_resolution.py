@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "nothing to map": (
         ["init=memory_map"],
-        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen whole and"
+        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen and"
         " pretrained.\n    add freeze=table and pretrained=file pretrained.path=…, or choose init=assign",
     ),
     "frozen and pretrained are two tables": (
