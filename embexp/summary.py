@@ -100,7 +100,7 @@ def summarise(
             }
             for name, table in tables.items()
         },
-        "warnings": [*warnings(spec, scan, tables), *_unfit(given)],
+        "warnings": [*warnings(spec, scan, tables), *_misfits(spec, policies), *_unfit(given)],
     }
 
 
@@ -115,6 +115,12 @@ def _provenance(given: PretrainedTable | None) -> dict[str, Any]:
         "rows_special": found.special,
         "pretrained": {"path": given.setting.path, "digest": given.source.digest},
     }
+
+
+def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
+    """Rules of a table's own that name fewer rows than they say."""
+    own = [name for name, table in spec.tables.items() if table.freeze is not None]
+    return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
 
 
 def _unfit(given: Pretrained) -> list[str]:

@@ -39,6 +39,8 @@ NEEDS = {
     ("vectors", "non_static"): ["experiment=text_classification"],
     ("vectors", "random"): ["experiment=text_classification"],
     ("vectors", "static"): ["experiment=text_classification"],
+    ("freeze", "pretrained_rows"): ["pretrained=file", "pretrained.path=FILE"],
+    ("freeze", "rows"): ["freeze.rows=[[0, 50]]"],
     ("init", "memory_map"): ["freeze=table", "pretrained=file", "pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],
