@@ -58,13 +58,17 @@ CASES = {
     "phases out of order": (
         ["freeze=schedule", "freeze.phases=[{}, {step: 5}, {step: 5}]"],
         "freeze",
-        "phases begin one after the other.",
+        "phases: [{}, {step: 5}, {step: 5}]: phases begin one after the other.",
     ),
-    "no phase": (["freeze=schedule", "freeze.phases=[]"], "freeze", "there must be at least one of phases."),
+    "no phase": (
+        ["freeze=schedule", "freeze.phases=[]"],
+        "freeze",
+        "phases: []: there must be at least one of phases.",
+    ),
     "a first phase that begins later": (
         ["freeze=schedule", "freeze.phases=[{epoch: 1}]"],
         "freeze",
-        "the first of the phases begins with the training: leave its step and epoch out.",
+        "phases: [{epoch: 1}]: the first of the phases begins with the training: leave its step and epoch out.",
     ),
     "feature names a table that is not there": (
         ["features.item.table=itm"],
