@@ -19,9 +19,7 @@ from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
 from embexp.tables import schedules
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.mapped import MappedTable
-from embexp.tables.row_engine import RowEngine
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.row_engine import AnyTable, RowEngine
 from embexp.training.step import Input, Step
 
 
@@ -40,7 +38,7 @@ class Assembly:
 
 def assemble(
     spec: RunSpec,
-    tables: Mapping[str, EmbeddingTable | MappedTable],
+    tables: Mapping[str, AnyTable],
     counter: Any,
     *,
     dense_width: int,

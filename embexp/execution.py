@@ -19,6 +19,7 @@ from embexp.assembly import Assembly
 from embexp.checkpoints import graph_saver, store
 from embexp.initialization import scaffolding
 from embexp.initialization.rows import RowSource
+from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
@@ -77,6 +78,7 @@ class Blueprint:
         spec: what the user asked for.
         given: what files have for which table.
         sources: first values of each table.
+        policies: which rows of each table move, and its layout.
         tables: makes the tables.
         assemble: makes all else around them; takes the tables and the counter of steps.
         training_spec: `element_spec` of the training data.
@@ -86,6 +88,7 @@ class Blueprint:
     spec: RunSpec
     given: Pretrained
     sources: Mapping[str, RowSource]
+    policies: Mapping[str, TablePolicy]
     tables: Callable[[], Mapping[str, filling.Table]]
     assemble: Callable[[Mapping[str, filling.Table], Any], Assembly]
     training_spec: Any
@@ -129,7 +132,7 @@ def in_function(blueprint: Blueprint) -> Execution:
     watch = _Stopwatch()
     with watch:
         tables = blueprint.tables()
-        filling.fill(tables, blueprint.spec, blueprint.given, blueprint.sources)
+        filling.fill(tables, blueprint.spec, blueprint.policies, blueprint.sources)
     parts = blueprint.assemble(tables, tf.Variable(0, dtype=tf.int64, trainable=False, name="step"))
     return Execution(
         runtime=FunctionRuntime(parts.step.train, parts.step.predict),
@@ -150,7 +153,7 @@ def in_session(blueprint: Blueprint) -> Execution:
         before = len(graph.get_operations())
         with watch:
             tables = blueprint.tables()
-            fills = filling.in_sessions(tables, blueprint.spec, blueprint.given, blueprint.sources)
+            fills = filling.in_sessions(tables, blueprint.spec, blueprint.policies, blueprint.sources)
         of_tables = graph.get_operations()[before:]
         parts = blueprint.assemble(tables, counter)
         runtime = session.SessionRuntime(
@@ -192,7 +195,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         before = len(graph.get_operations())
         with contextlib.nullcontext() if of_tables else watch:  # made anew for every prediction, but filled once
             tables = blueprint.tables()
-            fills = filling.in_sessions(tables, spec, given, sources)
+            fills = filling.in_sessions(tables, spec, blueprint.policies, sources)
         of_tables[:] = graph.get_operations()[before:]
         parts = blueprint.assemble(tables, counter)
 
@@ -224,16 +227,19 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         if not spec.output.checkpoint:
             shutil.rmtree(directory, ignore_errors=True)
 
+    def trained(name: str) -> Callable[[int, int], np.ndarray]:
+        """Rows as they are now: until the first training, what the table will be filled with."""
+        stored = table_values.rows_in_checkpoint(name, runtime.last_checkpoint)
+        return lambda start, stop: (stored if runtime.began else sources[name].read)(start, stop)
+
     def elsewhere(name: str) -> TableElsewhere:
         return TableElsewhere(
             name=name,
             rows=sources[name].rows,
             dim=sources[name].dim,
-            frozen=spec.frozen(name),
+            frozen=blueprint.policies[name].still,
             storage=Storage.VARIABLE,
-            read=sources[name].read
-            if filling.by_reference(spec, given, name)
-            else table_values.rows_in_checkpoint(name, runtime.last_checkpoint),
+            read=sources[name].read if filling.by_reference(spec, given, name) else trained(name),
             touched_rows=lambda: int(np.count_nonzero(touched.get(name, 0))),
         )
 

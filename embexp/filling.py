@@ -14,17 +14,21 @@ from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import Assign
 from embexp.initialization.assign_in_session import InSession
 from embexp.initialization.rows import RowSource
+from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.pretrained.rows import row_source
 from embexp.specs import inits
 from embexp.specs.pretrained import Project
 from embexp.specs.run import RunSpec
+from embexp.specs.tables import Storage
 from embexp.tables import optimizers
+from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import MappedTable
+from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.vectors.aligned_rows import AlignedRows
 
-Table = EmbeddingTable | MappedTable
+Table = EmbeddingTable | SplitTable | MappedTable
 Fill = Callable[[Any], None]
 """Gives a table its values in the session that it is called with."""
 
@@ -42,57 +46,76 @@ def by_reference(spec: RunSpec, given: Pretrained, name: str) -> bool:
     return spec.frozen(name) and name in given.tables
 
 
-def way_in(spec: RunSpec, given: Pretrained, name: str) -> inits.Init:
-    """How a table is filled; a `memory_map` meant for all tables has no effect on one that the file does not fit."""
+def way_in(spec: RunSpec, policy: TablePolicy, name: str) -> inits.Init:
+    """How a table is filled; a `memory_map` meant for all tables has no effect on one that it does not fit."""
     init = spec.init_of(name)
-    return inits.Assign() if isinstance(init, inits.MemoryMap) and name not in given.tables else init
+    mapped = policy.storage is Storage.MEMORY_MAP
+    return inits.Assign() if isinstance(init, inits.MemoryMap) and not mapped else init
 
 
-def tables(spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]) -> dict[str, Table]:
+def tables(
+    spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource], policies: Mapping[str, TablePolicy]
+) -> dict[str, Table]:
     """Makes the variables of every table in the graph that is current; only `memory_map` and `constant` fill them.
 
     Args:
         spec: what the user asked for.
         given: what files have for which table.
         rows: first values of each table, see `sources`.
+        policies: which rows move, and the layout of each table.
 
     Raises:
         RunError: constants would be more than a graph can hold, or rows can't be used as they lie in their file.
     """
-    ways = {name: way_in(spec, given, name) for name in spec.tables}
+    ways = {name: way_in(spec, policies[name], name) for name in spec.tables}
     in_graph = [name for name, way in ways.items() if isinstance(way, inits.ConstantInGraph)]
     constant.check({name: (rows[name].rows, rows[name].dim) for name in in_graph})
-    made: dict[str, Table] = {}
-    for name, table in spec.tables.items():
-        init = ways[name]
-        if isinstance(init, inits.MemoryMap):
-            file = given.tables[name]
-            of_file = rows[name]
-            lacking = of_file.missing if isinstance(of_file, AlignedRows) else of_file
-            mapping, file_rows = _mapping(name, file), file.alignment.file_rows
-            made[name] = MappedTable(name, mapping, file_rows, lacking, combiner=table.combiner)
-            continue
-        still = spec.frozen(name)
-        made[name] = EmbeddingTable(
-            name,
-            rows[name].rows,
-            rows[name].dim,
-            combiner=table.combiner,
-            slots={} if still else optimizers.slots_of(spec.optimizer_of(name)),
-            track_touched=not still,
-            frozen=still,
-            by_reference=by_reference(spec, given, name),
-            initial_value=constant.initial_value(rows[name]) if isinstance(init, inits.ConstantInGraph) else None,
-        )
-    return made
+    return {name: _table(spec, given, name, rows[name], policies[name]) for name in spec.tables}
 
 
-def fill(made: Mapping[str, Table], spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]) -> None:
+def _table(spec: RunSpec, given: Pretrained, name: str, rows: RowSource, policy: TablePolicy) -> Table:
+    combiner, file = spec.tables[name].combiner, given.tables.get(name)
+    mapping = file_rows = None
+    if policy.storage is Storage.MEMORY_MAP and file is not None:
+        mapping, file_rows = _mapping(name, file), file.alignment.file_rows
+    if mapping is not None and policy.still:
+        lacking = rows.missing if isinstance(rows, AlignedRows) else rows
+        return MappedTable(name, mapping, file_rows, lacking, combiner=combiner)
+    slots = {} if policy.still else optimizers.slots_of(spec.optimizer_of(name))
+    groups = None
+    if (grouping := policy.grouping) is not None:
+        groups = RowGroups(name, grouping.groups, grouping.multipliers, grouping.starts)
+        if policy.storage in (Storage.SPLIT, Storage.MEMORY_MAP):
+            return SplitTable(
+                name, groups, rows.dim, mapping=mapping, file_rows=file_rows, combiner=combiner, slots=slots
+            )
+    init = way_in(spec, policy, name)
+    return EmbeddingTable(
+        name,
+        rows.rows,
+        rows.dim,
+        combiner=combiner,
+        slots=slots,
+        track_touched=not policy.still,
+        frozen=policy.still,
+        by_reference=by_reference(spec, given, name),
+        initial_value=constant.initial_value(rows) if isinstance(init, inits.ConstantInGraph) else None,
+        groups=groups,
+    )
+
+
+def fill(
+    made: Mapping[str, Table], spec: RunSpec, policies: Mapping[str, TablePolicy], rows: Mapping[str, RowSource]
+) -> None:
     """Fills tables that were made eagerly."""
     for name, table in made.items():
         if isinstance(table, MappedTable):
             continue
-        init = way_in(spec, given, name)
+        init = way_in(spec, policies[name], name)
+        if isinstance(table, SplitTable):
+            for part, some in table.fills(rows[name]):
+                Assign(_chunk(init)).apply(part, some)
+            continue
         match init:
             case inits.Assign():
                 Assign(init.chunk_bytes).apply(table, rows[name])
@@ -102,6 +125,11 @@ def fill(made: Mapping[str, Table], spec: RunSpec, given: Pretrained, rows: Mapp
                 raise ValueError(f"init={init.kind} does not work in the function runtime")
             case _:
                 assert_never(init)
+
+
+def _chunk(init: inits.Init) -> int:
+    """Largest piece of a split table's parts that is in flight at once, in bytes."""
+    return init.chunk_bytes if isinstance(init, inits.Assign) else inits.Assign().chunk_bytes
 
 
 @dataclass(frozen=True)
@@ -122,16 +150,21 @@ class SessionFills:
 
 
 def in_sessions(
-    made: Mapping[str, Table], spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource]
+    made: Mapping[str, Table], spec: RunSpec, policies: Mapping[str, TablePolicy], rows: Mapping[str, RowSource]
 ) -> SessionFills:
     """What fills tables that were made in a graph; adds to that graph what it needs."""
     fills = SessionFills()
     for name, table in made.items():
+        if feeds := table.feeds():
+            fills.always.append(_feeding(feeds))
+            fills.whole.extend(variable for variable, _ in feeds)
         if isinstance(table, MappedTable):
-            fills.always.append(_feeding(table.feeds()))
-            fills.whole.extend(variable for variable, _ in table.feeds())
             continue
-        init, source = way_in(spec, given, name), rows[name]
+        init, source = way_in(spec, policies[name], name), rows[name]
+        if isinstance(table, SplitTable):
+            parts = [(part.variable, some) for part, some in table.fills(source)]
+            fills.once.append(InSession(parts, _chunk(init)).fill)
+            continue
         chosen = fills.always if table.by_reference else fills.once
         match init:
             case inits.ConstantInGraph():

@@ -9,8 +9,15 @@ from typing import Any
 from embexp import digests
 from embexp.specs.run import RunSpec
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 
-def run_id(spec: RunSpec, data_digest: str, pretrained_digests: Mapping[str, str] = MappingProxyType({})) -> str:
+
+def run_id(
+    spec: RunSpec,
+    data_digest: str,
+    pretrained_digests: Mapping[str, str] = _NONE,
+    freeze_digests: Mapping[str, str] = _NONE,
+) -> str:
     """Digest of the spec, with paths replaced by digests of what they hold, and without output settings.
 
     Args:
@@ -18,6 +25,7 @@ def run_id(spec: RunSpec, data_digest: str, pretrained_digests: Mapping[str, str
         data_digest: of the data's content.
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
             `tables.item.pretrained`; a file that no table takes anything from is left out.
+        freeze_digests: of the content of files that freeze policies name, by path.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude={"output", "name"})
     if "path" in content["data"]:
@@ -28,4 +36,19 @@ def run_id(spec: RunSpec, data_digest: str, pretrained_digests: Mapping[str, str
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
             del setting["tokens_file"]  # which the digest is of too
+    for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
+        _replace_files(freeze, freeze_digests)
     return digests.of_json(content)
+
+
+def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:
+    """Puts digests in the place of paths, in a policy and in the rules of a schedule."""
+    if isinstance(freeze, list):
+        for each in freeze:
+            _replace_files(each, digest_of)
+    elif isinstance(freeze, dict):
+        for key, value in freeze.items():
+            if key in ("tokens_file", "mask_file") and value is not None:
+                freeze[key] = digest_of.get(value)
+            else:
+                _replace_files(value, digest_of)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import assembly, evaluations, filling, places, story
+from embexp import assembly, evaluations, filling, places, policies, story
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -23,10 +23,13 @@ from embexp.folder import RunFolder
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.data import Clicks
+from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
+from embexp.specs.tables import Storage
 from embexp.training.evaluation import predictions
 
 
@@ -140,11 +143,18 @@ class Run:
         if not self.folder.final_checkpoint.exists():
             raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
         given = self._kept_by_reference()
-        spec = _restorable(self.spec, self.summary["tables"])
+        spec = _restorable(self.spec, self.summary)
         sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
         sources = filling.sources(spec, sizes, given)
-        tables = filling.tables(spec, given, sources)
-        filling.fill({name: table for name, table in tables.items() if table.by_reference}, spec, given, sources)
+        frozen = policies.settle(
+            spec,
+            {name: policies.row_facts(None, sizes[name], given.tables.get(name)) for name in spec.tables},
+            given,
+            steps_per_epoch=1.0,
+            runtime=RuntimeKind.FUNCTION,
+        )
+        tables = filling.tables(spec, given, sources, frozen)
+        filling.fill({name: table for name, table in tables.items() if table.by_reference}, spec, frozen, sources)
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,
@@ -195,17 +205,23 @@ class _Restored:
     runtime: FunctionRuntime
 
 
-def _restorable(spec: RunSpec, tables: Mapping[str, Any]) -> RunSpec:
-    """The same experiment for the function runtime, with the dims that its tables had.
+def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
+    """The same experiment for the function runtime, with the dims that its tables had, each table whole.
 
     What filled trainable tables no longer matters, as a checkpoint has their values; and frozen ones are the same
-    whatever fills them.
+    whatever fills them. Nor does it matter how rows were kept, as checkpoints know nothing of it, or which of a
+    table's rows were frozen, unless all were: then there are no slots.
     """
+    tables = summary["tables"]
     chosen = {
         name: table.model_copy(
             update={
                 "dim": tables[name]["dim"],
-                "init": init if isinstance(init := spec.init_of(name), MemoryMap) else Assign(),
+                "init": MemoryMap()
+                if isinstance(spec.init_of(name), MemoryMap) and spec.kept_by_reference(name)
+                else Assign(),
+                "freeze": FreezeTable() if not summary["freeze"][name]["trainable_rows"] else NoFreeze(),
+                "storage": Storage.AUTO,
             }
         )
         for name, table in spec.tables.items()

@@ -10,21 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp import assembly, evaluations, execution, filling, identity, manifest, places
+from embexp import assembly, caching, evaluations, execution, filling, frozen_rows, identity, manifest, places, policies
 from embexp.data import batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import RunError, VocabularyError
+from embexp.errors import DataError, RunError, VocabularyError
 from embexp.execution import Blueprint, Execution
 from embexp.folder import RunFolder
 from embexp.initialization.rows import RowSource
 from embexp.memory import PeakMemory
+from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
 from embexp.reports import plots
 from embexp.specs import resolution
+from embexp.specs.freezing import files_of
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -90,9 +92,10 @@ def run(
     sizes = table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
     sizes |= {name: table.rows for name, table in given.tables.items()}
-    run_id = identity.run_id(spec, data.scan.digest, given.digests)
+    run_id = identity.run_id(spec, data.scan.digest, given.digests, freeze_digests(spec))
     spec = with_dims(spec, given)
     kind = resolution.runtime_of(spec)
+    frozen = freeze_policies(spec, data, sizes, given, kind)
     if given:
         folder.write_json(folder.coverage, given.as_json())
     write_vocabularies(data.vocabularies, folder)
@@ -102,8 +105,9 @@ def run(
     sources = filling.sources(spec, sizes, given)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
         training = training_data(spec, data, plan)
-        execution = build(spec, data, given, sources, plan, folder, training.element_spec, kind)
+        execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind)
         opened.callback(execution.close)
+        remembered = frozen_rows.remember(execution.tables, frozen) if spec.output.digests else {}
         outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
         if spec.output.checkpoint:  # before anything else could fail
             say("writing the checkpoint", None)
@@ -114,7 +118,8 @@ def run(
             data.scan,
             data.classes,
             given,
-            sources,
+            frozen,
+            frozen_rows.changed(execution.tables, remembered),
             execution,
             outcome,
             final,
@@ -166,6 +171,42 @@ def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[s
     return sizes
 
 
+def freeze_digests(spec: RunSpec) -> dict[str, str]:
+    """Digest of each file that freeze policies name, by its path.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    cache = places.cache(spec.output.cache)
+    found = {}
+    for name in spec.tables:
+        for path in files_of(spec.freeze_of(name)):
+            if not Path(path).is_file():
+                raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
+            found[path] = caching.file_digest(Path(path), cache=cache)
+    return found
+
+
+def freeze_policies(
+    spec: RunSpec, data: Data, sizes: Mapping[str, int], given: Pretrained, kind: RuntimeKind
+) -> dict[str, TablePolicy]:
+    """Which rows of each table move, and how they are kept.
+
+    Raises:
+        ConfigError: a rule takes no row.
+    """
+    return policies.settle(
+        spec,
+        {
+            name: policies.row_facts(data.vocabularies[name], sizes[name], given.tables.get(name))
+            for name in spec.tables
+        },
+        given,
+        steps_per_epoch=len(data.scan.splits["train"]) / spec.train.batch_size,
+        runtime=kind,
+    )
+
+
 def write_vocabularies(vocabularies: Mapping[str, Vocabulary], folder: RunFolder) -> None:
     """Writes one file per table, before the first step."""
     for table, vocabulary in vocabularies.items():
@@ -202,6 +243,7 @@ def build(
     data: Data,
     given: Pretrained,
     sources: Mapping[str, RowSource],
+    frozen: Mapping[str, TablePolicy],
     plan: loop.Rhythm,
     folder: RunFolder,
     training_spec: Any,
@@ -220,7 +262,8 @@ def build(
         spec=spec,
         given=given,
         sources=sources,
-        tables=partial(filling.tables, spec, given, sources),
+        policies=frozen,
+        tables=partial(filling.tables, spec, given, sources, frozen),
         assemble=partial(
             assembly.assemble,
             spec,

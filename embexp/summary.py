@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from embexp.data.scan import Scan
 from embexp.execution import Execution
-from embexp.initialization.rows import RowSource
 from embexp.memory import PeakMemory
+from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.tables import optimizers
@@ -25,7 +22,8 @@ def summarise(
     scan: Scan,
     classes: Sequence[str],
     given: Pretrained,
-    sources: Mapping[str, RowSource],
+    policies: Mapping[str, TablePolicy],
+    changed: Mapping[str, int],
     execution: Execution,
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
@@ -34,7 +32,22 @@ def summarise(
     runtime: RuntimeKind,
     memory: PeakMemory,
 ) -> dict[str, Any]:
-    """The content of summary.json."""
+    """The content of summary.json.
+
+    Args:
+        spec: what the user asked for.
+        scan: what the data held.
+        classes: names of classes, of task classification.
+        given: what files had for which table.
+        policies: which rows of each table moved.
+        changed: how many frozen rows did, by table; those left out were not looked at.
+        execution: the tables at the end.
+        outcome: how the training went.
+        final: metrics by part of the data.
+        run_id: see `identity`.
+        runtime: that executed the run.
+        memory: what was taken up to the end of the first step.
+    """
     tables = execution.tables
     return {
         "status": outcome.status,
@@ -70,10 +83,11 @@ def summarise(
         },
         "freeze": {
             name: {
-                "frozen_rows": table.rows if table.frozen else 0,
-                "frozen_rows_changed": _changed(table, sources[name]) if table.frozen and spec.output.digests else 0,
-                "trainable_rows": 0 if table.frozen else table.rows,
+                "frozen_rows": policies[name].frozen_rows,
+                "frozen_rows_changed": changed.get(name, 0),
+                "trainable_rows": table.rows - policies[name].frozen_rows,
                 "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
+                "rules": policies[name].as_json(),
             }
             for name, table in tables.items()
         },
@@ -86,18 +100,8 @@ def summarise(
             }
             for name, table in tables.items()
         },
-        "warnings": [*warnings(spec, scan, tables), *_unfit(given)],
+        "warnings": [*warnings(spec, scan, tables), *_misfits(spec, policies), *_unfit(given)],
     }
-
-
-def _changed(table: TableValues, source: RowSource) -> int:
-    """Rows of a table that are no longer what its source gives, bit for bit."""
-    changed = start = 0
-    for block in table.blocks():
-        first = source.read(start, start + len(block))
-        changed += int(np.any(block.view(np.uint32) != first.view(np.uint32), axis=1).sum())
-        start += len(block)
-    return changed
 
 
 def _provenance(given: PretrainedTable | None) -> dict[str, Any]:
@@ -111,6 +115,12 @@ def _provenance(given: PretrainedTable | None) -> dict[str, Any]:
         "rows_special": found.special,
         "pretrained": {"path": given.setting.path, "digest": given.source.digest},
     }
+
+
+def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
+    """Rules of a table's own that name fewer rows than they say."""
+    own = [name for name, table in spec.tables.items() if table.freeze is not None]
+    return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
 
 
 def _unfit(given: Pretrained) -> list[str]:

@@ -23,7 +23,8 @@ TIERS = [
     {"runtimes", "training", "checkpoints"},
     {"reports"},
     {"pretrained"},
-    {"filling", "assembly", "evaluations"},
+    {"policies"},
+    {"filling", "assembly", "evaluations", "frozen_rows"},
     {"execution"},
     {"summary"},
     {"story"},
@@ -47,6 +48,8 @@ TENSORFLOW_FREE = {
     "identity",
     "manifest",
     "pretrained",
+    "freezing",
+    "policies",
     "config",
     "sweeps",
 }

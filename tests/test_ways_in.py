@@ -109,6 +109,7 @@ def test_a_frozen_table_is_kept_by_reference(
         "frozen_rows_changed": 0,
         "trainable_rows": 0,
         "trainable_rows_touched": 0,
+        "rules": [{"phase": 0, "kind": "table", "multiplier": 0.0, "rows_named": ITEMS, "rows_taken": ITEMS}],
     }
     np.testing.assert_allclose(losses(result), losses(frozen_reference), rtol=2e-6)
     # The matrix is in no checkpoint, the Estimator's own included; a finished run finds it all the same.

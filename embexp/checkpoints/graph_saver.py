@@ -24,6 +24,8 @@ def saver_of(checkpoint: Any) -> Any:
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [each.op for each in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
+    # What writes several variables as one names them.
+    reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
     return tf.compat.v1.train.Saver(saveables, max_to_keep=1)

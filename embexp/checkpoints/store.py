@@ -59,7 +59,7 @@ def read(checkpoint: Any, directory: Path) -> None:
     stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
     names = stored.children(0)
-    faults = sorted(f"lacks {_describe(entry)}" for entry in missing if isinstance(entry, tf.Variable))
+    faults = sorted(f"lacks {_describe(entry)}" for entry in missing if _is_value(entry))
     faults += sorted(f"has an extra {name}" for name in _names_of(stored, extra))
     if faults:
         raise CheckpointError(
@@ -93,6 +93,11 @@ def prefix_in(directory: Path) -> str:
     if not (directory / f"{_PREFIX}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
     return str(directory / _PREFIX)
+
+
+def _is_value(entry: Any) -> bool:
+    """Whether this is a variable, or several that are written as one."""
+    return isinstance(entry, tf.Variable) or hasattr(entry, "covered")
 
 
 def _describe(entry: Any) -> str:

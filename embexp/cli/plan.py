@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, composing
@@ -12,6 +12,7 @@ from embexp.cli.commands import DONE
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from embexp.policies import TablePolicy
     from embexp.pretrained.aligned import Pretrained
     from embexp.specs.run import RunSpec
 
@@ -86,10 +87,10 @@ def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
     if not scan:
         planned_run.show(spec, Sizes(heads.rows(spec), heads.dims(spec.pretrained, spec.tables)), console)
         return
-    rows, found = _scanned(spec)
+    rows, found, policies_of = _scanned(spec)
     settled = dims.with_dims(spec, found)
     sizes = Sizes(rows, {name: table.width for name, table in settled.tables.items()})
-    planned_run.show(spec, sizes, console, settled=settled)
+    planned_run.show(spec, sizes, console, settled=settled, policies=policies_of(settled))
     content = found.as_json()
     if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
@@ -98,15 +99,18 @@ def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
         console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _scanned(spec: RunSpec) -> tuple[Mapping[str, int | None], Pretrained]:
-    """Rows of each table after reading the data, and what pretrained files have for them."""
+def _scanned(
+    spec: RunSpec,
+) -> tuple[Mapping[str, int | None], Pretrained, Callable[[RunSpec], Mapping[str, TablePolicy]]]:
+    """Rows of each table after reading the data, what pretrained files have for them, and what gives the policies."""
     from rich.console import Console
 
-    from embexp import places
+    from embexp import places, policies
     from embexp.cli.stages import Stages
     from embexp.data.columns import columns_of
     from embexp.data.scan import scan
     from embexp.pretrained.aligned import align
+    from embexp.specs import resolution
 
     columns, shared = columns_of(spec.data, spec.features)
     stages = Stages(Console(stderr=True))
@@ -118,4 +122,18 @@ def _scanned(spec: RunSpec) -> tuple[Mapping[str, int | None], Pretrained]:
         given = align(spec, vocabularies, sizes, cache=cache, say=stages)
     finally:
         stages.close()
-    return sizes | {name: table.rows for name, table in given.tables.items()}, given
+    rows = sizes | {name: table.rows for name, table in given.tables.items()}
+
+    def policies_of(settled: RunSpec) -> Mapping[str, TablePolicy]:
+        return policies.settle(
+            settled,
+            {
+                name: policies.row_facts(vocabularies[name], rows[name], given.tables.get(name))
+                for name in settled.tables
+            },
+            given,
+            steps_per_epoch=len(found.splits["train"]) / spec.train.batch_size,
+            runtime=resolution.runtime_of(settled),
+        )
+
+    return dict(rows), given, policies_of

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp import terminal
 from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
+from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import inert
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
 from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.tables import Table
+from embexp.specs.tables import Storage, Table
 from embexp.terminal import byte_size
+
+if TYPE_CHECKING:
+    from embexp.policies import TablePolicy
 
 FLOAT_BYTES = 4
 FROM_DATA = "from the data"
@@ -38,20 +42,14 @@ class Sizes:
     dims: Mapping[str, int]
 
 
-def slots(optimizer: TableOptimizer) -> int:
-    """Numbers that an optimizer keeps for each parameter."""
-    match optimizer:
-        case SGD():
-            return 0
-        case Adagrad():
-            return 1
-        case AdagradMomentum() | Adam() | FTRL():
-            return 2
-        case _:
-            assert_never(optimizer)
-
-
-def show(spec: RunSpec, plan: Sizes, console: Console, *, settled: RunSpec | None = None) -> None:
+def show(
+    spec: RunSpec,
+    plan: Sizes,
+    console: Console,
+    *,
+    settled: RunSpec | None = None,
+    policies: Mapping[str, TablePolicy] | None = None,
+) -> None:
     """Prints what a run would do.
 
     Args:
@@ -59,6 +57,7 @@ def show(spec: RunSpec, plan: Sizes, console: Console, *, settled: RunSpec | Non
         plan: how large its tables are.
         console: where to print.
         settled: the run after a look into its pretrained files; None: nobody has looked.
+        policies: which rows of each table move, and its layout; None: likewise.
     """
 
     def say(text: str = "") -> None:
@@ -67,10 +66,10 @@ def show(spec: RunSpec, plan: Sizes, console: Console, *, settled: RunSpec | Non
     for what, words in _headlines(spec):
         say(f"{what:10}{words}")
     say()
-    console.print(_tables(settled or spec, spec.tables, plan, console))
+    console.print(_tables(settled or spec, spec.tables, plan, policies or {}, console))
     say()
     console.print(_features(spec, plan, console))
-    notes = list(_notes(spec, plan))
+    notes = [*_frozen(policies or {}), *_notes(spec, plan, scanned=policies is not None)]
     if notes:
         say()
     for note in notes:
@@ -115,7 +114,9 @@ def _data(data: Data) -> str:
     return f"{source}; {how}"
 
 
-def _tables(spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, console: Console) -> Rich:
+def _tables(
+    spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, policies: Mapping[str, TablePolicy], console: Console
+) -> Rich:
     made = terminal.table(
         console,
         ["table"],
@@ -126,9 +127,14 @@ def _tables(spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, console: Con
     for name, each in spec.tables.items():
         optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
         rows, dim = plan.rows[name], plan.dims.get(name)
-        numbers = {"parameters": 1, "slots": 0 if frozen else slots(optimizer), "frozen": int(frozen)}
+        numbers = {
+            "parameters": 1,
+            "slots": 0 if frozen else slot_count(optimizer),
+            "frozen": int(frozen or name in policies),
+        }
         if rows is not None and dim is not None:
-            amounts = {what: FLOAT_BYTES * rows * dim * number for what, number in numbers.items()}
+            counts = dict.fromkeys(numbers, rows) | _counts(policies.get(name))
+            amounts = {what: FLOAT_BYTES * counts[what] * dim * number for what, number in numbers.items()}
             sums = {what: sums[what] + amount for what, amount in amounts.items()}
             shown = [byte_size(amount) for amount in amounts.values()]
         elif dim is not None:
@@ -151,6 +157,30 @@ def _tables(spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, console: Con
     return made
 
 
+def _counts(policy: TablePolicy | None) -> dict[str, int]:
+    """Rows that have slots, and rows that never move, where not all are alike."""
+    if policy is None:
+        return {}
+    if policy.grouping is None:
+        return {"slots": 0 if policy.still else policy.rows, "frozen": policy.frozen_rows}
+    apart = policy.storage is not Storage.VARIABLE
+    return {"slots": policy.rows - (policy.frozen_rows if apart else 0), "frozen": policy.frozen_rows}
+
+
+def _frozen(policies: Mapping[str, TablePolicy]) -> Iterator[str]:
+    """What each rule of a policy takes, and the layout that follows."""
+    for name, policy in policies.items():
+        starts = (0,) if policy.grouping is None else policy.grouping.starts
+        for each in policy.taken:
+            since = f" from step {starts[each.phase]:,}" if each.phase < len(starts) and starts[each.phase] else ""
+            pace = f" (learning rate × {each.multiplier:g})" if each.multiplier else ""
+            misfit = f"; {each.misfit}" if each.misfit else ""
+            yield f"freeze: tables.{name}: {each.kind} takes {each.rows:,} of {policy.rows:,} rows{since}{pace}{misfit}"
+        if policy.grouping is not None:
+            moving = policy.rows - policy.frozen_rows
+            yield f"layout: tables.{name}: {policy.storage.value}, as {moving:,} of {policy.rows:,} rows may move"
+
+
 def _rate(optimizer: TableOptimizer) -> str:
     rate = f"{optimizer.kind} {optimizer.learning_rate:g}"
     if optimizer.schedule.kind != "constant" or optimizer.schedule.warmup_steps:
@@ -171,7 +201,10 @@ def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
     return made
 
 
-def _notes(spec: RunSpec, plan: Sizes) -> Iterator[str]:
+def _notes(spec: RunSpec, plan: Sizes, *, scanned: bool) -> Iterator[str]:
+    parts = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
+    if parts and not scanned:
+        yield f"which rows of {', '.join(parts)} are frozen is known by `embexp plan --scan`"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):

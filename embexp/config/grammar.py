@@ -28,13 +28,20 @@ def models_at(path: Sequence[str], container: Any) -> Models:
         inner = _bare(annotation)
         if get_origin(inner) is not None and get_origin(inner) not in (Union, types.UnionType):
             arguments = get_args(inner)
-            annotation = arguments[1] if len(arguments) == 2 else None
+            value = 0 if get_origin(inner) is tuple else 1  # tuple[each, ...], dict[key, each]
+            annotation = arguments[value] if len(arguments) == 2 else None
         else:
             model = chosen(_models(annotation), container)
             field = None if model is None else model.model_fields.get(key)
             annotation = None if field is None else field.annotation
-        container = container.get(key) if isinstance(container, dict) else None
+        container = _inside(container, key)
     return _models(annotation)
+
+
+def _inside(container: Any, key: str) -> Any:
+    if isinstance(container, list):
+        return container[int(key)] if key.isdecimal() and int(key) < len(container) else None
+    return container.get(key) if isinstance(container, dict) else None
 
 
 def chosen(models: Models, value: Any) -> type[BaseModel] | None:

@@ -47,7 +47,10 @@ class EstimatorRuntime:
 
     Attributes:
         graph_def_bytes: size of the training graph's GraphDef in bytes; None before the first step.
+        began: whether there has been a training.
     """
+
+    began = False
 
     def __init__(
         self, estimator: Any, directory: Path, build: Callable[[], Program], *, training_spec: Any, prediction_spec: Any
@@ -107,6 +110,7 @@ class EstimatorRuntime:
             VocabularyError: an id is outside its table.
             RunError: another fault of the inputs.
         """
+        self.began = True
         if self._training is None:
             self._training = Conversation(
                 lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared

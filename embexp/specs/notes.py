@@ -38,7 +38,7 @@ def _mapped(spec: RunSpec) -> Iterator[str]:
             if table.init is None and not isinstance(spec.init_of(name), MemoryMap)
         ]
         if others:
-            yield f"init memory_map on {', '.join(others)}: not frozen whole or not pretrained, so they are assigned"
+            yield f"init memory_map on {', '.join(others)}: not frozen or not pretrained, so they are assigned"
 
 
 def _frozen(spec: RunSpec) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
@@ -93,6 +93,19 @@ class FTRL(_TableOptimizer):
 
 
 TableOptimizer = Annotated[SGD | Adagrad | AdagradMomentum | Adam | FTRL, Field(discriminator="kind")]
+
+
+def slot_count(optimizer: TableOptimizer) -> int:
+    """Numbers that an optimizer keeps for each parameter."""
+    match optimizer:
+        case SGD():
+            return 0
+        case Adagrad():
+            return 1
+        case AdagradMomentum() | Adam() | FTRL():
+            return 2
+        case _:
+            assert_never(optimizer)
 
 
 class _DenseOptimizer(Spec):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from embexp.errors import CombinationFault
 from embexp.specs import inits
-from embexp.specs.inits import MemoryMap
+from embexp.specs.freezing import FreezePretrainedRows, FreezeTable, NoFreeze
+from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -33,7 +34,7 @@ def runtime_of(spec: RunSpec) -> RuntimeKind:
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:
     """Everything that is right by itself and can't work with the rest."""
-    return [*_runtime(spec), *_strategy(spec), *_memory_map(spec), *_storage(spec)]
+    return [*_runtime(spec), *_strategy(spec), *_freeze(spec), *_memory_map(spec), *_storage(spec)]
 
 
 def _shared(spec: RunSpec) -> list[RuntimeKind]:
@@ -59,7 +60,7 @@ def _runtime(spec: RunSpec) -> Iterator[CombinationFault]:
         if kind not in possible:
             runtimes = inits.RUNTIMES[kind]
             group = path if path == "init" else f"init@{path}"
-            mappable = any(spec.kept_by_reference(name) for name in spec.tables)
+            mappable = any(spec.mappable(name) for name in spec.tables)
             others = [each for each in possible if each != "memory_map" or mappable]
             yield CombinationFault(
                 path,
@@ -85,10 +86,10 @@ def _strategy(spec: RunSpec) -> Iterator[CombinationFault]:
 
 def _memory_map(spec: RunSpec) -> Iterator[CombinationFault]:
     for name, table in spec.tables.items():
-        if isinstance(table.init, MemoryMap) and not spec.kept_by_reference(name):
+        if isinstance(table.init, MemoryMap) and not spec.mappable(name):
             place = f"tables.{name}"
             lacking, words = [], []
-            if not spec.frozen(name):
+            if isinstance(spec.freeze_of(name), NoFreeze):
                 lacking.append("no row of the table is frozen")
                 words.append(f"freeze@{place}.freeze=table")
             if isinstance(spec.pretrained_of(name), NoPretrained):
@@ -106,7 +107,7 @@ def _memory_map(spec: RunSpec) -> Iterator[CombinationFault]:
         yield CombinationFault(
             "init",
             spec.init.kind,
-            "frozen rows of a pretrained file are mapped, and no table is both frozen whole and pretrained",
+            "frozen rows of a pretrained file are mapped, and no table is both frozen and pretrained",
             "add freeze=table and pretrained=file pretrained.path=…, or choose init=assign",
         )
 
@@ -115,6 +116,8 @@ def _storage(spec: RunSpec) -> Iterator[CombinationFault]:
     for name, table in spec.tables.items():
         own = isinstance(table.init, MemoryMap)
         path = f"tables.{name}.storage"
+        if table.storage is Storage.SPLIT:
+            yield from _split(spec, name, path)
         if table.storage is Storage.VARIABLE and own:
             yield CombinationFault(
                 path,
@@ -129,6 +132,44 @@ def _storage(spec: RunSpec) -> Iterator[CombinationFault]:
                 f"only memory_map keeps a table in a mapped file, and this one's way in is {spec.init_of(name).kind}",
                 f"leave it auto, or freeze the pretrained table and choose init@tables.{name}.init=memory_map",
             )
+
+
+def _split(spec: RunSpec, name: str, path: str) -> Iterator[CombinationFault]:
+    freeze, init = spec.freeze_of(name), spec.init_of(name)
+    shared = _shared(spec)
+    chosen = shared[0] if spec.runtime.kind is RuntimeKind.AUTO and shared else spec.runtime.kind
+    rule, remedy = "", f"leave it auto, or choose init@tables.{name}.init=assign"
+    if isinstance(freeze, NoFreeze | FreezeTable):
+        rule = f"a table is split into frozen rows and others, and its freeze is {freeze.kind}"
+        remedy = f"leave it auto, or choose freeze@tables.{name}.freeze=rows"
+    elif not isinstance(init, Assign):
+        rule = f"a split table is assigned, and this one's way in is {init.kind}"
+    elif chosen is RuntimeKind.ESTIMATOR:
+        rule, remedy = "no split table works in the runtime estimator", "leave it auto, or set runtime=session"
+    if rule:
+        yield CombinationFault(path, repr(Storage.SPLIT.value), rule, remedy)
+
+
+def _freeze(spec: RunSpec) -> Iterator[CombinationFault]:
+    """Rows of a pretrained file are to be frozen, and there is none."""
+    lacking = [name for name in spec.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
+    for name in lacking:
+        if isinstance(spec.tables[name].freeze, FreezePretrainedRows):
+            place = f"tables.{name}"
+            yield CombinationFault(
+                f"{place}.freeze",
+                "pretrained_rows",
+                "it is about rows that came from a file, and the table has no pretrained file",
+                f"add pretrained@{place}.pretrained=file {place}.pretrained.path=…, or choose another freeze",
+            )
+    heirs = [name for name, table in spec.tables.items() if table.freeze is None]
+    if isinstance(spec.freeze, FreezePretrainedRows) and heirs and set(heirs) <= set(lacking):
+        yield CombinationFault(
+            "freeze",
+            "pretrained_rows",
+            "it is about rows that came from a file, and no table that inherits it has a pretrained file",
+            "add pretrained=file pretrained.path=…, or choose another freeze",
+        )
 
 
 def _path_of_init(spec: RunSpec, table: str) -> str:

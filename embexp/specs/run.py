@@ -56,14 +56,14 @@ class RunSpec(Spec):
     def init_of(self, table: str) -> Init:
         """How the table is filled: its own way in, or the top-level one.
 
-        A top-level `memory_map` has no effect on a table that is not both frozen and pretrained, or whose storage is
-        `variable`: it is assigned.
+        A top-level `memory_map` has no effect on a table that is not both frozen, in part at least, and pretrained, or
+        that asks for another storage: it is assigned.
         """
         settings = self.tables[table]
         if settings.init is not None:
             return settings.init
         if isinstance(self.init, MemoryMap) and not (
-            self.kept_by_reference(table) and settings.storage is not Storage.VARIABLE
+            self.mappable(table) and settings.storage in (Storage.AUTO, Storage.MEMORY_MAP)
         ):
             return Assign()
         return self.init
@@ -71,6 +71,11 @@ class RunSpec(Spec):
     def frozen(self, table: str) -> bool:
         """Whether no row of a table moves."""
         return isinstance(self.freeze_of(table), FreezeTable)
+
+    def mappable(self, table: str) -> bool:
+        """Whether a table may have frozen rows of a pretrained file, which can stay in that file."""
+        frozen = not isinstance(self.freeze_of(table), NoFreeze)
+        return frozen and not isinstance(self.pretrained_of(table), NoPretrained)
 
     def kept_by_reference(self, table: str) -> bool:
         """Whether a table is frozen whole and pretrained, so that no checkpoint needs its values."""
@@ -92,6 +97,10 @@ class RunSpec(Spec):
                 updates["pretrained"] = NoPretrained()
             tables[name] = table.model_copy(update=updates) if updates else table
         return self.model_copy(update={"tables": tables})
+
+    def freeze_path(self, table: str) -> str:
+        """Config path of what `freeze_of` gives."""
+        return f"tables.{table}.freeze" if self.tables[table].freeze is not None else "freeze"
 
     def pretrained_path(self, table: str) -> str:
         """Config path of what `pretrained_of` gives."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
+from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Pretrained
@@ -26,8 +27,10 @@ class Storage(StrEnum):
 
     AUTO = "auto"
     VARIABLE = "variable"
+    SPLIT = "split"
+    """Frozen rows apart from the others, without slots."""
     MEMORY_MAP = "memory_map"
-    """The frozen rows in a mapped file."""
+    """The frozen rows in a mapped file, the others in a variable."""
 
 
 class Uniform(Spec):
@@ -60,21 +63,6 @@ class Constant(Spec):
 
 
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
-
-
-class NoFreeze(Spec):
-    """Every row may move."""
-
-    kind: Literal["none"] = "none"
-
-
-class FreezeTable(Spec):
-    """No row moves; a table that is also pretrained is no part of checkpoints, as its file and seed make it again."""
-
-    kind: Literal["table"] = "table"
-
-
-Freeze = Annotated[NoFreeze | FreezeTable, Field(discriminator="kind")]
 
 
 class Table(Spec):

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from embexp import arrays, digests
 from embexp.specs.tables import Combiner, Storage
-from embexp.tables.table import variable
+from embexp.tables.some_rows import Rows, SomeRows
+from embexp.tables.variables import variable_over
 
 _ROWS_LOOKED_AT = 1 << 20
-_ROWS_READ = 4_096
-
-
-class Rows(Protocol):
-    """Rows that can be read by ranges."""
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop), float32 [stop - start, dim]."""
-        ...
 
 
 class MappedTable:
@@ -72,9 +63,9 @@ class MappedTable:
         Raises:
             ValueError: the mapping can't be taken over without a copy, or `file_rows` asks for what it doesn't have.
         """
-        _check_mapping(name, mapping)
+        check_mapping(name, mapping)
         if file_rows is not None:
-            _check_file_rows(name, file_rows, len(mapping))
+            check_file_rows(name, file_rows, len(mapping))
         self.name, self.combiner = name, combiner
         self.rows, self.dim = len(mapping) if file_rows is None else len(file_rows), mapping.shape[1]
         self.slots: dict[str, Any] = {}
@@ -85,9 +76,9 @@ class MappedTable:
             lacking = np.flatnonzero(file_rows < 0)
             self._values = {"mapping": mapping, "index": _index(file_rows, lacking, len(mapping))}
             if lacking.size:
-                self._values["others"] = _read(others, lacking, self.dim)
+                self._values["others"] = SomeRows(others, lacking, self.dim).read(0, lacking.size)
         self._variables = {
-            part: _variable_over(name if part == "mapping" else f"{name}/{part}", values)
+            part: variable_over(name if part == "mapping" else f"{name}/{part}", values)
             for part, values in self._values.items()
         }
 
@@ -140,17 +131,8 @@ class MappedTable:
         return digests.of_rows(self.blocks())
 
 
-def _variable_over(name: str, values: np.ndarray) -> Any:
-    """A variable that is to hold an array: at once where that can be, or else when it is fed."""
-    shape = list(values.shape)
-    if tf.executing_eagerly():
-        return variable(name, tf.experimental.dlpack.from_dlpack(values.__dlpack__()), shape)
-    # Memory that nothing touches until the array takes its place.
-    empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.as_dtype(values.dtype))
-    return variable(name, empty, shape, local=True)
-
-
-def _check_mapping(name: str, mapping: np.ndarray) -> None:
+def check_mapping(name: str, mapping: np.ndarray) -> None:
+    """Raises ValueError unless TensorFlow can use the mapping where it lies."""
     fits = mapping.dtype == np.float32 and mapping.ndim == 2 and mapping.size > 0
     if not (fits and arrays.can_be_taken_over(mapping)):
         raise ValueError(
@@ -160,7 +142,8 @@ def _check_mapping(name: str, mapping: np.ndarray) -> None:
         )
 
 
-def _check_file_rows(name: str, file_rows: np.ndarray, count: int) -> None:
+def check_file_rows(name: str, file_rows: np.ndarray, count: int) -> None:
+    """Raises ValueError unless these are rows of a file that has `count`, or -1."""
     if not len(file_rows) or file_rows.min() < -1 or file_rows.max() >= count:
         raise ValueError(f"table {name!r}: rows of the file are 0 to {count - 1}, or -1 for none, at least one of them")
 
@@ -182,13 +165,3 @@ def _index(file_rows: np.ndarray, lacking: np.ndarray, count: int) -> np.ndarray
     index[:] = file_rows
     index[lacking] = -1 - np.arange(lacking.size, dtype=width)
     return index
-
-
-def _read(others: Rows, lacking: np.ndarray, dim: int) -> np.ndarray:
-    """The rows that the file lacks, float32 [lacking, dim]; neighbours are read together."""
-    values = arrays.empty((lacking.size, dim), np.float32)
-    ends = np.flatnonzero(np.diff(lacking // _ROWS_READ)) + 1
-    for low, high in zip([0, *ends.tolist()], [*ends.tolist(), lacking.size], strict=True):
-        first, last = int(lacking[low]), int(lacking[high - 1])
-        values[low:high] = others.read(first, last + 1)[lacking[low:high] - first]
-    return values

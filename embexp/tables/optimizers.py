@@ -65,7 +65,7 @@ def updated(
     Returns:
         The rows and slots after the step.
     """
-    gradient = tf.zeros_like(rows) if gradient is None else gradient
+    gradient = _zeros(rows) if gradient is None else gradient
     gradient = _clipped(gradient, *_bounds(optimizer.clipvalue))
     if optimizer.weight_decay_factor:
         decay = optimizer.weight_decay_factor
@@ -140,6 +140,15 @@ def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) ->
         bound, denominator = tf.constant(l1, tf.float32), (power + beta) / lr + 2.0 * l2
     numerator = tf.clip_by_value(linear, -bound, bound) - linear if l1 else -linear
     return numerator / denominator, {"accumulators": a, "linears": linear}
+
+
+def _zeros(rows: Any) -> Any:
+    """Zeros that TensorFlow's graph optimizer takes for any numbers.
+
+    What it knows to be zero it leaves out where it can prove that shapes agree, and then reorders products: the bits
+    would depend on how the rows were looked up.
+    """
+    return tf.raw_ops.PlaceholderWithDefault(input=tf.zeros_like(rows), shape=rows.shape)
 
 
 def _bounds(clipvalue: float | tuple[float, float] | None) -> tuple[float | None, float | None]:

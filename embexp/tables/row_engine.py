@@ -7,7 +7,9 @@ large as the table, but for `adam` with `lazy_adam: false`, which by definition 
 Assigning new rows assumes one writer at a time. The order of every sum is fixed by the batch, so the same step
 gives the same bits.
 
-Tables that are frozen are looked up, in training as in prediction, and that is all.
+Tables that are frozen are looked up, in training as in prediction, and that is all. Frozen rows of a table that trains
+are left out before the optimizer's rule: neither they nor their slots are computed anew or assigned, so nothing that
+a rule does (momentum, decay, clipping, a learning rate of 0) can reach them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from embexp.tables import bounds, inputs, lookup, schedules
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
 from embexp.tables.mapped import MappedTable
+from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
+
+MovingTable = EmbeddingTable | SplitTable
+AnyTable = MovingTable | MappedTable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
@@ -96,7 +102,7 @@ class RowEngine:
 
     def __init__(
         self,
-        tables: Mapping[str, EmbeddingTable | MappedTable],
+        tables: Mapping[str, AnyTable],
         features: Mapping[str, Feature],
         optimizers: Mapping[str, TableOptimizer],
         *,
@@ -214,11 +220,16 @@ class RowEngine:
 
     def _move(self, name: str, ids: Any, rows: Any, gradient: Any) -> None:
         table, optimizer = self._moving[name], self._optimizers[name]
-        rate = self.learning_rate(name)
+        rate = own_rate = self.learning_rate(name)
+        if table.groups is not None:
+            moving = table.groups.moving(ids, self._step)
+            ids, rows = tf.gather(ids, moving.places), tf.gather(rows, moving.places)
+            gradient = None if gradient is None else tf.gather(gradient, moving.places)
+            own_rate = rate if moving.multipliers is None else rate * moving.multipliers
         slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(optimizer, rows, slots, gradient, rate)
+        rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate)
         if rules.moves_every_row(optimizer):
-            _move_untouched(table, optimizer, rate)
+            _move_untouched(table, optimizer, rate, self._step)
         for slot, values in slots.items():
             table.scatter(ids, values, slot)
         table.scatter(ids, rows)
@@ -232,7 +243,7 @@ def _check_names(call: str, given: Mapping[str, Any], features: Mapping[str, Fea
 
 
 def _gather_distinct(
-    table: EmbeddingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct], narrow: bool
+    table: MovingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct], narrow: bool
 ) -> _Touched:
     """The distinct ids of a table's features and their rows; tables with the same inputs share the former."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
@@ -272,7 +283,7 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
     )
 
 
-def _gather_each(table: EmbeddingTable | MappedTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
+def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
     """Rows of each occurrence: with no gradients to sum, finding the distinct ones costs more than it saves."""
     found = {}
     for feature, occurrences in read.items():
@@ -304,15 +315,22 @@ def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Map
     return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
 
 
-def _move_untouched(table: EmbeddingTable, optimizer: TableOptimizer, rate: Any) -> None:
-    """Applies the rule with a gradient of zero to all rows, block by block; touched ones are overwritten after it."""
+def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, step: Any) -> None:
+    """Applies the rule with a gradient of zero to all rows that move, block by block of the table.
+
+    Touched ones are overwritten after it.
+    """
     undecayed = optimizer.model_copy(update={"weight_decay_factor": 0.0})
 
     def move_block(start: Any) -> Any:
         stop = tf.minimum(start + _BLOCK, table.rows)
-        ids = tf.range(start, stop)
+        ids, own_rate = tf.range(start, stop), rate
+        if table.groups is not None:
+            moving = table.groups.moving(ids, step)
+            ids = tf.gather(ids, moving.places)
+            own_rate = rate if moving.multipliers is None else rate * moving.multipliers
         slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(undecayed, table.gather(ids), slots, None, rate)
+        rows, slots = rules.updated(undecayed, table.gather(ids), slots, None, own_rate)
         for slot, values in slots.items():
             table.scatter(ids, values, slot)
         table.scatter(ids, rows)

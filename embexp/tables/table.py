@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ import tensorflow as tf
 
 from embexp import arrays, digests
 from embexp.specs.tables import Combiner, Storage
-
-_LARGE = 16 * 1024 * 1024
-"""Bytes from which on it pays to write in two threads."""
+from embexp.tables.groups import RowGroups
+from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows
 
 
 class EmbeddingTable:
@@ -37,6 +35,7 @@ class EmbeddingTable:
             TensorFlow 1; None when not tracked.
         frozen: no step moves a row.
         by_reference: the rows can be had again from where they came, so no checkpoint holds them.
+        groups: which rows move when, and how fast; None: all do, unless frozen.
         storage: how the rows are kept.
     """
 
@@ -54,6 +53,7 @@ class EmbeddingTable:
         frozen: bool = False,
         by_reference: bool = False,
         initial_value: Callable[[], Any] | None = None,
+        groups: RowGroups | None = None,
     ) -> None:
         """Makes the variables.
 
@@ -68,6 +68,7 @@ class EmbeddingTable:
             by_reference: leave the table out of checkpoints; only if frozen. In a graph of TensorFlow 1 its variable
                 is then a local one, which no `Saver` knows and every new session has to fill.
             initial_value: gives the variable's first value, float32 [rows, dim]; None: uninitialised memory.
+            groups: which rows move when, and how fast; None: all do, unless frozen.
 
         Raises:
             ValueError: the arguments contradict each other.
@@ -78,8 +79,10 @@ class EmbeddingTable:
             raise ValueError(f"table {name!r} is frozen, so it has no use for slots, got {sorted(slots)}")
         if by_reference and not frozen:
             raise ValueError(f"table {name!r} is kept by reference, so it must be frozen: its rows would be lost")
+        if frozen and groups is not None:
+            raise ValueError(f"table {name!r} is frozen, so it has no use for groups of rows")
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
-        self.frozen, self.by_reference = frozen, by_reference
+        self.frozen, self.by_reference, self.groups = frozen, by_reference, groups
         shape = [rows, dim]
         empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32)
         self.variable = variable(name, initial_value or empty, shape, local=by_reference)
@@ -97,21 +100,20 @@ class EmbeddingTable:
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]. Reading the variable whole would copy it."""
-        rows = tf.raw_ops.ResourceGather(resource=self._of(slot).handle, indices=ids, dtype=tf.float32)
-        if not tf.executing_eagerly():
-            rows.set_shape([*ids.shape.as_list(), self.dim])
-        return rows
+        return gather_rows(self._of(slot), ids)
 
     def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
         """Assigns `rows` to the rows `ids`, which must not repeat."""
-        tf.raw_ops.ResourceScatterUpdate(resource=self._of(slot).handle, indices=ids, updates=rows)
+        scatter_rows(self._of(slot), ids, rows)
 
     def mark_touched(self, ids: Any) -> None:
-        """Remembers that training looked these rows up."""
+        """Remembers that training looked these rows up to move them."""
         if self.touched is not None:
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self.touched.handle, indices=ids, updates=tf.constant(1, tf.uint8)
-            )
+            scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
+
+    def feeds(self) -> list[tuple[Any, np.ndarray]]:
+        """What a new session of a graph of TensorFlow 1 is to be fed, beside the rows; see `MappedTable.feeds`."""
+        return [] if self.groups is None else self.groups.feeds()
 
     def touched_rows(self) -> int:
         """Number of rows that training steps have looked up to move them: none of a frozen table's.
@@ -133,26 +135,8 @@ class EmbeddingTable:
         Raises:
             ValueError: the values' dtype or shape does not fit.
         """
-        stop = start + len(values)
-        if values.dtype != np.float32 or values.ndim != 2 or values.shape[1] != self.dim:
-            raise ValueError(
-                f"table {self.name!r} takes float32 rows of {self.dim}, got {values.dtype} of shape {values.shape}"
-            )
-        self._check_range(start, stop)
-        if not len(values):
-            return
-        if not arrays.can_be_taken_over(values):
-            self._assign(start, tf.constant(values), slot)
-            return
-        # Two threads, as what takes time is memory that is touched for the first time. Each part is aligned too.
-        half = len(values) // 2 // arrays.ALIGNMENT * arrays.ALIGNMENT if values.nbytes >= _LARGE else 0
-        parts = [(low, values[low:high]) for low, high in ((0, half), (half, len(values))) if high > low]
-
-        def assign(part: tuple[int, np.ndarray]) -> None:
-            self._assign(start + part[0], tf.experimental.dlpack.from_dlpack(part[1].__dlpack__()), slot)
-
-        with ThreadPoolExecutor(len(parts)) as threads:
-            list(threads.map(assign, parts))
+        self._check_range(start, start + len(values))
+        write_rows(self._of(slot), self.name, start, values)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
@@ -169,31 +153,9 @@ class EmbeddingTable:
         """Digest of all rows, in blocks; see `digests.of_rows`."""
         return digests.of_rows(self.blocks(slot))
 
-    def _assign(self, start: int, values: Any, slot: str | None) -> None:
-        narrow = tf.int32 if self.rows <= tf.int32.max else tf.int64
-        ids = tf.range(tf.constant(start, narrow), tf.constant(start + len(values), narrow))
-        self.scatter(ids, values, slot)  # in a third of the time of assigning to a slice
-
     def _of(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
-
-
-def variable(name: str, value: Any, shape: list[int], *, local: bool = False) -> Any:
-    """A variable that no gradient tape watches, in the graph that is current.
-
-    Args:
-        name: of the variable.
-        value: its first value, or a callable that gives it.
-        shape: of the variable.
-        local: in a graph of TensorFlow 1, make it a local variable instead of a global one.
-    """
-    if not local or tf.executing_eagerly():
-        return tf.Variable(value, trainable=False, shape=shape, name=name)
-    collections = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
-    return tf.compat.v1.Variable(
-        value, trainable=False, shape=shape, name=name, use_resource=True, collections=collections
-    )

@@ -129,7 +129,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["init=memory_map", "pretrained=sample", "pretrained.dim=16", "freeze@tables.item.freeze=table"],
-            "init memory_map on tables.user: not frozen whole or not pretrained, so they are assigned",
+            "init memory_map on tables.user: not frozen or not pretrained, so they are assigned",
         ),
         (
             ["freeze@tables.item.freeze=table", "optimizer@tables.item.optimizer=sgd"],
@@ -165,3 +165,63 @@ def test_sizes(count: int, text: str) -> None:
 def test_faults_are_those_of_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["plan", "tables.item.dim=0"]) == 2
     assert "tables.item.dim = 0: it must be at least 1" in capsys.readouterr().err
+
+
+def test_what_each_rule_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "data.examples=500",
+        "data.users=100",
+        f"output.cache={tmp_path}",
+        "optimizer=adam",
+        "freeze@tables.user.freeze=schedule",
+        "tables.user.freeze.phases=[{rules: [{kind: rows, rows: [[0,90]]}]}, {step: 7, rules: [{kind: rows,"
+        " rows: [[0,30]], tokens: ['31','x']}, {kind: table, multiplier: 0.5}]}]",
+        "tables.user.dim=1000",
+        "model=mlp",
+        "model.hidden=[8]",
+    ]
+    assert commands.main(["plan", *words]) == 0
+    assert "which rows of user are frozen is known by `embexp plan --scan`" in capsys.readouterr().out
+    assert commands.main(["plan", "--scan", *words, "tables.user.storage=split"]) == 0
+    shown = capsys.readouterr().out
+    assert "freeze: tables.user: rows takes 90 of 100 rows\n" in shown
+    assert (
+        "freeze: tables.user: rows takes 31 of 100 rows from step 7; 1 of 2 tokens are not in the vocabulary ('x')\n"
+        "freeze: tables.user: table takes 69 of 100 rows from step 7 (learning rate × 0.5)\n"
+        "layout: tables.user: split, as 69 of 100 rows may move\n"
+    ) in shown
+    user = row([line.split() for line in shown.splitlines()], "user")
+    assert user[3:9] == ["400", "kB", "552", "kB", "124", "kB"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["freeze@tables.user.freeze=rows", "tables.user.freeze.tokens=[x,y]"],
+            "tables.user.freeze = rows: this rule takes no row of table user: 2 of 2 tokens are not in the vocabulary",
+        ),
+        (
+            ["freeze=rows", "freeze.rows=[[1000,1001]]"],
+            "freeze = rows: this rule takes no row of the tables user, item: [1000, 1001] goes beyond",
+        ),
+        (
+            ["freeze=schedule", "freeze.phases=[{rules: [{kind: table}, {kind: rows, rows: [[0,1]]}]}]"],
+            "freeze.phases.0.rules.1 = rows: this rule takes no row of the tables user, item: rules before it take all",
+        ),
+        (
+            ["freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[0,100]]", "tables.user.storage=split"],
+            "tables.user.storage = 'split': a table is split into rows that never move and rows that may, and 100 of",
+        ),
+        (
+            ["freeze=schedule", "freeze.phases=[{}, {step: 9}, {epoch: 0.5}]"],
+            "freeze = schedule: phase 2 begins at step 0, the one before it at step 9",
+        ),
+    ],
+)
+def test_rules_that_take_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    small = ["data.examples=500", "data.users=100", f"output.cache={tmp_path}"]
+    assert commands.main(["plan", "--scan", *small, *words]) == 2
+    assert message in capsys.readouterr().err

@@ -45,6 +45,8 @@ NEEDS = {
     ("model", "distmult"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("model", "transe"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "knowledge_graph"): ["data.path=FOLDER"],
+    ("freeze", "pretrained_rows"): ["pretrained=file", "pretrained.path=FILE"],
+    ("freeze", "rows"): ["freeze.rows=[[0, 50]]"],
     ("init", "memory_map"): ["freeze=table", "pretrained=file", "pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],

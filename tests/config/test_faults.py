@@ -24,6 +24,52 @@ def faults(*overrides: str, look_at_data: bool = False) -> dict[str, Fault]:
 
 
 CASES = {
+    "frozen rows that nobody names": (
+        ["freeze=rows"],
+        "freeze.rows",
+        "rows: [], tokens: [], tokens_file: null, mask_file: null: one of rows, tokens, tokens_file and mask_file must"
+        " name rows.",
+    ),
+    "a range of no rows": (
+        ["freeze=rows", "freeze.rows=[[0,5],[7,7]]"],
+        "freeze.rows",
+        "rows: [[0, 5], [7, 7]]: rows are half-open ranges [start, stop), and [7, 7] holds none.",
+    ),
+    "a rule of no kind": (
+        ["freeze=schedule", "freeze.phases=[{rules: [{kind: tabel}]}]"],
+        "freeze.phases.0.rules.0.kind",
+        "'tabel': it must be table, rows or pretrained_rows.\n    did you mean table?",
+    ),
+    "a rule with a key of another": (
+        ["freeze=schedule", "freeze.phases=[{rules: [{kind: table, rows: [[0,3]]}]}]"],
+        "freeze.phases.0.rules.0.rows",
+        "[[0, 3]]: rows belongs to rows, not to table.",
+    ),
+    "a multiplier below 0": (
+        ["freeze=schedule", "freeze.phases=[{rules: [{kind: table, multiplier: -1}]}]"],
+        "freeze.phases.0.rules.0.multiplier",
+        "-1: it must be at least 0.",
+    ),
+    "phases that do not begin": (
+        ["freeze=schedule", "freeze.phases=[{}, {}]"],
+        "freeze",
+        "phases: [{}, {}]: each of the phases after the first needs a step or an epoch at which it begins.",
+    ),
+    "phases out of order": (
+        ["freeze=schedule", "freeze.phases=[{}, {step: 5}, {step: 5}]"],
+        "freeze",
+        "phases: [{}, {step: 5}, {step: 5}]: phases begin one after the other.",
+    ),
+    "no phase": (
+        ["freeze=schedule", "freeze.phases=[]"],
+        "freeze",
+        "phases: []: there must be at least one of phases.",
+    ),
+    "a first phase that begins later": (
+        ["freeze=schedule", "freeze.phases=[{epoch: 1}]"],
+        "freeze",
+        "phases: [{epoch: 1}]: the first of the phases begins with the training: leave its step and epoch out.",
+    ),
     "feature names a table that is not there": (
         ["features.item.table=itm"],
         "features.item.table",

@@ -145,5 +145,5 @@ def test_a_map_that_no_table_is_left_for_is_a_fault(world: World) -> None:
     spec = world.spec(
         "pretrained=file", f"pretrained.path={world.glove}", "freeze@tables.user.freeze=table", "init=memory_map"
     )
-    with pytest.raises(ConfigError, match="no table is both frozen whole and pretrained"):
+    with pytest.raises(ConfigError, match="no table is both frozen and pretrained"):
         with_dims(spec, aligned(spec))

@@ -73,6 +73,28 @@ def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, r
 
 
 FAULTS: dict[str, tuple[list[str], str]] = {
+    "rows of a file that a table does not have": (
+        ["freeze@tables.item.freeze=pretrained_rows", "pretrained@tables.user.pretrained=sample"],
+        "tables.item.freeze = pretrained_rows: it is about rows that came from a file, and the table has no pretrained"
+        " file.\n    add pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or choose another",
+    ),
+    "rows of a file that no table has": (
+        ["freeze=pretrained_rows", "freeze@tables.user.freeze=none", "pretrained@tables.user.pretrained=sample"],
+        "freeze = pretrained_rows: it is about rows that came from a file, and no table that inherits it has a",
+    ),
+    "split, and nothing to keep apart": (
+        ["tables.item.storage=split", "freeze=table"],
+        "tables.item.storage = 'split': a table is split into frozen rows and others, and its freeze is table.\n"
+        "    leave it auto, or choose freeze@tables.item.freeze=rows",
+    ),
+    "split, and not assigned": (
+        ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "init=variable_load"],
+        "tables.item.storage = 'split': a split table is assigned, and this one's way in is variable_load.",
+    ),
+    "split under an Estimator": (
+        ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "runtime=estimator"],
+        "tables.item.storage = 'split': no split table works in the runtime estimator.\n    leave it auto, or set",
+    ),
     "a table's own way in": (
         ["runtime=estimator", "init@tables.item.init=variable_load"],
         "tables.item.init = variable_load: it works in the runtime function or session, and the runtime is estimator.\n"
@@ -80,7 +102,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "nothing to map": (
         ["init=memory_map"],
-        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen whole and"
+        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen and"
         " pretrained.\n    add freeze=table and pretrained=file pretrained.path=…, or choose init=assign",
     ),
     "frozen and pretrained are two tables": (
@@ -134,6 +156,14 @@ def test_a_top_level_map_does_not_reach_tables_that_it_does_not_fit() -> None:
         "init=memory_map", "freeze=table", "pretrained=sample", "tables.user.storage=variable",
     )  # fmt: skip
     assert (spec.init_of("item").kind, spec.init_of("user").kind) == ("memory_map", "assign")
+
+
+def test_a_top_level_map_reaches_tables_that_are_frozen_in_part() -> None:
+    words = ("init=memory_map", "pretrained=sample", "freeze@tables.item.freeze=pretrained_rows")
+    spec = spec_of(*words)
+    assert (spec.init_of("item").kind, spec.init_of("user").kind) == ("memory_map", "assign")
+    assert not spec.kept_by_reference("item")
+    assert spec_of(*words[1:], "init=assign", "tables.item.storage=split").tables["item"].storage == "split"
 
 
 def test_ways_in_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,151 @@
+"""What freezing nine rows in ten saves: memory and time of a step, by layout, against a table of which all rows move.
+
+    python -m bench.freeze [--quick] [--json FILE]
+
+Each layout trains a table of 5 million × 64 with Adam in a process of its own, several times in turn. Memory is
+anonymous memory (what the process allocated, without the pages of mapped files, which the system may take back) after
+the last step, less that before the table was made. The time is the median of steps that look up the same ids.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import machine
+from embexp import files
+
+ROWS, DIM, BATCH, BAG = 5_000_000, 64, 4096, 8
+STEPS, WARM_UP, ROUNDS = 60, 10, 3
+LAYOUTS = ("unfrozen", "variable", "split", "memory_map")
+FROZEN = 0.9
+MEMORY_TARGET, TIME_TARGET = 0.15, 1.05
+CHUNK = 65_536
+
+
+def write_matrix(path: Path, rows: int) -> None:
+    """Standard normal float32 [rows, DIM], a piece at a time."""
+    matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, DIM))
+    random = np.random.default_rng(0)
+    for start in range(0, rows, CHUNK):
+        matrix[start : start + CHUNK] = random.standard_normal(matrix[start : start + CHUNK].shape, np.float32)
+    matrix.flush()
+
+
+def child(layout: str, path: Path) -> None:
+    """Trains one layout and prints its figures as JSON."""
+    import tensorflow as tf
+
+    from embexp.initialization.assign import Assign
+    from embexp.initialization.whole import opened
+    from embexp.memory import anonymous_bytes
+    from embexp.specs.optimizers import Adam
+    from embexp.specs.tables import Feature
+    from embexp.tables import optimizers
+    from embexp.tables.groups import RowGroups
+    from embexp.tables.row_engine import RowEngine
+    from embexp.tables.split import SplitTable
+    from embexp.tables.table import EmbeddingTable
+
+    mapping = np.asarray(np.load(path, mmap_mode="c"))
+    rows, rule = len(mapping), Adam()
+    random = np.random.default_rng(1)
+    batches = [tf.constant(random.integers(0, rows, (BATCH, BAG))) for _ in range(STEPS + WARM_UP)]
+    tf.ones([1]) + 1  # the runtime's own memory is not what is measured
+    before = anonymous_bytes()
+    slots = optimizers.slots_of(rule)
+    table: EmbeddingTable | SplitTable
+    if layout in ("unfrozen", "variable"):
+        groups = None
+        if layout == "variable":
+            groups = _groups(RowGroups, rows)
+        table = EmbeddingTable("item", rows, DIM, slots=slots, groups=groups)
+        Assign().apply(table, opened(mapping))
+    else:
+        file = (mapping, np.arange(rows, dtype=np.int32)) if layout == "memory_map" else (None, None)
+        table = SplitTable("item", _groups(RowGroups, rows), DIM, mapping=file[0], file_rows=file[1], slots=slots)
+        for part, some in table.fills(opened(mapping)):
+            Assign().apply(part, some)
+    step = tf.Variable(0, dtype=tf.int64)
+    engine = RowEngine(
+        {"item": table}, {"f": Feature(table="item")}, {"item": rule}, step=step, total_steps=len(batches)
+    )
+
+    @tf.function
+    def train(ids: Any) -> None:
+        engine.enqueue({"f": ids}, training=True)
+        engine.apply_gradients({name: 0.1 * each for name, each in engine.activations().items()})
+
+    times = []
+    for ids in batches:
+        began = time.perf_counter()
+        train(ids)
+        times.append(time.perf_counter() - began)
+    after = anonymous_bytes()
+    size = None if before is None or after is None else after - before
+    print(json.dumps({"milliseconds": 1e3 * statistics.median(times[WARM_UP:]), "bytes": size}))
+
+
+def _groups(make: Any, rows: int) -> Any:
+    groups = (np.arange(rows) >= FROZEN * rows).astype(np.uint8)
+    np.random.default_rng(2).shuffle(groups)
+    return make("item", groups, np.array([[0, 1]], np.float32), [0])
+
+
+def measure(layout: str, path: Path) -> dict[str, float]:
+    """The figures of one process."""
+    command = [sys.executable, "-m", "bench.freeze", "--child", layout, str(path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(prog="bench.freeze")
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, once")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.child:
+        child(options.child[0], Path(options.child[1]))
+        return 0
+    rows, rounds = (ROWS // 20, 1) if options.quick else (ROWS, ROUNDS)
+    taken: dict[str, list[dict[str, float]]] = {layout: [] for layout in LAYOUTS}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "item.npy"
+        write_matrix(path, rows)
+        for _ in range(rounds):
+            for layout in LAYOUTS:
+                taken[layout].append(measure(layout, path))
+    found = {
+        layout: {key: statistics.median(each[key] for each in values) for key in ("milliseconds", "bytes")}
+        for layout, values in taken.items()
+    }
+    whole = found["unfrozen"]
+    print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks {BATCH * BAG:,} ids up")
+    for layout, each in found.items():
+        size, pace = each["bytes"], each["milliseconds"]
+        shown = f"{size / 1e6:10,.0f} MB  {size / whole['bytes']:5.2f} ×"
+        print(f"{layout:12}{shown}   {pace:7.2f} ms  {pace / whole['milliseconds']:5.2f} ×")
+    mapped = found["memory_map"]
+    met = mapped["bytes"] <= MEMORY_TARGET * whole["bytes"] and all(
+        found[layout]["milliseconds"] <= TIME_TARGET * whole["milliseconds"] for layout in LAYOUTS
+    )
+    print(f"mapped: at most {MEMORY_TARGET} × memory; all: at most {TIME_TARGET} × time: {'met' if met else 'missed'}")
+    if options.json is not None:
+        files.write_text(options.json, json.dumps({"machine": machine.describe(), "layouts": taken}, indent=1))
+    return 0 if met or options.quick else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

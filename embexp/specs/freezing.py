@@ -1,0 +1,140 @@
+"""Which rows of a table stay as they are, and by how much others learn more slowly."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from embexp.specs.base import NonNegative, Spec, WholeNumber
+
+Range = tuple[WholeNumber, WholeNumber]
+"""Rows [start, stop)."""
+
+
+class NoFreeze(Spec):
+    """Every row may move."""
+
+    kind: Literal["none"] = "none"
+
+
+class FreezeTable(Spec):
+    """No row moves; a table that is also pretrained is no part of checkpoints, as its file and seed make it again."""
+
+    kind: Literal["table"] = "table"
+
+
+class FreezeRows(Spec):
+    """Rows that are named do not move: by number, by token, or by a mask. A row needs to be named once."""
+
+    kind: Literal["rows"] = "rows"
+    rows: tuple[Range, ...] = ()
+    """Half-open ranges [start, stop) of row numbers."""
+    tokens: tuple[str, ...] = ()
+    """Tokens of the table's vocabulary."""
+    tokens_file: Annotated[str, Field(min_length=1)] | None = None
+    """A file with a token per line."""
+    mask_file: Annotated[str, Field(min_length=1)] | None = None
+    """A .npy file of booleans, one for each row of the table: true names it."""
+
+    @model_validator(mode="after")
+    def _names(self) -> FreezeRows:
+        if not self.rows and not self.tokens and self.tokens_file is None and self.mask_file is None:
+            raise ValueError("one of rows, tokens, tokens_file and mask_file must name rows")
+        for start, stop in self.rows:
+            if start >= stop:
+                raise ValueError(f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none")
+        return self
+
+
+class FreezePretrainedRows(Spec):
+    """Rows that came from the pretrained file do not move; those that it lacks do."""
+
+    kind: Literal["pretrained_rows"] = "pretrained_rows"
+
+
+class TableRule(FreezeTable):
+    """All rows."""
+
+    multiplier: NonNegative = 0.0
+    """What the learning rate of these rows is multiplied by; 0: they do not move. Likewise the next two."""
+
+
+class RowsRule(FreezeRows):
+    """Rows that are named."""
+
+    multiplier: NonNegative = 0.0
+
+
+class PretrainedRowsRule(FreezePretrainedRows):
+    """Rows that came from the pretrained file."""
+
+    multiplier: NonNegative = 0.0
+
+
+Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule, Field(discriminator="kind")]
+
+
+class Phase(Spec):
+    """What holds from a step or an epoch on, until the next phase begins; neither: from the start."""
+
+    step: WholeNumber | None = None
+    """The first step of the phase, from 0."""
+    epoch: NonNegative | None = None
+    """Where it begins in passes over the training part, from 0."""
+    rules: tuple[Rule, ...] = ()
+    """In order: the first that takes a row decides. Rows that none takes move."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Phase:
+        if self.step is not None and self.epoch is not None:
+            raise ValueError("a phase begins at a step or at an epoch; leave step or epoch out")
+        return self
+
+
+class FreezeSchedule(Spec):
+    """Phases, one after the other, each with rules of its own: gradual unfreezing, slower rows."""
+
+    kind: Literal["schedule"] = "schedule"
+    phases: tuple[Phase, ...]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> FreezeSchedule:
+        if not self.phases:
+            raise ValueError("there must be at least one of phases")
+        if self.phases[0].step or self.phases[0].epoch:
+            raise ValueError("the first of the phases begins with the training: leave its step and epoch out")
+        for before, after in zip(self.phases, self.phases[1:], strict=False):
+            if after.step is None and after.epoch is None:
+                raise ValueError("each of the phases after the first needs a step or an epoch at which it begins")
+            if (after.step is not None and before.step is not None and after.step <= before.step) or (
+                after.epoch is not None and before.epoch is not None and after.epoch <= before.epoch
+            ):
+                raise ValueError("phases begin one after the other")
+        return self
+
+
+Freeze = Annotated[
+    NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeSchedule, Field(discriminator="kind")
+]
+
+
+def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
+    """Any policy as phases: all but a schedule are one phase with one rule, or none."""
+    match freeze:
+        case FreezeSchedule():
+            return freeze.phases
+        case NoFreeze():
+            return (Phase(),)
+        case FreezeTable():
+            return (Phase(rules=(TableRule(),)),)
+        case FreezeRows():
+            return (Phase(rules=(RowsRule(**freeze.model_dump()),)),)
+        case FreezePretrainedRows():
+            return (Phase(rules=(PretrainedRowsRule(),)),)
+
+
+def files_of(freeze: Freeze) -> list[str]:
+    """Paths of the files that a policy reads."""
+    rules = [rule for phase in phases_of(freeze) for rule in phase.rules if isinstance(rule, RowsRule)]
+    return [path for rule in rules for path in (rule.tokens_file, rule.mask_file) if path is not None]

@@ -1,0 +1,86 @@
+"""Groups of rows that learn at their own pace: none at all while their multiplier is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import arrays
+from embexp.tables.variables import variable_over
+
+
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """Those of some rows that move at a step.
+
+    Attributes:
+        places: int32 [k], rising, their places among the rows that were asked about.
+        multipliers: float32 [k, 1], of their learning rates; None: all 1.
+    """
+
+    places: Any
+    multipliers: Any
+
+
+class RowGroups:
+    """The group of each row of a table, and what its learning rate is multiplied by."""
+
+    def __init__(self, name: str, groups: np.ndarray, multipliers: np.ndarray, starts: Sequence[int]) -> None:
+        """Makes a variable of a byte per row, in the graph that is current; see `variable_over` for TensorFlow 1.
+
+        Args:
+            name: of the table.
+            groups: uint8 [rows].
+            multipliers: float32 [phases, groups]; 0: the rows do not move.
+            starts: the first step of each phase, rising from 0.
+
+        Raises:
+            ValueError: the arguments contradict each other.
+        """
+        if len(starts) != len(multipliers) or list(starts) != sorted(set(starts)) or starts[0] != 0:
+            raise ValueError(
+                f"table {name!r}: phases begin at {list(starts)}, expected {len(multipliers)}, rising from 0"
+            )
+        if groups.dtype != np.uint8 or (multipliers < 0).any() or not np.isfinite(multipliers).all():
+            raise ValueError(f"table {name!r}: groups are bytes, and multipliers finite numbers of 0 or more")
+        if len(groups) and int(groups.max()) >= multipliers.shape[1]:
+            raise ValueError(
+                f"table {name!r}: there is a group {groups.max()}, and {multipliers.shape[1]} have multipliers"
+            )
+        self._values = arrays.empty(groups.shape, np.uint8)
+        self._values[:] = groups
+        self._multipliers, self._starts = multipliers.astype(np.float32), tuple(starts)
+        self._variable = variable_over(f"{name}/groups", self._values)
+
+    def still(self) -> np.ndarray:
+        """Bool [rows]: whether a row never moves."""
+        found: np.ndarray = (self._multipliers == 0).all(0)[self._values]
+        return found
+
+    @property
+    def scaled(self) -> bool:
+        """Whether any row that moves has another learning rate than its table's."""
+        return bool(((self._multipliers != 0) & (self._multipliers != 1)).any())
+
+    def feeds(self) -> list[tuple[Any, np.ndarray]]:
+        """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""
+        return [(self._variable, self._values)]
+
+    def moving(self, ids: Any, step: Any) -> Moving:
+        """Which of some rows move at a step.
+
+        Args:
+            ids: int32 or int64 [n], rows of the table.
+            step: number of the step from 0, int64 scalar, tensor or variable.
+        """
+        now = tf.constant(self._multipliers[0])
+        if len(self._starts) > 1:
+            begun = tf.cast(tf.convert_to_tensor(step) >= tf.constant(self._starts, tf.int64), tf.int32)
+            now = tf.gather(tf.constant(self._multipliers), tf.reduce_sum(begun) - 1)
+        own = tf.gather(now, tf.cast(tf.gather(self._variable.read_value(), ids), tf.int32))
+        places = tf.cast(tf.where(own > 0)[:, 0], tf.int32)
+        return Moving(places, tf.gather(own, places)[:, None] if self.scaled else None)

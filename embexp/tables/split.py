@@ -1,0 +1,249 @@
+"""A table in two parts: rows that never move, without slots or as they lie in a file, and rows that may move."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import arrays, digests
+from embexp.specs.tables import Combiner, Storage
+from embexp.tables.groups import RowGroups
+from embexp.tables.mapped import check_file_rows, check_mapping
+from embexp.tables.some_rows import Rows, SomeRows
+from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over, write_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A variable of some rows; to be filled it is a `WritableTable`.
+
+    Attributes:
+        name: of the variable.
+        variable: float32 [rows, dim].
+    """
+
+    name: str
+    variable: Any
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.variable.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return int(self.variable.shape[1])
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`; see `EmbeddingTable.write`."""
+        write_rows(self.variable, self.name, start, values)
+
+
+class SplitTable:
+    """`rows` × `dim` float32 values, of which some never move.
+
+    To lookups and to the row engine it is one table: each id is routed to its part, one by one, and rows are put
+    together again before anything is computed from them, so the bits are those of an `EmbeddingTable`. The part that
+    never moves is a variable without slots, or a mapped file. The other has the rows that may move, in their order, and
+    behind them those that never move and that the file lacks; slots are as long as the rows that may move.
+
+    In a graph of TensorFlow 1, `feeds` has what each new session is to be fed, and what reads at once (`read`,
+    `blocks`, `digest`, `touched_rows`) is of no use, as for an `EmbeddingTable`.
+
+    Attributes:
+        name: of the table.
+        rows: vocabulary size.
+        dim: width of a row.
+        combiner: how several rows of one example become one vector.
+        slots: by slot name, float32 [rows that may move, dim].
+        initial: value of each slot before the first step.
+        groups: which rows move when, and how fast.
+        touched: uint8 [rows], see `EmbeddingTable.touched`.
+        frozen: False: some rows may move.
+        by_reference: False: checkpoints hold it, whole.
+        storage: how the rows are kept.
+        fixed: variable of the rows that never move, float32 [n, dim].
+        others: variable of the other rows, float32 [m, dim].
+        index: variable, int32 or int64 [rows]: the row of `fixed`, or -1 - the row of `others`.
+    """
+
+    frozen = False
+    by_reference = False
+
+    def __init__(
+        self,
+        name: str,
+        groups: RowGroups,
+        dim: int,
+        *,
+        mapping: np.ndarray | None = None,
+        file_rows: np.ndarray | None = None,
+        combiner: Combiner = Combiner.MEAN,
+        slots: Mapping[str, float] | None = None,
+        track_touched: bool = True,
+    ) -> None:
+        """Makes the variables; those that are to be filled (`fills`) are uninitialised memory.
+
+        Args:
+            name: of the table.
+            groups: which rows move when, and how fast; those that never do are kept apart.
+            dim: width of a row.
+            mapping: a file in which rows that never move stay, see `MappedTable`; None: they are in a variable.
+            file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
+            combiner: how several rows of one example become one vector.
+            slots: initial value of each slot, see `optimizers.slots_of`.
+            track_touched: keep a byte per row that tells whether training ever looked the row up.
+
+        Raises:
+            ValueError: a part would be empty, or the mapping can't be used as it is.
+        """
+        still = groups.still()
+        if mapping is not None:
+            check_mapping(name, mapping)
+            if file_rows is None or len(file_rows) != len(still) or mapping.shape[1] != dim:
+                raise ValueError(f"table {name!r} is {len(still)} × {dim}, and its file is to have rows for it")
+            check_file_rows(name, file_rows, len(mapping))
+        in_file = still if file_rows is None else still & (file_rows >= 0)
+        fixed_rows, moving_rows = int(np.count_nonzero(in_file)), int(np.count_nonzero(~still))
+        if not fixed_rows or not moving_rows:
+            raise ValueError(
+                f"table {name!r}: {fixed_rows} rows would be in the part that never moves and {moving_rows} may move;"
+                " a table is split only where there are both"
+            )
+        self.name, self.rows, self.dim, self.combiner = name, len(still), dim, combiner
+        self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
+        self.groups, self.initial = groups, dict(slots or {})
+        self._mapping, self._moving = mapping, moving_rows
+        self._index, self._others_rows = _index(still, in_file, file_rows)
+        self.index = variable_over(f"{name}/index", self._index)
+        if mapping is None:
+            self.fixed = _empty(f"{name}/fixed", [fixed_rows, dim])
+        else:
+            self.fixed = variable_over(f"{name}/fixed", mapping)
+        self.others = _empty(name, [len(self._others_rows), dim])
+        shape = [moving_rows, dim]
+        self.slots = {
+            slot: variable(f"{name}/{slot}", functools.partial(tf.fill, shape, np.float32(value)), shape)
+            for slot, value in self.initial.items()
+        }
+        self.touched = (
+            variable(f"{name}/touched", lambda: tf.zeros([self.rows], tf.uint8), [self.rows], local=True)
+            if track_touched
+            else None
+        )
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids` of the table, or of one slot: float32 [n, dim]; only rows that may move have slots."""
+        places = self._places(ids)
+        if slot is not None:
+            return gather_rows(self.slots[slot], -1 - places)
+        others = gather_rows(self.others, tf.maximum(-1 - places, 0))
+        return tf.where(places[:, None] < 0, others, self._gather_fixed(tf.maximum(places, 0)))
+
+    def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
+        """Assigns `rows` to the rows `ids`, which must not repeat, and must be such that may move."""
+        scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
+
+    def mark_touched(self, ids: Any) -> None:
+        """Remembers that training looked these rows up to move them."""
+        if self.touched is not None:
+            scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
+
+    def touched_rows(self) -> int:
+        """Number of rows that training steps have looked up to move them.
+
+        Raises:
+            ValueError: the table does not track it.
+        """
+        if self.touched is None:
+            raise ValueError(f"table {self.name!r} was made with track_touched=False")
+        return int(tf.math.count_nonzero(self.touched))
+
+    def fills(self, source: Rows) -> list[tuple[Part, SomeRows]]:
+        """What is to be filled, and with which of the table's first values."""
+        filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows, self.dim))]
+        if self._mapping is None:
+            rows = np.flatnonzero(self._index >= 0).astype(self._index.dtype)
+            filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows, self.dim)))
+        return filled
+
+    def feeds(self) -> list[tuple[Any, np.ndarray]]:
+        """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""
+        fed = [(self.index, self._index), *self.groups.feeds()]
+        if self._mapping is not None:
+            fed.append((self.fixed, self._mapping))
+        return fed
+
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop) of the table, or of one slot, float32; slots of rows that never move are as at first."""
+        if not 0 <= start <= stop <= self.rows:
+            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+        if slot is None:
+            values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64)).numpy()
+            return values
+        values = np.full((stop - start, self.dim), self.initial[slot], np.float32)
+        places = -1 - self._index[start:stop]
+        moving = (places >= 0) & (places < self._moving)
+        values[moving] = gather_rows(self.slots[slot], tf.constant(places[moving])).numpy()
+        return values
+
+    def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
+        """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
+        for start in range(0, self.rows, rows):
+            yield self.read(start, min(start + rows, self.rows), slot)
+
+    def digest(self, slot: str | None = None) -> str:
+        """Digest of all rows, in blocks; see `digests.of_rows`."""
+        return digests.of_rows(self.blocks(slot))
+
+    @property
+    def mapped(self) -> bool:
+        """Whether rows that never move stay in a file."""
+        return self._mapping is not None
+
+    def fixed_rows(self) -> Any:
+        """Numbers of the rows in `fixed`, rising; in its order, unless it is a file."""
+        return tf.where(self.index.read_value() >= 0)[:, 0]
+
+    def others_rows(self) -> Any:
+        """Numbers of the rows in `others`, in its order."""
+        places = -1 - self.index.read_value()
+        behind = int(self.others.shape[0]) - self._moving
+        if not behind:
+            return self.moving_rows()
+        return tf.concat([self.moving_rows(), tf.where(places >= self._moving)[:, 0]], 0)
+
+    def moving_rows(self) -> Any:
+        """Numbers of the rows that may move, rising: the first of `others`, and those of the slots."""
+        places = -1 - self.index.read_value()
+        return tf.where((places >= 0) & (places < self._moving))[:, 0]
+
+    def _places(self, ids: Any) -> Any:
+        return tf.gather(self.index.read_value(), ids)
+
+    def _gather_fixed(self, places: Any) -> Any:
+        if self._mapping is None:
+            return gather_rows(self.fixed, places)
+        return tf.gather(self.fixed.read_value(), places)
+
+
+def _empty(name: str, shape: list[int]) -> Any:
+    return variable(name, functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32), shape)
+
+
+def _index(still: np.ndarray, in_file: np.ndarray, file_rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Where each row is, see `SplitTable.index`, and the rows that the other part holds, in its order."""
+    most = len(still) if file_rows is None else max(len(still), int(file_rows.max()) + 1)
+    width = np.int32 if most <= np.iinfo(np.int32).max else np.int64
+    index = arrays.empty(still.shape, width)
+    fixed = np.flatnonzero(in_file)
+    index[fixed] = np.arange(len(fixed), dtype=width) if file_rows is None else file_rows[fixed]
+    others = np.concatenate([np.flatnonzero(~still), np.flatnonzero(still & ~in_file)]).astype(width)
+    index[others] = -1 - np.arange(len(others), dtype=width)
+    return index, others

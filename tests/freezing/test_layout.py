@@ -1,0 +1,32 @@
+"""The layout that a table gets where nobody asks for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from embexp.freezing import layout
+from embexp.specs.tables import Storage
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "slots", "frozen", "expected"),
+    [
+        (100_000, 64, 2, 90_000, "split"),
+        (100_000, 64, 1, 90_000, "split"),
+        (100_000, 64, 0, 90_000, "variable"),  # no slots to save
+        (100_000, 64, 2, 0, "variable"),
+        (100_000, 64, 2, 100_000, "variable"),  # frozen whole: no slots at all
+        (100_000, 64, 2, 5_000, "variable"),  # 3 % of the table
+        (100_000, 1, 2, 90_000, "variable"),  # 0.3 MB
+        (1_000, 64, 2, 900, "variable"),
+    ],
+)
+def test_split_where_it_saves_enough(rows: int, dim: int, slots: int, frozen: int, expected: str) -> None:
+    found = [
+        layout.automatic(rows=rows, dim=dim, slots=slots, frozen_rows=frozen, splits=splits) for splits in (True, False)
+    ]
+    assert found == [Storage(expected), Storage.VARIABLE]
+
+
+def test_what_is_saved_are_slots_of_frozen_rows() -> None:
+    assert layout.saved_by_split(rows=1000, dim=8, slots=2, frozen_rows=900) == 4 * 8 * 2 * 900 - 4 * 1000
