@@ -151,21 +151,19 @@ def applied(
 def exact(
     rule: Any, first: dict[Any, np.ndarray], given: list[tuple[Any, ...]], factors: np.ndarray
 ) -> tuple[dict[Any, np.ndarray], dict[Any, np.ndarray]]:
-    """Values after all steps, and how much each has moved on the way; `factors` are [steps, rows]."""
+    """Values after all steps, and |w₀| + Σ|Δw| of each; `factors` are [steps, rows]."""
     values = {slot: each.astype(np.float64) for slot, each in first.items()}
     moved = {slot: np.abs(each) for slot, each in values.items()}
     for factor, (dense, bag, lengths, dense_gradient, bag_gradient) in zip(factors, given, strict=True):
-        summed, size = np.zeros((2, ROWS, DIM))
+        summed = np.zeros((ROWS, DIM))
         for ids, gradient in (
             (dense.ravel(), dense_gradient.reshape(-1, DIM)),
             (bag, bag_gradient.repeat(lengths, 0)),
         ):
             np.add.at(summed, ids, gradient.astype(np.float64))
-            np.add.at(size, ids, np.abs(gradient))
         touched = np.isin(np.arange(ROWS), np.concatenate([dense.ravel(), bag]))
         before, values = values, applied(rule, values, summed, touched, factor)
-        # A sum that cancels is only as exact as its terms are large.
-        moved = {slot: moved[slot] + np.abs(values[slot] - before[slot]) + size for slot in values}
+        moved = {slot: moved[slot] + np.abs(values[slot] - before[slot]) for slot in values}
     return values, moved
 
 
