@@ -20,7 +20,7 @@ TIERS = [
     {"specs"},
     {"folder", "identity", "manifest"},
     {"config", "data", "vectors", "tables", "initialization", "freezing", "strategies", "models"},
-    {"runtimes", "training", "checkpoints"},
+    {"runtimes", "training", "checkpoints", "simulation"},
     {"reports"},
     {"pretrained"},
     {"policies"},
