@@ -126,12 +126,12 @@ class TPUBackend:
     def activations(self) -> dict[str, Any]:
         """What the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
         found = self.embedding.dequeue()
-        return {
-            name: found[name]
-            if self._tables[feature.table].index is None
-            else found[name] + found[feature_of(name, still=True)]
-            for name, feature in self._features.items()
-        }
+        activations = {}
+        for name, feature in self._features.items():
+            table = self._tables[feature.table]
+            parts = [found[feature_of(name, table, part)] for part in table.parts]
+            activations[name] = parts[0] if len(parts) == 1 else tf.add_n(parts)
+        return activations
 
     @_as_written
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
@@ -148,10 +148,12 @@ class TPUBackend:
         sent = {}
         for name, feature in self._features.items():
             table, gradient = self._tables[feature.table], gradients[name]
-            nothing = tf.zeros([*self._forms[name].output, table.dim])
-            if table.index is not None:
-                sent[feature_of(name, still=True)] = nothing
-            sent[name] = nothing if gradient is None or table.frozen else tf.convert_to_tensor(gradient)
+            for part in table.parts:
+                sent[feature_of(name, table, part)] = (
+                    tf.zeros([*self._forms[name].output, table.dim])
+                    if gradient is None or part.still
+                    else tf.convert_to_tensor(gradient)
+                )
         self.embedding.apply_gradients(sent)
 
     def retrieve(self) -> None:
@@ -189,14 +191,12 @@ class TPUBackend:
                 own = feature.model_copy(update={"table": part.name})
                 if not (form.as_is or form.dense):
                     own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
-                features[feature_of(name, still=part.still and table.index is not None)] = own
+                features[feature_of(name, table, part)] = own
         return graph.to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=total_steps)[1]
 
     def _build(self) -> None:
         shapes = {
-            feature_of(name, still=part.still and self._tables[feature.table].index is not None): self._forms[
-                name
-            ].enqueued
+            feature_of(name, self._tables[feature.table], part): self._forms[name].enqueued
             for name, feature in self._features.items()
             for part in self._tables[feature.table].parts
         }

@@ -23,7 +23,7 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, inputs
 from embexp.tables.inputs import Occurrences
-from embexp.tables.tpu_tables import TPUTable
+from embexp.tables.tpu_tables import Part, TPUTable
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,14 @@ def _add_parts(into: Enqueued, name: str, table: TPUTable, form: Shaped, read: O
         mine = places >= 0 if part.still else places < 0
         own = tf.boolean_mask(places, mine)
         own_rows = tf.boolean_mask(rows, mine)
-        key = feature_of(name, still=part.still)
+        key = feature_of(name, table, part)
         into.ids[key] = _ragged(own if part.still else -1 - own, own_rows, form)
         into.weights[key] = None if factors is None else _ragged(tf.boolean_mask(factors, mine), own_rows, form)
 
 
-def feature_of(name: str, *, still: bool) -> str:
+def feature_of(name: str, table: TPUTable, part: Part) -> str:
     """Name of the TPU's feature for one part of a table."""
-    return f"{name}/fixed" if still else name
+    return f"{name}/fixed" if table.index is not None and part.still else name
 
 
 def combiner_of(table: TPUTable) -> Combiner:
