@@ -17,6 +17,7 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
+from embexp.strategies.placement import Placement
 from embexp.tables import schedules
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import AnyTable, RowEngine
@@ -45,6 +46,7 @@ def assemble(
     output_bias: float,
     total_steps: int,
     outputs: int = 1,
+    placement: Placement,
 ) -> Assembly:
     """Creates every variable of an experiment but its tables', in the graph that is current.
 
@@ -56,6 +58,7 @@ def assemble(
         output_bias: where the bias of each logit starts.
         total_steps: length of the training, for schedules that end with it.
         outputs: logits of an example: 1, or the number of classes.
+        placement: where the step will run.
     """
     engine = RowEngine(
         tables,
@@ -66,26 +69,30 @@ def assemble(
     )
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
-    model = models.build(
-        spec.model,
-        shapes={name: feature.activation_shape(tables[feature.table].dim) for name, feature in spec.features.items()},
-        dense_width=dense_width,
-        output_bias=output_bias,
-        seed=spec.seed,
-        outputs=outputs,
-    )
     schedule = spec.dense_optimizer.schedule
-    optimizer = dense_optimizer.build(
-        spec.dense_optimizer, lambda step: schedules.factor(schedule, step, total_steps=total_steps)
-    )
-    optimizer.build(model.trainable_variables)
+    with placement.scope():
+        model = models.build(
+            spec.model,
+            shapes={
+                name: feature.activation_shape(tables[feature.table].dim) for name, feature in spec.features.items()
+            },
+            dense_width=dense_width,
+            output_bias=output_bias,
+            seed=spec.seed,
+            outputs=outputs,
+        )
+        optimizer = dense_optimizer.build(
+            spec.dense_optimizer, lambda step: schedules.factor(schedule, step, total_steps=total_steps)
+        )
+        optimizer.build(model.trainable_variables)
     step = Step(
-        backend=engine,
+        backend=placement.backend(engine),
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
         inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=counter,
+        placement=placement,
     )
     return Assembly(
         step=step,

@@ -28,6 +28,7 @@ from embexp.runtimes.table_values import TableElsewhere, TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
+from embexp.strategies.placement import Placement
 
 
 class Executing(Protocol):
@@ -59,6 +60,7 @@ class Execution:
         seconds: how long making and filling the tables has taken, so far.
         graph_def_bytes: bytes that tables and their initialization take in the graph.
         close: gives back what the runtime holds.
+        dataset: what to iterate over in place of a dataset of whole batches, to train on it.
     """
 
     runtime: Executing
@@ -68,6 +70,7 @@ class Execution:
     seconds: Callable[[], float]
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
+    dataset: Callable[[Any], Any] = lambda batches: batches
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Blueprint:
         assemble: makes all else around them; takes the tables and the counter of steps.
         training_spec: `element_spec` of the training data.
         prediction_spec: `element_spec` of the data that is predicted.
+        placement: where all this is to be, and where steps run.
     """
 
     spec: RunSpec
@@ -93,6 +97,7 @@ class Blueprint:
     assemble: Callable[[Mapping[str, filling.Table], Any], Assembly]
     training_spec: Any
     prediction_spec: Any
+    placement: Placement
 
 
 def of(kind: RuntimeKind, blueprint: Blueprint, estimator_directory: Path) -> Execution:
@@ -129,18 +134,23 @@ class _Stopwatch:
 
 def in_function(blueprint: Blueprint) -> Execution:
     """Eager variables and a `tf.function`."""
-    watch = _Stopwatch()
-    with watch:
+    watch, placement = _Stopwatch(), blueprint.placement
+    with watch, placement.host():
         tables = blueprint.tables()
         filling.fill(tables, blueprint.spec, blueprint.policies, blueprint.sources)
-    parts = blueprint.assemble(tables, tf.Variable(0, dtype=tf.int64, trainable=False, name="step"))
+    with placement.host():
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    parts = blueprint.assemble(tables, counter)
     return Execution(
-        runtime=FunctionRuntime(parts.step.train, parts.step.predict),
+        runtime=FunctionRuntime(
+            parts.step.train, parts.step.predict, dataset=placement.dataset, labels=placement.labels
+        ),
         tables=tables,
         save=partial(store.write, parts.checkpoint),
         restore=partial(store.read, parts.checkpoint),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
+        dataset=placement.dataset,
     )
 
 
@@ -151,7 +161,7 @@ def in_session(blueprint: Blueprint) -> Execution:
     with graph.as_default():
         counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
-        with watch:
+        with watch, blueprint.placement.host():
             tables = blueprint.tables()
             fills = filling.in_sessions(tables, blueprint.spec, blueprint.policies, blueprint.sources)
         of_tables = graph.get_operations()[before:]
@@ -193,7 +203,8 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         graph = tf.compat.v1.get_default_graph()
         counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
-        with contextlib.nullcontext() if of_tables else watch:  # made anew for every prediction, but filled once
+        with contextlib.nullcontext() if of_tables else watch, blueprint.placement.host():
+            # Made anew for every prediction, but filled once.
             tables = blueprint.tables()
             fills = filling.in_sessions(tables, spec, blueprint.policies, sources)
         of_tables[:] = graph.get_operations()[before:]

@@ -30,6 +30,7 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
+from embexp.strategies.one_device import OneDevice
 from embexp.training.evaluation import predictions
 
 
@@ -164,6 +165,7 @@ class Run:
             output_bias=0.0,
             outputs=max(1, len(self.classes)),
             total_steps=max(1, self.summary["steps"]),
+            placement=OneDevice(),  # wherever the run was
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
         return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))

@@ -30,7 +30,9 @@ from embexp.specs.freezing import files_of
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.strategies import cpu
+from embexp.strategies import build as strategies
+from embexp.strategies import threads as thread_counts
+from embexp.strategies.placement import Placement
 from embexp.summary import summarise
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
@@ -86,7 +88,8 @@ def run(
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
-    threads = cpu.prepare(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    threads = thread_counts.prepare(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    placement = strategies.build(spec.strategy)
 
     data = read_data(spec, say)
     sizes = table_sizes(spec, data.vocabularies)
@@ -105,7 +108,7 @@ def run(
     sources = filling.sources(spec, sizes, given)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
         training = training_data(spec, data, plan)
-        execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind)
+        execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, placement)
         opened.callback(execution.close)
         remembered = frozen_rows.remember(execution.tables, frozen) if spec.output.digests else {}
         outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
@@ -248,6 +251,7 @@ def build(
     folder: RunFolder,
     training_spec: Any,
     kind: RuntimeKind,
+    placement: Placement,
 ) -> Execution:
     """Creates and fills all variables in the runtime that the spec asks for or leaves to the tables' methods."""
     one = batches.evaluation_batches(
@@ -271,9 +275,11 @@ def build(
             output_bias=output_bias(spec.task, data.scan.label_mean),
             total_steps=plan.steps,
             outputs=max(1, len(data.classes)),
+            placement=placement,
         ),
         training_spec=training_spec,
         prediction_spec=one.element_spec,
+        placement=placement,
     )
     return execution.of(kind, blueprint, folder.estimator)
 
@@ -317,7 +323,7 @@ def train(
         with tidy_interruption() as interrupted:
             outcome = loop.train(
                 execution.runtime,
-                iter(training),
+                iter(execution.dataset(training)),
                 plan=plan,
                 batch_size=spec.train.batch_size,
                 evaluate=None if validation is None else partial(validation, execution.runtime),

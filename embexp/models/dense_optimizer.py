@@ -34,18 +34,34 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
     }
     match spec:
         case DenseSGD():
-            return keras.optimizers.SGD(momentum=spec.momentum, nesterov=spec.nesterov, **shared)
+            return SGD(momentum=spec.momentum, nesterov=spec.nesterov, **shared)
         case DenseAdagrad():
-            return keras.optimizers.Adagrad(
-                initial_accumulator_value=spec.initial_accumulator_value, epsilon=spec.epsilon, **shared
-            )
+            return Adagrad(initial_accumulator_value=spec.initial_accumulator_value, epsilon=spec.epsilon, **shared)
         case DenseAdam():
             return Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
         case _:
             assert_never(spec)
 
 
-class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
+class _Summed:
+    """An optimizer that takes gradients which are summed over replicas already.
+
+    Keras would sum them itself, but only after it has clipped each replica's own.
+    """
+
+    def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
+        return pairs
+
+
+class SGD(_Summed, keras.optimizers.SGD):  # type: ignore[misc]  # Keras is untyped
+    """Keras' own, of gradients summed over replicas."""
+
+
+class Adagrad(_Summed, keras.optimizers.Adagrad):  # type: ignore[misc]  # Keras is untyped
+    """Keras' own, of gradients summed over replicas."""
+
+
+class Adam(_Summed, keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
     """Keras' Adam with TensorFlow's own kernel for the update: one operation instead of about fifteen per variable.
 
     In models as small as those beside embedding tables, Keras' would be the dearest part of a step.

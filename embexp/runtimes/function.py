@@ -20,8 +20,22 @@ class FunctionRuntime:
         graph_def_bytes: size of the training function's GraphDef in bytes; None before the first step.
     """
 
-    def __init__(self, train: Callable[[Any], Any], predict: Callable[[Any], Any]) -> None:
-        """Takes the functions of one step: `train(batch) -> loss` and `predict(batch) -> logits [B]`."""
+    def __init__(
+        self,
+        train: Callable[[Any], Any],
+        predict: Callable[[Any], Any],
+        *,
+        dataset: Callable[[Any], Any] = lambda batches: batches,
+        labels: Callable[[Any], Any] = lambda batch: batch.labels,
+    ) -> None:
+        """Takes the functions of one step.
+
+        Args:
+            train: `train(batch) -> loss`.
+            predict: `predict(batch) -> logits [B]`.
+            dataset: gives what to iterate over in place of a dataset of whole batches, to predict them.
+            labels: all labels of what that gives, float32 [B].
+        """
         # The sum stands in a variable of double precision, so the mean over an interval is the same
         # in however many calls the interval was done.
         loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="loss_sum")
@@ -35,6 +49,7 @@ class FunctionRuntime:
 
         self._train_steps = train_steps
         self._predict = tf.function(predict)
+        self._dataset, self._labels = dataset, labels
         self.graph_def_bytes: int | None = None
 
     def train(self, iterator: Any, steps: int) -> float:
@@ -53,7 +68,7 @@ class FunctionRuntime:
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels and logits, float32 [B] both."""
-        for batch in batches:
+        for batch in self._dataset(batches):
             with bounds.readable():
                 logits = self._predict(batch).numpy()
-            yield batch.labels.numpy(), logits
+            yield self._labels(batch).numpy(), logits

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from embexp.errors import CombinationFault
-from embexp.specs import inits
+from embexp.specs import inits, strategy_faults
 from embexp.specs.freezing import FreezePretrainedRows, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-
-_ON_ONE_DEVICE = (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR)
-"""Runtimes that work with one strategy only."""
-_ONE_DEVICE = "cpu"
 
 
 def runtime_of(spec: RunSpec) -> RuntimeKind:
@@ -71,17 +67,8 @@ def _runtime(spec: RunSpec) -> Iterator[CombinationFault]:
 
 
 def _strategy(spec: RunSpec) -> Iterator[CombinationFault]:
-    chosen, strategy = spec.runtime.kind, str(spec.strategy.kind)
-    shared = _shared(spec)
-    if chosen is RuntimeKind.AUTO and shared:
-        chosen = shared[0]
-    if chosen in _ON_ONE_DEVICE and strategy != _ONE_DEVICE:
-        yield CombinationFault(
-            "runtime",
-            chosen.value,
-            f"it works with strategy {_ONE_DEVICE}, and the strategy is {strategy}",
-            f"set strategy={_ONE_DEVICE}, or runtime=function with a way in that works there (init=assign)",
-        )
+    chosen, shared = spec.runtime.kind, _shared(spec)
+    yield from strategy_faults.faults(spec, shared[0] if chosen is RuntimeKind.AUTO and shared else chosen)
 
 
 def _memory_map(spec: RunSpec) -> Iterator[CombinationFault]:

@@ -13,7 +13,8 @@ from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import NoPretrained, Pretrained
-from embexp.specs.running import Output, Runtime, Strategy, Train
+from embexp.specs.running import Output, Runtime, Train
+from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -36,7 +37,7 @@ class RunSpec(Spec):
     pretrained: Pretrained = NoPretrained()
     init: Init = Assign()
     freeze: Freeze = NoFreeze()
-    strategy: Strategy = Strategy()
+    strategy: Strategy = CPU()
     runtime: Runtime = Runtime()
     train: Train
     output: Output = Output()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from embexp.specs.base import Count, NonNegative, Positive, Spec, WholeNumber
+from embexp.specs.base import Count, NonNegative, Positive, Spec
 
 
 class EarlyStopping(Spec):
@@ -41,19 +41,6 @@ class Train(Spec):
         if self.steps is None and self.epochs is None:
             raise ValueError("neither steps nor epochs is set, so the training would never end")
         return self
-
-
-class CPU(Spec):
-    """One device: this machine's processor."""
-
-    kind: Literal["cpu"] = "cpu"
-    intra_op_threads: WholeNumber = 0
-    """Threads inside one operation; 0: TensorFlow decides."""
-    inter_op_threads: WholeNumber = 0
-    """Operations at once; 0: TensorFlow decides."""
-
-
-Strategy = CPU
 
 
 class RuntimeKind(StrEnum):

@@ -21,6 +21,7 @@ from embexp.runtimes.session import SessionRuntime
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.tables import Feature
+from embexp.strategies.one_device import OneDevice
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
@@ -59,7 +60,9 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
     )
     optimizer = keras.optimizers.Adam(0.01)
     optimizer.build(model.trainable_variables)
-    step = Step(engine, model, losses.of(Task.CLICK), optimizer, {name: Input(name) for name in features}, counter)
+    step = Step(
+        engine, model, losses.of(Task.CLICK), optimizer, {name: Input(name) for name in features}, counter, OneDevice()
+    )
     everything = tf.train.Checkpoint(
         embedding=TableCheckpoint([table]),
         model=model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from embexp.specs import inits
 from embexp.specs.resolution import combination_faults, runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.specs.strategies import Mirrored
 
 FROZEN_ITEM = (
     "pretrained@tables.item.pretrained=sample",
@@ -180,10 +180,10 @@ def test_ways_in_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("overrides", [["runtime=session"], ["init=constant"], ["runtime=estimator"]])
 def test_sessions_are_of_one_device(overrides: list[str]) -> None:
-    elsewhere: dict[str, Any] = {"strategy": SimpleNamespace(kind="mirrored")}
+    elsewhere: dict[str, Any] = {"strategy": Mirrored()}
     [fault] = combination_faults(spec_of(*overrides).model_copy(update=elsewhere))
     assert isinstance(fault, CombinationFault)
-    assert fault.rule == "it works with strategy cpu, and the strategy is mirrored"
+    assert fault.rule == "it works with strategy cpu or one gpu, and the strategy is mirrored"
     assert combination_faults(spec_of().model_copy(update=elsewhere)) == []
 
 

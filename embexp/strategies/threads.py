@@ -1,4 +1,4 @@
-"""One device: this machine's processor."""
+"""How many threads TensorFlow has on this machine's processor."""
 
 from __future__ import annotations
 

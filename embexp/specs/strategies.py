@@ -1,0 +1,88 @@
+"""Places to run: where the rows of tables live, where the steps run, and how many replicas share a batch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, assert_never
+
+from pydantic import Field, model_validator
+
+from embexp.specs.base import Count, Positive, Spec, WholeNumber
+
+
+class _Threads(Spec):
+    intra_op_threads: WholeNumber = 0
+    """Threads inside one operation; 0: TensorFlow decides."""
+    inter_op_threads: WholeNumber = 0
+    """Operations at once; 0: TensorFlow decides."""
+
+
+class CPU(_Threads):
+    """One device: this machine's processor."""
+
+    kind: Literal["cpu"] = "cpu"
+
+
+class GPU(_Threads):
+    """The dense part on one GPU, or mirrored over several; rows stay in the machine's own memory."""
+
+    kind: Literal["gpu"] = "gpu"
+    devices: Count = 1
+    """GPUs that share each batch: the first ones that TensorFlow sees."""
+
+
+class Mirrored(_Threads):
+    """The dense part mirrored over GPUs, or over logical processors where there are none; one copy of the rows."""
+
+    kind: Literal["mirrored"] = "mirrored"
+    replicas: Count = 2
+    """Devices that share each batch."""
+
+
+class TPU(_Threads):
+    """A TPU, its tables in its own memory."""
+
+    kind: Literal["tpu"] = "tpu"
+    address: str | None = None
+    """Name of the TPU, or where it listens (grpc://…); null: that of this machine or of the environment."""
+    zone: str | None = None
+    """Zone of a TPU that is given by name; null: that of the environment."""
+    project: str | None = None
+    """Project of a TPU that is given by name; null: that of the environment."""
+    timeout_seconds: Positive = 8.0
+    """Seconds to wait for the TPU before the run fails."""
+
+
+class TPUSimulator(_Threads):
+    """What a TPU would do, by its own code down to the TPU's operations, which this machine's processor serves."""
+
+    kind: Literal["tpu_simulator"] = "tpu_simulator"
+    cores: Count = 2
+    """Cores of the simulated TPU; each is a replica."""
+    hosts: Count = 1
+    """Hosts that share the cores."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> TPUSimulator:
+        if self.cores % self.hosts:
+            raise ValueError(f"hosts have equally many cores, and {self.hosts} hosts can't share {self.cores} cores so")
+        return self
+
+
+Strategy = Annotated[CPU | GPU | Mirrored | TPU | TPUSimulator, Field(discriminator="kind")]
+
+
+def replicas_of(strategy: Strategy) -> int | None:
+    """How many replicas share a batch; None where only the place itself tells."""
+    match strategy:
+        case CPU():
+            return 1
+        case GPU():
+            return strategy.devices
+        case Mirrored():
+            return strategy.replicas
+        case TPU():
+            return None
+        case TPUSimulator():
+            return strategy.cores
+        case _:
+            assert_never(strategy)

@@ -1,0 +1,41 @@
+"""GPUs: found, or missed in words that help."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from embexp.errors import RunError
+from embexp.strategies import mirrored
+from embexp.strategies.one_device import OneDevice
+from embexp.strategies.placement import Placement
+
+
+def placement(count: int) -> Placement:
+    """One GPU beside the processor, or several that mirror the dense part; rows stay in the machine's memory.
+
+    Raises:
+        RunError: there are fewer GPUs; it says what is missing.
+    """
+    found = len(tf.config.list_physical_devices("GPU"))
+    if found < count:
+        raise RunError(_missing(count, found, cuda=bool(tf.test.is_built_with_gpu_support())))
+    if count == 1:
+        return OneDevice("/GPU:0")
+    return mirrored.MirroredPlacement([f"GPU:{number}" for number in range(count)])
+
+
+def _missing(count: int, found: int, *, cuda: bool) -> str:
+    if found:
+        return (
+            f"strategy=gpu with strategy.devices={count}: TensorFlow sees {found} GPU{'s' if found > 1 else ''};"
+            f" set strategy.devices={found}, or see what CUDA_VISIBLE_DEVICES leaves visible"
+        )
+    if not cuda:
+        return (
+            "strategy=gpu: this TensorFlow was built without support for GPUs; install one that has it"
+            " (pip install 'embexp[gpu]'), or set strategy=cpu"
+        )
+    return (
+        "strategy=gpu: TensorFlow sees no GPU. It needs a GPU that CUDA supports, its driver (nvidia-smi lists it), the"
+        " CUDA libraries (pip install 'embexp[gpu]') and no CUDA_VISIBLE_DEVICES that hides it; or set strategy=cpu"
+    )
