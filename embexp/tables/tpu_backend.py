@@ -22,8 +22,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
 """AutoGraph rewrites what a traced function calls, and warns where it can't; nothing here needs it."""
 
-CHUNK_BYTES = 64 * 1024 * 1024
-
 
 class TPUBackend:
     """Looks rows up and moves them on the TPUs of a `tf.distribute.TPUStrategy`.
@@ -46,7 +44,6 @@ class TPUBackend:
         step: Any,
         total_steps: int,
         pipelined: bool = False,
-        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """Sets the TPU up: makes the variables of its hosts, fills them, and loads them.
 
@@ -59,7 +56,6 @@ class TPUBackend:
             total_steps: length of the run, for schedules that end with it.
             pipelined: let the TPU look a step's rows up while the step before is computed. It is faster, and each step
                 then sees rows as they were one step earlier.
-            chunk_bytes: largest piece in which first values are read.
 
         Raises:
             RunError: the TPU was set up for embeddings before.
@@ -79,7 +75,7 @@ class TPUBackend:
         self._retrieved_at: int | None = None
         with strategy.scope():
             self.embedding = tf.tpu.experimental.embedding.TPUEmbedding(
-                self._configs(total_steps, chunk_bytes),
+                self._configs(total_steps),
                 optimizer=None,
                 pipeline_execution_with_tensor_core=pipelined,
             )
@@ -175,13 +171,13 @@ class TPUBackend:
     def _now(self) -> int:
         return int(self._step.numpy())
 
-    def _configs(self, total_steps: int, chunk_bytes: int) -> dict[str, Any]:
+    def _configs(self, total_steps: int) -> dict[str, Any]:
         """Fresh configs, as the constructor of `TPUEmbedding` changes those that it is given."""
         shapes: dict[str, TableShape] = {}
         optimizers: dict[str, TableOptimizer] = {}
         for table in self._tables.values():
             for part in table.parts:
-                filled = first_values(table.rows_of(part), part.rows, table.dim, chunk_bytes)
+                filled = first_values(table.rows_of(part), part.rows, table.dim, table.chunk_bytes)
                 shapes[part.name] = TableShape(part.rows, table.dim, combiner_of(table), filled)
                 optimizers[part.name] = STILL if part.still or table.optimizer is None else table.optimizer
         features = {}
@@ -212,7 +208,7 @@ class TPUBackend:
             ) from error
 
 
-def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int = CHUNK_BYTES) -> Callable[..., Any]:
+def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
     """An initializer of `TableConfig` that gives each shard of a table its own rows, and reads no others.
 
     Args:
@@ -249,7 +245,9 @@ def _of_one_replica(name: str, feature: Feature, replicas: int) -> Feature:
         return feature
     batch, *inner = feature.output_shape
     if batch % replicas:
-        raise ValueError(f"feature {name!r}: its output_shape is of {batch} examples, and there are {replicas} replicas")
+        raise ValueError(
+            f"feature {name!r}: its output_shape is of {batch} examples, and there are {replicas} replicas"
+        )
     return feature.model_copy(update={"output_shape": (batch // replicas, *inner)})
 
 

@@ -159,7 +159,7 @@ def _segments(read: Occurrences) -> Any:
 
 
 def _normalised(read: Occurrences) -> Any:
-    """w / denominator of each occurrence; None if all are 1."""
+    """Weight / denominator of each occurrence; None if all are 1."""
     if read.denominator is None:
         return read.weights
     of_rows = tf.gather(read.denominator, read.segments)

@@ -58,7 +58,8 @@ class TPUTable:
         parts: the TPU's tables.
         source: first values.
         storage: how the rows are kept.
-        slots: names of the optimizer's slots.
+        slots: the optimizer's slots, with their first values.
+        chunk_bytes: largest piece of first values that is read at once.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class TPUTable:
         still: np.ndarray | None = None,
         by_reference: bool = False,
         hosts: int = 1,
+        chunk_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         """Says what the TPU is to hold; only an index and a byte per row are made, in this machine's memory.
 
@@ -86,6 +88,7 @@ class TPUTable:
             still: bool [rows], those that never move; None: all are alike.
             by_reference: leave the table out of checkpoints; only if none may move.
             hosts: machines over which the TPU spreads its tables.
+            chunk_bytes: largest piece of first values that is read at once.
 
         Raises:
             ValueError: the arguments contradict each other.
@@ -100,6 +103,7 @@ class TPUTable:
             raise ValueError(f"table {name!r} is split only where some rows may move and some may not")
         self.name, self.source, self.rows, self.dim = name, source, rows, dim
         self.combiner, self.optimizer, self.by_reference = combiner, optimizer, by_reference
+        self.chunk_bytes = chunk_bytes
         self.frozen = optimizer is None
         self.index: Any = None
         self.parts: tuple[Part, ...] = (Part(name, rows, still=self.frozen),)
