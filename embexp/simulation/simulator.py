@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
-from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_replication, tpu_strategy_util
+from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
 from embexp.simulation import collectives, inlining
@@ -48,11 +48,18 @@ def _served(cluster: MadeUpCluster, engine: Engine) -> list[tuple[Any, str, Any]
         engine.reset()
         return cluster.topology()
 
+    def describe_optimizer(self: Any, parameters: Any) -> None:
+        # A bool where the protocol buffer has a number: deprecated, and an error from protobuf 7 on.
+        self.low_dimensional_packing_status = int(self.low_dimensional_packing_status)
+        set_parameters(self, parameters)
+
+    set_parameters = tpu_embedding_v2_utils._Optimizer._set_optimization_parameters
     function = polymorphic_function.Function
     return [
         (device_util, "get_host_for_device", cluster.host_of(device_util.get_host_for_device)),
         (tpu_strategy_util, "initialize_tpu_system_impl", initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", lambda *_, **__: engine.reset()),
+        (tpu_embedding_v2_utils._Optimizer, "_set_optimization_parameters", describe_optimizer),
         (tpu_ops, "is_tpu_embedding_initialized", engine.is_configured),
         (tpu, "initialize_system_for_tpu_embedding", engine.configure),
         (tpu_embedding_v2, "_load_variables_impl", engine.load),
