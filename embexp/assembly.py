@@ -66,7 +66,7 @@ def assemble(
     """
     if backend is None:
         backend = RowEngine(
-            tables,
+            {name: table for name, table in tables.items() if not isinstance(table, TPUTable)},
             spec.features,
             optimizers={name: spec.optimizer_of(name) for name in tables},
             step=counter,

@@ -109,7 +109,7 @@ class RunSpec(Spec):
 
     @property
     def fixed_batch(self) -> bool:
-        """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU takes no other."""
+        """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU needs it."""
         return isinstance(self.strategy, TPU | TPUSimulator) or any(
             feature.output_shape is not None for feature in self.features.values()
         )

@@ -41,10 +41,13 @@ def opened(placement: Placement) -> AbstractContextManager[Any]:
 
 
 def _tpu(strategy: TPU) -> TPUPlacement:
-    address = tpu_system.check(strategy.address, strategy.zone, strategy.project, strategy.timeout_seconds)
-    connected = partial(tpu_system.connected, address, strategy.zone, strategy.project, strategy.timeout_seconds)
+    where = strategy.zone, strategy.project, strategy.timeout_seconds
+    there = tpu_system.connect(tpu_system.check(strategy.address, *where), *where)
     return TPUPlacement(
-        "strategy=tpu", connected, simulated=False, pipelined=strategy.pipeline_execution_with_tensor_core
+        "strategy=tpu",
+        lambda: contextlib.nullcontext(there),
+        simulated=False,
+        pipelined=strategy.pipeline_execution_with_tensor_core,
     )
 
 

@@ -158,8 +158,8 @@ class TPUPlacement:
             raise RunError(f"{self._name}: a TPU takes batches of one size, and theirs is not known beforehand")
         if batch % replicas:
             raise RunError(
-                f"{self._name}: {replicas} cores share each batch equally, and train.batch_size = {batch} does not divide"
-                f" by {replicas}; set it to {max(1, round(batch / replicas)) * replicas}"
+                f"{self._name}: {replicas} cores share each batch equally, and train.batch_size = {batch} does not"
+                f" divide by {replicas}; set it to {max(1, round(batch / replicas)) * replicas}"
             )
 
 

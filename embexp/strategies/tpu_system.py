@@ -6,14 +6,13 @@ first, and the rest is left no more time than the settings say.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -90,12 +89,6 @@ def connect(address: str, zone: str | None, project: str | None, timeout_seconds
             f"strategy=tpu: {address} can't be used as a TPU ({type(error).__name__}: {reason[0] if reason else ''});"
             f" see that it is up and free, {_REMEDY}"
         ) from error
-
-
-@contextlib.contextmanager
-def connected(address: str, zone: str | None, project: str | None, timeout_seconds: float) -> Iterator[Any]:
-    """`connect` as a context; the TPU is left as it is at the end, as the process ends then, or trains again."""
-    yield connect(address, zone, project, timeout_seconds)
 
 
 def within(seconds: float, function: Callable[[], Any]) -> Any:

@@ -218,8 +218,8 @@ def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable
         chunk_bytes: largest piece that is read at once.
 
     Returns:
-        A function of (shape, dtype, shard_info): TensorFlow calls it for each shard with the `ShardInfo` that says where
-        in the table it begins, as the function asks for it by that name.
+        A function of (shape, dtype, shard_info): TensorFlow calls it for each shard with the `ShardInfo` that says
+        where in the table it begins, as the function asks for it by that name.
     """
 
     def initialize(shape: Any, dtype: Any = tf.float32, shard_info: Any = None) -> Any:

@@ -32,8 +32,8 @@ class Shaped:
 
     Attributes:
         output: shape of the feature's activations on one replica without dim.
-        as_is: the TPU takes the ragged input as it is, with the feature's own settings; else every row of the input that
-            it is sent is one row of the result.
+        as_is: the TPU takes the ragged input as it is, with the feature's own settings; else every row of the input
+            that it is sent is one row of the result.
         dense: the input is dense.
     """
 

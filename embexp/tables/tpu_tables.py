@@ -1,8 +1,8 @@
 """Tables as a TPU holds them: each in one part, or in two where some of its rows never move.
 
 A TPU looks rows up in one table at a time and applies that table's optimizer to all that were looked up. So rows that
-never move live in a table of their own, with plain SGD, which is only ever sent gradients of zero: w - lr * 0 is w to the
-last bit, which a learning rate of 0 does not give (-0.0 becomes 0.0, an infinite gradient NaN).
+never move live in a table of their own, with plain SGD, which is only ever sent gradients of zero: w - lr * 0 is w to
+the last bit, which a learning rate of 0 does not give (-0.0 becomes 0.0, an infinite gradient NaN).
 """
 
 from __future__ import annotations
