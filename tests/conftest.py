@@ -10,10 +10,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 from hypothesis import settings
 
+PROCESSORS = 4
+
 ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("embexp", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("embexp")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Gives TensorFlow as many logical processors as any test needs, before the first test runs an operation."""
+    if any(item.get_closest_marker("processors") for item in session.items):
+        from embexp.strategies import logical_devices
+
+        logical_devices.processors(PROCESSORS)
 
 
 @pytest.fixture(scope="session")

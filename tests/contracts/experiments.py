@@ -1,0 +1,219 @@
+"""One small experiment with every kind of input, to be put into any strategy, and the same in float64 NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import assembly, execution, filling, policies
+from embexp.checkpoints import store
+from embexp.data.batches import Batch
+from embexp.execution import Blueprint, Execution
+from embexp.freezing.selection import RowFacts
+from embexp.pretrained.aligned import Pretrained
+from embexp.specs.data import Clicks
+from embexp.specs.models import MLP, Task
+from embexp.specs.optimizers import DenseSGD
+from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind, Train
+from embexp.specs.tables import Combiner, Feature, Normal, Table
+from embexp.strategies import build as strategies
+
+ROWS = {"item": 23, "word": 17}
+DIMS = {"item": 3, "word": 2}
+BATCH, LENGTH, STEPS, RATE = 8, 3, 20, 0.0625
+TABLES = {"dense": "item", "bag": "item", "sparse": "item", "sequence": "word", "gaps": "word"}
+"""Table of each feature; what a feature is given:
+
+dense: one id. bag: a ragged list, with weights. sparse: a sparse one, with weights. sequence: a ragged list, cut or
+padded to LENGTH. gaps: a sparse one of the same kind, with empty places.
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An experiment in a strategy, ready to be trained."""
+
+    execution: Execution
+    model: Any
+    policies: Mapping[str, policies.TablePolicy]
+    first: Mapping[str, np.ndarray]
+
+
+def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int = 0, **settings: Any) -> RunSpec:
+    """The description of the experiment; `settings` are the item table's own."""
+    tables = {
+        name: Table(dim=dim, combiner=Combiner(combiner), initializer=Normal(stddev=0.5)) for name, dim in DIMS.items()
+    }
+    tables["item"] = tables["item"].model_copy(update=settings)
+    lengths = {"sequence": LENGTH, "gaps": LENGTH}
+    return RunSpec(
+        name="contract",
+        task=Task.RATING,
+        seed=seed,
+        data=Clicks(),
+        tables=tables,
+        features={
+            name: Feature(
+                table=table,
+                weights=f"{name}_weights" if name in ("bag", "sparse") else None,
+                max_sequence_length=lengths.get(name, 0),
+            )
+            for name, table in TABLES.items()
+        },
+        model=MLP(hidden=()),
+        optimizer=optimizer,
+        dense_optimizer=DenseSGD(learning_rate=RATE),
+        strategy=strategy,
+        train=Train(steps=STEPS, batch_size=BATCH, evaluation_batch_size=BATCH),
+    )
+
+
+def make(spec: RunSpec) -> Made:
+    """Puts the experiment into execution as a run does."""
+    placement = strategies.build(spec.strategy)
+    given, captured = Pretrained(), []
+    sources = filling.sources(spec, ROWS, given)
+    facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
+    settled = policies.settle(spec, facts, given, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
+
+    def assemble(tables: Any, counter: Any) -> Any:
+        parts = assembly.assemble(
+            spec,
+            tables,
+            counter,
+            dense_width=2,
+            output_bias=0.25,
+            total_steps=STEPS,
+            placement=placement,
+        )
+        captured.append(parts.step.model)
+        return parts
+
+    blueprint = Blueprint(
+        spec=spec,
+        given=given,
+        sources=sources,
+        policies=settled,
+        tables=partial(filling.tables, spec, given, sources, settled),
+        assemble=assemble,
+        training_spec=None,
+        prediction_spec=None,
+        placement=placement,
+    )
+    made = execution.of(RuntimeKind.FUNCTION, blueprint, Path("unused"))
+    first = {name: source.read(0, source.rows) for name, source in sources.items()}
+    return Made(made, captured[0], settled, first)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A batch in NumPy: for each feature and example the places (with gaps), ids and weights that it names."""
+
+    given: Mapping[str, list[list[tuple[int, int, float]]]]
+    dense: np.ndarray
+    labels: np.ndarray
+
+
+def examples(steps: int = STEPS, seed: int = 1, batch: int = BATCH) -> list[Examples]:
+    """Some batches, with repeated ids, empty examples and lists that are too long."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for _ in range(steps):
+        given: dict[str, list[list[tuple[int, int, float]]]] = {}
+        for name, table in TABLES.items():
+            rows = ROWS[table] - 2  # the last two are never looked up
+            lists = []
+            for _ in range(batch):
+                places = np.arange(1 if name == "dense" else generator.integers(0, LENGTH + 3))
+                if name == "gaps":
+                    places = np.flatnonzero(generator.random(LENGTH + 2) < 0.5)
+                weighted = name in ("bag", "sparse")
+                weights = generator.uniform(0.25, 2, len(places)) if weighted else np.ones(len(places))
+                ids = generator.integers(0, rows, len(places))
+                lists.append(
+                    [(int(p), int(i), float(np.float32(w))) for p, i, w in zip(places, ids, weights, strict=True)]
+                )
+            given[name] = lists
+        dense = generator.standard_normal((batch, 2)).astype(np.float32)
+        made.append(Examples(given, dense, generator.standard_normal(batch).astype(np.float32)))
+    return made
+
+
+def dataset(batches: list[Examples]) -> tf.data.Dataset:
+    """The same as the data pipeline would give them."""
+    size = len(batches[0].labels)
+    ragged = partial(tf.RaggedTensorSpec, [size, None], ragged_rank=1, row_splits_dtype=tf.int64)
+    sparse = partial(tf.SparseTensorSpec, [size, None])
+    signature = Batch(
+        ids={
+            "dense": tf.TensorSpec([size], tf.int64),
+            "bag": ragged(tf.int64),
+            "sparse": sparse(tf.int64),
+            "sequence": ragged(tf.int64),
+            "gaps": sparse(tf.int64),
+        },
+        weights={"bag_weights": ragged(tf.float32), "sparse_weights": sparse(tf.float32)},
+        dense=tf.TensorSpec([size, 2], tf.float32),
+        labels=tf.TensorSpec([size], tf.float32),
+    )
+
+    def all_of() -> Iterator[Batch]:
+        for batch in batches:
+            lists = batch.given
+            yield Batch(
+                ids={
+                    "dense": np.array([each[0][1] for each in lists["dense"]]),
+                    "bag": _ragged(lists["bag"], 1, np.int64),
+                    "sparse": _sparse(lists["sparse"], 1, np.int64),
+                    "sequence": _ragged(lists["sequence"], 1, np.int64),
+                    "gaps": _sparse(lists["gaps"], 1, np.int64),
+                },
+                weights={
+                    "bag_weights": _ragged(lists["bag"], 2, np.float32),
+                    "sparse_weights": _sparse(lists["sparse"], 2, np.float32),
+                },
+                dense=batch.dense,
+                labels=batch.labels,
+            )
+
+    return tf.data.Dataset.from_generator(all_of, output_signature=signature)
+
+
+def _ragged(lists: Any, part: int, dtype: Any) -> Any:
+    values = np.array([each[part] for some in lists for each in some], dtype)
+    return tf.RaggedTensor.from_row_lengths(values, np.array([len(some) for some in lists], np.int64))
+
+
+def _sparse(lists: Any, part: int, dtype: Any) -> Any:
+    places = np.array([(b, each[0]) for b, some in enumerate(lists) for each in some], np.int64).reshape(-1, 2)
+    values = np.array([each[part] for some in lists for each in some], dtype)
+    return tf.SparseTensor(places, values, [len(lists), LENGTH + 3])
+
+
+def stored(made: Made, directory: Path) -> dict[str, np.ndarray]:
+    """All that a checkpoint of the experiment holds, by key."""
+    made.execution.save(directory)
+    reader = tf.train.load_checkpoint(store.prefix_in(directory))
+    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+    return {
+        key.removesuffix(suffix): np.asarray(reader.get_tensor(key))
+        for key in reader.get_variable_to_shape_map()
+        if key.endswith(suffix)
+    }
+
+
+def state(found: Mapping[str, np.ndarray]) -> dict[str, dict[str | None, np.ndarray]]:
+    """Of what a checkpoint holds, the rows (None) and slots of each table."""
+    tables: dict[str, dict[str | None, np.ndarray]] = {name: {} for name in ROWS}
+    for key, values in found.items():
+        if key.startswith("embedding/"):
+            name, _, slot = key.removeprefix("embedding/").partition(".S")
+            tables[name][slot or None] = values
+    return tables

@@ -1,0 +1,149 @@
+"""Every strategy through the same trainings, against float64.
+
+Within 2e-6 * (|w0| + sum of |dw|) of float64 after 20 steps, per element; frozen rows to the bit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embexp.specs.freezing import FreezeRows, FreezeSchedule, FreezeTable, Phase, RowsRule
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from embexp.specs.strategies import CPU, Mirrored
+from embexp.specs.tables import Storage
+from embexp.tables import optimizers
+from tests.contracts import exact, experiments
+from tests.contracts.experiments import ROWS, STEPS
+
+pytestmark = pytest.mark.processors
+
+STRATEGIES: dict[str, Any] = {
+    "cpu": CPU(),
+    "mirrored, 2": Mirrored(replicas=2),
+    "mirrored, 3": Mirrored(replicas=3),  # which share 8 examples unevenly
+}
+RULES = {
+    "sgd": SGD(learning_rate=0.125),
+    "adagrad": Adagrad(learning_rate=0.125),
+    "adagrad_momentum": AdagradMomentum(learning_rate=0.0625, momentum=0.5),
+    "adam": Adam(learning_rate=0.0625),
+    "ftrl": FTRL(learning_rate=0.125, l2_regularization_strength=0.25),
+    "adam, all rows": Adam(learning_rate=0.0625, lazy_adam=False),
+    "adagrad, decayed and clipped": Adagrad(
+        learning_rate=0.125, weight_decay_factor=0.0625, clip_weight_max=0.5, clipvalue=0.25
+    ),
+}
+FROZEN = np.isin(np.arange(ROWS["item"]), [2, 3, 4, 9])
+ROWS_FROZEN = FreezeRows(rows=((2, 5), (9, 10)))
+SCHEDULE = FreezeSchedule(
+    phases=(
+        Phase(rules=(RowsRule(rows=((2, 5), (9, 10))), RowsRule(rows=((10, 14),), multiplier=0.25))),
+        Phase(step=10, rules=(RowsRule(rows=((2, 5), (9, 10))),)),
+    )
+)
+FREEZES: dict[str, tuple[Any, Storage]] = {
+    "rows": (ROWS_FROZEN, Storage.VARIABLE),
+    "rows, split": (ROWS_FROZEN, Storage.SPLIT),
+    "schedule": (SCHEDULE, Storage.VARIABLE),
+    "table": (FreezeTable(), Storage.AUTO),
+}
+BATCHES = experiments.examples()
+
+
+def factors(freeze: Any) -> exact.Factors:
+    """What a freeze policy of the item table makes of its rows' learning rates."""
+
+    def of(table: str, step: int) -> np.ndarray:
+        factor = np.ones(ROWS[table])
+        if table == "item" and freeze is not None:
+            if freeze is SCHEDULE and step < 10:
+                factor[10:14] = 0.25
+            factor[FROZEN if freeze.kind != "table" else slice(None)] = 0
+        return factor
+
+    return of
+
+
+def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean", freeze: Any = None) -> None:
+    settings = {} if freeze is None else {"freeze": freeze[0], "storage": freeze[1]}
+    made = experiments.make(experiments.spec_of(strategy, rule, combiner=combiner, **settings))
+    kernel, bias = (weight.numpy() for weight in made.model.trainable_weights)
+    first = {name: rows.copy() for name, rows in made.first.items()}
+    runtime = made.execution.runtime
+    iterator = iter(made.execution.dataset(experiments.dataset(BATCHES)))
+    losses = [runtime.train(iterator, 1) for _ in range(STEPS)]
+    found = experiments.state(experiments.stored(made, directory))
+
+    slots = optimizers.slots_of(rule)
+    expected = exact.train(BATCHES, rule, combiner, first, slots, kernel, bias, factors(freeze and freeze[0]))
+    np.testing.assert_allclose(losses, expected.losses, rtol=1e-5)
+    still = freeze is not None and freeze[0].kind == "table"
+    for name in ROWS:
+        assert set(found[name]) == {None} | (set(slots) if name != "item" or not still else set())
+        for slot, values in found[name].items():
+            error = np.abs(values - expected.values[name][slot])
+            assert (error <= 2e-6 * expected.moved[name][slot]).all(), (name, slot, error.max())
+    if freeze is not None:
+        frozen = np.ones(ROWS["item"], bool) if still else FROZEN
+        assert found["item"][None][frozen].tobytes() == first["item"][frozen].tobytes()
+        for slot, start in slots.items():
+            if not still:
+                assert (found["item"][slot][frozen] == np.float32(start)).all()
+    moved = (found["word"][None] != first["word"]).any(1)
+    assert moved[:-2].all()
+    assert not moved[-2:].any() or not getattr(rule, "lazy_adam", True)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_optimizers(strategy: str, rule: str, tmp_path: Path) -> None:
+    compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved")
+
+
+@pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
+    compare(STRATEGIES[strategy], RULES["adagrad"], tmp_path / "saved", combiner=combiner)
+
+
+@pytest.mark.parametrize("rule", ["adam", "adagrad, decayed and clipped"])
+@pytest.mark.parametrize("freeze", FREEZES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> None:
+    compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved", freeze=FREEZES[freeze])
+
+
+@pytest.mark.parametrize("restorer", STRATEGIES)
+@pytest.mark.parametrize("saver", STRATEGIES)
+def test_each_restores_what_each_saved(saver: str, restorer: str, tmp_path: Path) -> None:
+    rule = RULES["adam"]
+    first = experiments.make(experiments.spec_of(STRATEGIES[saver], rule))
+    first.execution.runtime.train(iter(first.execution.dataset(experiments.dataset(BATCHES[:5]))), 5)
+    saved = experiments.stored(first, tmp_path / "first")
+    second = experiments.make(experiments.spec_of(STRATEGIES[restorer], rule, seed=7))
+    second.execution.restore(tmp_path / "first")
+    again = experiments.stored(second, tmp_path / "second")
+    assert saved.keys() == again.keys()
+    assert {key for key in saved if saved[key].tobytes() != again[key].tobytes()} == set()
+    for name in ROWS:
+        assert first.execution.tables[name].digest() == second.execution.tables[name].digest()
+    losses = [
+        made.execution.runtime.train(iter(made.execution.dataset(experiments.dataset(BATCHES[5:15]))), 10)
+        for made in (first, second)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "cpu"])
+def test_predictions_are_those_of_one_device(strategy: str) -> None:
+    predicted = []
+    for each in (CPU(), STRATEGIES[strategy]):
+        made = experiments.make(experiments.spec_of(each, RULES["sgd"]))
+        found = list(made.execution.runtime.predict(experiments.dataset(BATCHES[:3])))
+        assert all((labels == batch.labels).all() for (labels, _), batch in zip(found, BATCHES, strict=False))
+        predicted.append(np.concatenate([logits for _, logits in found]))
+    np.testing.assert_allclose(predicted[1], predicted[0], rtol=1e-6, atol=1e-6)
