@@ -113,6 +113,8 @@ class TPUPlacement:
             shape[0] //= self.replicas
         if isinstance(spec, tf.RaggedTensorSpec):
             return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+        if isinstance(spec, tf.SparseTensorSpec):
+            return tf.SparseTensorSpec(shape, spec.dtype)
         return tf.TensorSpec(shape, spec.dtype)
 
     def backend(self, rows: Any) -> Any:
@@ -172,6 +174,9 @@ def _parts(batch: Any, replicas: int) -> Any:
             return tf.repeat(whole[None], replicas, 0)
         if isinstance(whole, tf.RaggedTensor):
             return tf.RaggedTensor.from_uniform_row_length(whole, count // replicas)
+        if isinstance(whole, tf.SparseTensor):
+            inner = whole.dense_shape[1:]
+            return tf.sparse.reshape(whole, tf.concat([[replicas, count // replicas], inner], 0))
         return tf.reshape(whole, [replicas, count // replicas, *whole.shape[1:]])
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(part, batch))

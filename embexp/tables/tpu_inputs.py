@@ -35,11 +35,13 @@ class Shaped:
         as_is: the TPU takes the ragged input as it is, with the feature's own settings; else every row of the input
             that it is sent is one row of the result.
         dense: the input is dense.
+        rows: of the input.
     """
 
     output: tuple[int, ...]
     as_is: bool
     dense: bool
+    rows: int
 
     @property
     def enqueued(self) -> Any:
@@ -66,7 +68,7 @@ def shaped(name: str, feature: Feature, table: TPUTable, spec: Any) -> Shaped:
         output = tf.TensorShape(feature.output_shape)
     elif feature.max_sequence_length and not dense:
         output = tf.TensorShape([shape[0], feature.max_sequence_length])
-    if not output.is_fully_defined():
+    if not output.is_fully_defined() or shape[0] is None:
         raise ValueError(
             f"feature {name!r}: a TPU must know the shape of its activations beforehand, and {output} is not known in"
             " full; give batches of one size, or the feature an output_shape"
@@ -76,7 +78,7 @@ def shaped(name: str, feature: Feature, table: TPUTable, spec: Any) -> Shaped:
     bags = isinstance(spec, tf.RaggedTensorSpec) and not (
         feature.max_sequence_length and output.num_elements() == shape[0]
     )
-    return Shaped(tuple(output.as_list()), as_is=whole and bags, dense=whole and dense)
+    return Shaped(tuple(output.as_list()), whole and bags, whole and dense, shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +123,9 @@ def add(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: Shap
             into.ids[name] = ids if ids.shape.rank == 1 else ids[..., None]
             into.weights[name] = None
         elif form.as_is:
-            into.ids[name] = ids.with_values(tf.identity(ids.values))
+            # tf.data does not always know how many rows a batch has.
+            splits = tf.ensure_shape(ids.row_splits, [form.rows + 1])
+            into.ids[name] = tf.RaggedTensor.from_row_splits(tf.identity(ids.values), splits, validate=False)
             into.weights[name] = weights
         elif table.index is None:
             rows = tf.identity(_segments(read))
