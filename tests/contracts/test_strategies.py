@@ -117,6 +117,8 @@ def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("freeze", FREEZES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> None:
+    if freeze == "schedule" and isinstance(STRATEGIES[strategy], TPUSimulator):
+        pytest.skip("a TPU keeps no schedule: such a run is refused before it starts")
     compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved", freeze=FREEZES[freeze])
 
 
