@@ -20,7 +20,7 @@ _HONOURED = {
 }
 """Beside the rule's own: packing is about how a TPU lays rows out."""
 
-_NOT_ACCUMULATED = 1
+_NOT_ACCUMULATED = 2
 """GradientAccumulationStatus.DISABLED."""
 
 
