@@ -182,8 +182,59 @@ def train(kind: str, rules: dict[str, Rule], *, cores: int, hosts: int = 1, step
                 np.testing.assert_allclose(whole(embedding, name, slot), values, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", ["sparse", "ragged"])
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("cores", [1, 2, 4])
+FAST = {(1, "Adam"), (2, "Adagrad"), (2, "AdagradMomentum"), (4, "FTRL")}
+CASES = [
+    pytest.param(
+        cores, name, kind, id=f"{cores} cores, {name}, {kind}", marks=[] if (cores, name) in FAST else pytest.mark.slow
+    )
+    for cores in (1, 2, 4)
+    for name in RULES
+    for kind in ("sparse", "ragged")
+]
+
+
+@pytest.mark.parametrize(("cores", "name", "kind"), CASES)
 def test_rows_are_those_of_float64(cores: int, name: str, kind: str) -> None:
     train(kind, dict.fromkeys(COMBINERS, RULES[name]), cores=cores)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_rows_on_two_hosts(kind: str) -> None:
+    """Tables are divided between hosts, 12 rows by 6; each has an optimizer of its own."""
+    rules = {"big": RULES["Adagrad"], "small": RULES["SGD"], "other": RULES["AdagradMomentum"]}
+    train(kind, rules, cores=1, hosts=2)
+
+
+OPTIONS = {
+    "decay": {
+        "big": Rule("SGD", 0.1, {}, decay=0.05),
+        "small": Rule("Adagrad", 0.1, {"accumulators": 0.5}, decay=0.3, decay_times_rate=True),
+        "other": Rule("Adam", 0.02, {"momenta": 0.0, "velocities": 0.0}, decay=0.01),
+    },
+    "clipping": {
+        "big": Rule("SGD", 0.1, {}, clip=(-0.5, 0.75)),
+        "small": Rule("Adagrad", 0.1, {"accumulators": 0.1}, clip_gradient=0.25),
+        "other": Rule("Adam", 0.02, {"momenta": 0.0, "velocities": 0.0}, clip=(-0.5, 0.5), clip_gradient=0.5),
+    },
+    "variants": {
+        "big": Rule("Adam", 0.02, {"momenta": 0.0, "velocities": 0.0}, every_row=True),
+        "small": Rule(
+            "FTRL",
+            0.1,
+            {"accumulators": 0.1, "linears": 0.0},
+            {
+                "learning_rate_power": -0.4,
+                "l1_regularization_strength": 0.01,
+                "l2_regularization_strength": 0.02,
+                "beta": 0.1,
+                "multiply_linear_by_learning_rate": True,
+            },
+        ),
+        "other": Rule("Adam", 0.02, {"momenta": 0.0, "velocities": 0.0}, {"sum_inside_sqrt": False, "epsilon": 1e-3}),
+    },
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_optimizers(name: str) -> None:
+    train("ragged", OPTIONS[name], cores=2)
