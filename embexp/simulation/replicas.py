@@ -57,8 +57,7 @@ class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
     ) -> Any:
         """This replica's own copy of a variable."""
-        copies = vars_[0]._distributed_variables if is_packed else vars_
-        copy = copies[self.replica]
+        copy = vars_[self.replica]
         return copy.handle if hasattr(copy, "handle") else copy
 
 
