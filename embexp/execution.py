@@ -201,7 +201,8 @@ def in_session(blueprint: Blueprint) -> Execution:
     watch = _Stopwatch()
     graph = tf.Graph()
     with graph.as_default():
-        counter = tf.compat.v1.train.get_or_create_global_step()
+        with blueprint.placement.host():
+            counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
         with watch, blueprint.placement.host():
             tables = blueprint.tables()
@@ -243,7 +244,8 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
 
     def build() -> Program:
         graph = tf.compat.v1.get_default_graph()
-        counter = tf.compat.v1.train.get_or_create_global_step()
+        with blueprint.placement.host():
+            counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
         with contextlib.nullcontext() if of_tables else watch, blueprint.placement.host():
             # Made anew for every prediction, but filled once.

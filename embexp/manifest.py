@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,7 +34,7 @@ _ENVIRONMENT = (
 _LONGEST_DIFF = 1_000_000
 
 
-def collect(*, threads: Mapping[str, int], data_digest: str) -> dict[str, Any]:
+def collect(*, threads: Mapping[str, int], devices: Sequence[str], data_digest: str) -> dict[str, Any]:
     """Everything worth knowing when a run is to be made again: versions, code, machine, threads, environment, data."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -44,6 +44,7 @@ def collect(*, threads: Mapping[str, int], data_digest: str) -> dict[str, Any]:
         "code": _code(Path(__file__).resolve().parent),
         "machine": _machine(),
         "threads": dict(threads),
+        "devices": list(devices),
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         "data": {"digest": data_digest},
     }

@@ -102,7 +102,9 @@ def run(
     if given:
         folder.write_json(folder.coverage, given.as_json())
     write_vocabularies(data.vocabularies, folder)
-    folder.write_json(folder.manifest, manifest.collect(threads=threads, data_digest=data.scan.digest))
+    folder.write_json(
+        folder.manifest, manifest.collect(threads=threads, devices=placement.devices, data_digest=data.scan.digest)
+    )
     plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
 
     sources = filling.sources(spec, sizes, given)

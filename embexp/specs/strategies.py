@@ -73,6 +73,26 @@ class TPUSimulator(_Threads):
 Strategy = Annotated[CPU | GPU | Mirrored | TPU | TPUSimulator, Field(discriminator="kind")]
 
 
+def described(strategy: Strategy) -> str:
+    """A strategy in a few words for people."""
+    match strategy:
+        case CPU() | TPU():
+            return strategy.kind
+        case GPU():
+            return f"{strategy.kind} of {_counted(strategy.devices, 'device')}"
+        case Mirrored():
+            return f"{strategy.kind} over {_counted(strategy.replicas, 'replica')}"
+        case TPUSimulator():
+            hosts = f" on {strategy.hosts} hosts" if strategy.hosts > 1 else ""
+            return f"{strategy.kind} of {_counted(strategy.cores, 'core')}{hosts} (a simulation)"
+        case _:
+            assert_never(strategy)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}"
+
+
 def replicas_of(strategy: Strategy) -> int | None:
     """How many replicas share a batch; None where only the place itself tells."""
     match strategy:

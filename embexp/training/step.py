@@ -45,7 +45,7 @@ class Step:
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar with the model's own losses in it."""
-        self.backend.enqueue(self._features(batch), training=True)
+        self.backend.enqueue(self.features(batch), training=True)
         loss = self.placement.total(self.placement.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
@@ -74,7 +74,7 @@ class Step:
 
     def predict(self, batch: Any) -> Any:
         """Logits of one batch, float32 [B], or [B, C] where there are several; changes nothing."""
-        self.backend.enqueue(self._features(batch), training=False)
+        self.backend.enqueue(self.features(batch), training=False)
         return self.placement.joined(self.placement.run(self._predict, batch))
 
     def _predict(self, part: Part) -> Any:
@@ -82,7 +82,8 @@ class Step:
         several = logits.shape.rank == 2 and logits.shape[1] != 1
         return logits if several else tf.reshape(logits, [-1])
 
-    def _features(self, batch: Any) -> dict[str, Any]:
+    def features(self, batch: Any) -> dict[str, Any]:
+        """What the backend is to look up of a batch: ids, or pairs of ids and weights, by feature."""
         return {
             feature: batch.ids[source.ids]
             if source.weights is None

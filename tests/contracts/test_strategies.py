@@ -101,18 +101,22 @@ def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean"
     assert not moved[-2:].any() or not getattr(rule, "lazy_adam", True)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(name, marks=[] if name == "adagrad" else pytest.mark.slow) for name in RULES]
+)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_optimizers(strategy: str, rule: str, tmp_path: Path) -> None:
     compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
     compare(STRATEGIES[strategy], RULES["adagrad"], tmp_path / "saved", combiner=combiner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["adam", "adagrad, decayed and clipped"])
 @pytest.mark.parametrize("freeze", FREEZES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -122,6 +126,7 @@ def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> N
     compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved", freeze=FREEZES[freeze])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restorer", STRATEGIES)
 @pytest.mark.parametrize("saver", STRATEGIES)
 def test_each_restores_what_each_saved(saver: str, restorer: str, tmp_path: Path) -> None:

@@ -1,0 +1,194 @@
+"""Whole runs in other places than one device: what they learn, what stays frozen, what can be done with them later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import embexp
+from embexp import story
+from embexp.cli import commands
+
+pytestmark = pytest.mark.processors
+
+ITEMS, DIM = 80, 16
+MIRRORED = ("strategy=mirrored", "strategy.replicas=3")
+PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")
+CASES: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "loaded": ("init=variable_load",),
+    "rows frozen in place": (*PRETRAINED, "tables.item.storage=variable", "optimizer.lazy_adam=false"),
+    "rows frozen apart": (*PRETRAINED, "tables.item.storage=split"),
+    "rows frozen in their file": (*PRETRAINED, "init@tables.item.init=memory_map"),
+    "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
+    "a frozen table in its file": (
+        *PRETRAINED[:1],
+        "freeze@tables.item.freeze=table",
+        "init@tables.item.init=memory_map",
+    ),
+}
+Run = Callable[..., story.RunResult]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs clicks, with vectors of 50 of the 80 items in no order."""
+    folder = tmp_path_factory.mktemp("strategies")
+    path = folder / "item.npy"
+    generator = np.random.default_rng(0)
+    np.save(path, generator.normal(0, 0.3, (50, DIM)).astype(np.float32))
+    path.with_suffix(".tokens.txt").write_text("".join(f"{token}\n" for token in generator.permutation(ITEMS)[:50]))
+    made: dict[tuple[str, ...], story.RunResult] = {}
+
+    def run(*overrides: str) -> story.RunResult:
+        if overrides not in made:
+            spec = embexp.compose(
+                [
+                    "experiment=clicks",
+                    "optimizer=adam",
+                    "data.examples=4000",
+                    "data.users=60",
+                    f"data.items={ITEMS}",
+                    "train.batch_size=128",
+                    "train.steps=40",
+                    "train.epochs=null",
+                    "train.log_every=1",
+                    "output.plots=false",
+                    "output.tensorboard=false",
+                    f"output.cache={folder / 'cache'}",
+                    *overrides,
+                    *([f"tables.item.pretrained.path={path}"] if PRETRAINED[0] in overrides else []),
+                ]
+            )
+            made[overrides] = story.run(spec, tmp_path_factory.mktemp("run"))
+        return made[overrides]
+
+    return run
+
+
+def losses(result: story.RunResult) -> list[float]:
+    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "log"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_mirrored_runs_learn_what_one_device_learns(run: Run, case: str) -> None:
+    alone, shared = run(*CASES[case]), run(*CASES[case], *MIRRORED)
+    assert shared.summary["strategy"] == "mirrored"
+    np.testing.assert_allclose(losses(shared), losses(alone), rtol=1e-4)
+    assert shared.summary["metrics"]["test"]["log_loss"] == pytest.approx(
+        alone.summary["metrics"]["test"]["log_loss"], rel=1e-4
+    )
+    assert shared.summary["freeze"] == alone.summary["freeze"]
+    assert shared.summary["freeze"]["item"]["frozen_rows_changed"] == 0
+    frozen = 0 if case in ("plain", "loaded") else ITEMS if "a frozen table" in case else 50
+    assert shared.summary["freeze"]["item"]["frozen_rows"] == frozen
+    for name in ("user", "item"):
+        assert shared.summary["tables"][name]["storage"] == alone.summary["tables"][name]["storage"]
+
+
+@pytest.mark.slow
+def test_the_same_run_gives_the_same_bits(run: Run) -> None:
+    first, second = run(*MIRRORED), run(*MIRRORED, "name=again")
+    assert first.summary["run_id"] == second.summary["run_id"] != run().summary["run_id"]
+    assert losses(first) == losses(second)
+    assert first.summary["tables"] == second.summary["tables"]
+    devices = json.loads((first.directory / "manifest.json").read_text())["devices"]
+    assert devices == ["CPU:0", "CPU:1", "CPU:2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["plain", "rows frozen apart", "a frozen table in its file"])
+def test_a_finished_mirrored_run_is_read_on_one_device(run: Run, case: str) -> None:
+    result = run(*CASES[case], *MIRRORED)
+    again = embexp.load_run(result.directory)
+    assert again.evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
+    assert again.table("item").shape == (ITEMS, DIM)
+
+
+@pytest.mark.slow
+def test_the_best_values_come_back(run: Run) -> None:
+    words = ("train.evaluate_every=5", "train.early_stopping.patience=1", "train.early_stopping.min_delta=0.5")
+    alone, shared = run(*words), run(*words, *MIRRORED)
+    assert alone.status == shared.status == "stopped_early"
+    assert shared.summary["best_step"] == alone.summary["best_step"]
+    assert shared.summary["metrics"]["test"] == pytest.approx(alone.summary["metrics"]["test"], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("negatives", ["null", "8"])
+def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> None:
+    names = [f"p{number}" for number in range(20)]
+    triples = [(name, "next", names[(place + 1) % 20]) for place, name in enumerate(names)]
+    for part, some in (("train", triples[3:]), ("valid", triples[:2]), ("test", triples[2:3])):
+        (tmp_path / f"{part}.txt").write_text("".join("\t".join(each) + "\n" for each in some))
+    found = []
+    for strategy in ((), MIRRORED):
+        spec = embexp.compose(
+            [
+                "experiment=knowledge_graph",
+                f"data.path={tmp_path}",
+                f"data.negatives={negatives}",
+                "tables.entity.dim=16",
+                "train.batch_size=8",
+                "train.steps=30",
+                "train.log_every=1",
+                "output.plots=false",
+                "output.tensorboard=false",
+                f"output.cache={tmp_path / 'cache'}",
+                "model.dropout=0",
+                *strategy,
+            ]
+        )
+        directory = tmp_path / f"run{len(found)}"
+        directory.mkdir()
+        found.append(losses(story.run(spec, directory)))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["strategy=mirrored", "init=scaffold"], "runtime = session: it works with strategy cpu or one gpu, and the"),
+        (["strategy=gpu", "strategy.devices=2", "runtime=session"], "the strategy is gpu with 2 devices"),
+        (
+            ["strategy=mirrored", "train.batch_size=1"],
+            "train.batch_size = 1: the 2 replicas of strategy mirrored share each batch, and each needs an example",
+        ),
+        (
+            ["strategy=mirrored", "features.history.output_shape=[512,2]"],
+            "share each batch by examples, so the first number must be train.batch_size (1024)",
+        ),
+        (["strategy=tpu_simulator", "strategy.cores=3", "strategy.hosts=2"], "2 hosts can't share 3 cores"),
+        (["strategy=mirrored", "strategy.cores=2"], "cores belongs to tpu_simulator, not to mirrored"),
+    ],
+)
+def test_what_a_strategy_can_not_honour(overrides: list[str], fault: str) -> None:
+    with pytest.raises(embexp.ConfigError) as caught:
+        embexp.compose(overrides)
+    assert fault in str(caught.value)
+
+
+def test_one_gpu_works_in_sessions() -> None:
+    assert embexp.compose(["strategy=gpu", "runtime=session"]).strategy.kind == "gpu"
+
+
+def test_plan_shows_what_works_where(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["plan", "-m", "strategy=cpu,gpu,mirrored", "init=assign,scaffold"]) == 0
+    shown = capsys.readouterr().out
+    assert "5 of 6 jobs would run" in shown
+    assert "it works with strategy cpu or one gpu, and the strategy is mirrored" in shown
+    words: dict[str, Any] = {
+        "strategy=mirrored": "strategy mirrored over 2 replicas, runtime function (auto)",
+        "strategy=gpu": "strategy gpu of 1 device, runtime",
+        "strategy=tpu_simulator": "strategy tpu_simulator of 2 cores (a simulation), runtime",
+    }
+    for override, expected in words.items():
+        assert commands.main(["plan", override]) == 0
+        assert expected in capsys.readouterr().out
