@@ -41,7 +41,7 @@ class Assembly:
 
 def assemble(
     spec: RunSpec,
-    tables: Mapping[str, AnyTable] | Mapping[str, TPUTable],
+    tables: Mapping[str, AnyTable | TPUTable],
     counter: Any,
     *,
     dense_width: int,

@@ -63,6 +63,7 @@ class Execution:
         graph_def_bytes: bytes that tables and their initialization take in the graph.
         close: gives back what the runtime holds.
         dataset: what to iterate over in place of a dataset of whole batches, to train on it.
+        embedding: on a TPU, its `TPUEmbedding`.
     """
 
     runtime: Executing
@@ -73,6 +74,7 @@ class Execution:
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
     dataset: Callable[[Any], Any] = lambda batches: batches
+    embedding: Any = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,7 @@ def _in_function_on_tpu(blueprint: Blueprint, placement: TPUPlacement) -> Execut
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
         dataset=placement.dataset,
+        embedding=backend.embedding,
     )
 
 

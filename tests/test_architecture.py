@@ -28,7 +28,7 @@ TIERS = [
     {"execution"},
     {"summary"},
     {"story"},
-    {"runs", "composition"},
+    {"runs", "composition", "tracing"},
     {"api"},
     {"sweeps"},
     {"cli"},

@@ -60,8 +60,8 @@ def _layouts(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combinatio
             yield CombinationFault(
                 f"tables.{name}.storage",
                 repr(table.storage.value),
-                f"with strategy {strategy.kind} rows that never move are kept apart from the others, as a TPU applies an"
-                " optimizer to all rows of a table",
+                f"with strategy {strategy.kind} rows that never move are kept apart from the others, as a TPU moves all"
+                " rows of a table",
                 "leave it auto",
             )
     for path, group in paths.items():

@@ -30,7 +30,7 @@ def build(strategy: Strategy) -> Placement:
         case TPU():
             return _tpu(strategy)
         case TPUSimulator():
-            return _tpu_simulator(strategy)
+            return simulated_tpu(strategy)
         case _:
             assert_never(strategy)
 
@@ -46,14 +46,21 @@ def _tpu(strategy: TPU) -> TPUPlacement:
     return TPUPlacement(
         "strategy=tpu",
         lambda: contextlib.nullcontext(there),
-        simulated=False,
+        there.extended.worker_devices,
         pipelined=strategy.pipeline_execution_with_tensor_core,
     )
 
 
-def _tpu_simulator(strategy: TPUSimulator) -> TPUPlacement:
+def simulated_tpu(strategy: TPUSimulator, *, serve: bool = True) -> TPUPlacement:
+    """A TPU that isn't there.
+
+    Args:
+        strategy: how large it is.
+        serve: False: steps can only be traced, and the TPU's operations are found in their graphs.
+    """
     from embexp import tpu_simulator  # the public one: what users' own scripts run on, and no other
 
-    hosts = strategy.hosts
-    simulated = partial(tpu_simulator, strategy.cores // hosts, hosts=hosts)
-    return TPUPlacement("strategy=tpu_simulator", simulated, simulated=True)
+    cores = strategy.cores // strategy.hosts
+    devices = [f"simulated core {core} of host {host}" for host in range(strategy.hosts) for core in range(cores)]
+    simulated = partial(tpu_simulator, cores, hosts=strategy.hosts, serve=serve)
+    return TPUPlacement("strategy=tpu_simulator", simulated, devices)

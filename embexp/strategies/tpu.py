@@ -25,14 +25,23 @@ class TPUPlacement:
     It is of use inside of `opened` only.
 
     Attributes:
-        simulated: there is no TPU; this machine's processor serves its operations.
+        devices: see `Placement`.
         pipelined: rows are looked up while the step before is computed.
     """
 
-    def __init__(self, name: str, open_: Callable[[], Opened], *, simulated: bool, pipelined: bool = False) -> None:
-        """Takes what opens the TPU, and what to call it in errors."""
+    def __init__(
+        self, name: str, open_: Callable[[], Opened], devices: Sequence[str], *, pipelined: bool = False
+    ) -> None:
+        """Takes what opens the TPU.
+
+        Args:
+            name: what to call it in errors.
+            open_: gives the context in which it is there.
+            devices: its cores, in words for people.
+            pipelined: see above.
+        """
         self._name, self._open, self._strategy = name, open_, None
-        self.simulated, self.pipelined = simulated, pipelined
+        self.devices, self.pipelined = tuple(devices), pipelined
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -58,17 +67,12 @@ class TPUPlacement:
     @property
     def replicas(self) -> int:
         """See `Placement`."""
-        return int(self.strategy.num_replicas_in_sync)
+        return len(self.devices)
 
     @property
     def hosts(self) -> int:
         """Machines over which the TPU spreads its tables."""
         return int(self.strategy.extended.num_hosts)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """See `Placement`."""
-        return tuple(self.strategy.extended.worker_devices)
 
     def host(self) -> AbstractContextManager[Any]:
         """See `Placement`."""
