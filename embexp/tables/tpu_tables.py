@@ -2,7 +2,8 @@
 
 A TPU looks rows up in one table at a time and applies that table's optimizer to all that were looked up. So rows that
 never move live in a table of their own, with plain SGD, which is only ever sent gradients of zero: w - lr * 0 is w to
-the last bit, which a learning rate of 0 does not give (-0.0 becomes 0.0, an infinite gradient NaN).
+the last bit, which a learning rate of 0 does not give (-0.0 becomes 0.0, an infinite gradient NaN). Only numbers too
+small to be normal would become 0, as arithmetic flushes them; so such rows are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import arrays, digests
+from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables import optimizers as rules
@@ -124,7 +126,8 @@ class TPUTable:
 
     def rows_of(self, part: Part) -> Rows:
         """First values of a part's rows."""
-        return self.source if part.numbers is None else SomeRows(self.source, part.numbers, self.dim)
+        rows = self.source if part.numbers is None else SomeRows(self.source, part.numbers, self.dim)
+        return _Normal(self.name, rows) if part.still else rows
 
     def attach(self, values: Mapping[str, Mapping[str, Sequence[Any]]], fresh: Callable[[], object]) -> None:
         """Says where the values are, once they are.
@@ -206,6 +209,24 @@ class TPUTable:
             if high > low:
                 values[low:high] = tf.gather(shard.read_value(), numbers[low:high] - first).numpy()
             first = last
+        return values
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """Rows that never move, found to be such that a TPU keeps them."""
+
+    table: str
+    rows: Rows
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        values = self.rows.read(start, stop)
+        if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
+            raise RunError(
+                f"table {self.table!r}: rows that are to stay as they are hold numbers below"
+                f" {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU makes 0 of them as soon as it touches a row."
+                " Set them to 0 in the pretrained file, or set strategy=cpu"
+            )
         return values
 
 
