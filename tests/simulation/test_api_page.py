@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import embexp
@@ -136,5 +137,6 @@ def test_as_the_page_has_it() -> None:
     check(cores=2)
 
 
+@pytest.mark.slow
 def test_as_the_page_has_it_on_two_hosts() -> None:
     check(cores=2, hosts=2)
