@@ -141,6 +141,12 @@ def replicas_agree(step: Step) -> None:
         assert {first} == set(others), weight.path
 
 
+def test_rows_exist_once() -> None:
+    step, table = step_of(mirrored.placement(3), DenseSGD(), [linear])
+    assert not hasattr(table.variable, "values")
+    assert [len(weight.value.values) for weight in step.model.weights] == [3, 3]
+
+
 def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
     """Activations [1, C, dim] are not cut, and their gradients come from all examples."""
     moved = []
