@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from embexp.api import run
     from embexp.composition import compose
     from embexp.runs import load_run
+    from embexp.simulation.simulator import tpu_simulator
     from embexp.specs.run import RunSpec
     from embexp.story import RunResult
 
@@ -47,6 +48,7 @@ __all__ = [
     "compose",
     "load_run",
     "run",
+    "tpu_simulator",
 ]
 
 __version__ = "0.1.0"
@@ -57,6 +59,7 @@ _LATER = {
     "compose": "embexp.composition",
     "load_run": "embexp.runs",
     "run": "embexp.api",
+    "tpu_simulator": "embexp.simulation.simulator",
 }
 
 

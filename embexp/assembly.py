@@ -19,8 +19,10 @@ from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
 from embexp.strategies.placement import Placement
 from embexp.tables import schedules
+from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import AnyTable, RowEngine
+from embexp.tables.tpu_tables import TPUTable
 from embexp.training.step import Input, Step
 
 
@@ -39,7 +41,7 @@ class Assembly:
 
 def assemble(
     spec: RunSpec,
-    tables: Mapping[str, AnyTable],
+    tables: Mapping[str, AnyTable | TPUTable],
     counter: Any,
     *,
     dense_width: int,
@@ -47,6 +49,7 @@ def assemble(
     total_steps: int,
     outputs: int = 1,
     placement: Placement,
+    backend: EmbeddingBackend | None = None,
 ) -> Assembly:
     """Creates every variable of an experiment but its tables', in the graph that is current.
 
@@ -59,14 +62,16 @@ def assemble(
         total_steps: length of the training, for schedules that end with it.
         outputs: logits of an example: 1, or the number of classes.
         placement: where the step will run.
+        backend: what looks rows up and moves them there; None: a row engine for the tables.
     """
-    engine = RowEngine(
-        tables,
-        spec.features,
-        optimizers={name: spec.optimizer_of(name) for name in tables},
-        step=counter,
-        total_steps=total_steps,
-    )
+    if backend is None:
+        backend = RowEngine(
+            {name: table for name, table in tables.items() if not isinstance(table, TPUTable)},
+            spec.features,
+            optimizers={name: spec.optimizer_of(name) for name in tables},
+            step=counter,
+            total_steps=total_steps,
+        )
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     schedule = spec.dense_optimizer.schedule
@@ -86,7 +91,7 @@ def assemble(
         )
         optimizer.build(model.trainable_variables)
     step = Step(
-        backend=placement.backend(engine),
+        backend=placement.backend(backend),
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,

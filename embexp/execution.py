@@ -29,6 +29,8 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
 from embexp.strategies.placement import Placement
+from embexp.strategies.tpu import TPUPlacement
+from embexp.tables.tpu_backend import TPUBackend
 
 
 class Executing(Protocol):
@@ -61,6 +63,7 @@ class Execution:
         graph_def_bytes: bytes that tables and their initialization take in the graph.
         close: gives back what the runtime holds.
         dataset: what to iterate over in place of a dataset of whole batches, to train on it.
+        embedding: on a TPU, its `TPUEmbedding`.
     """
 
     runtime: Executing
@@ -71,6 +74,7 @@ class Execution:
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
     dataset: Callable[[Any], Any] = lambda batches: batches
+    embedding: Any = None
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,11 @@ class Blueprint:
         sources: first values of each table.
         policies: which rows of each table move, and its layout.
         tables: makes the tables.
-        assemble: makes all else around them; takes the tables and the counter of steps.
+        assemble: makes all else around them; takes the tables, the counter of steps and, on a TPU, the `backend`.
         training_spec: `element_spec` of the training data.
         prediction_spec: `element_spec` of the data that is predicted.
         placement: where all this is to be, and where steps run.
+        total_steps: length of the training.
     """
 
     spec: RunSpec
@@ -94,10 +99,11 @@ class Blueprint:
     sources: Mapping[str, RowSource]
     policies: Mapping[str, TablePolicy]
     tables: Callable[[], Mapping[str, filling.Table]]
-    assemble: Callable[[Mapping[str, filling.Table], Any], Assembly]
+    assemble: Callable[..., Assembly]
     training_spec: Any
     prediction_spec: Any
     placement: Placement
+    total_steps: int
 
 
 def of(kind: RuntimeKind, blueprint: Blueprint, estimator_directory: Path) -> Execution:
@@ -135,6 +141,8 @@ class _Stopwatch:
 def in_function(blueprint: Blueprint) -> Execution:
     """Eager variables and a `tf.function`."""
     watch, placement = _Stopwatch(), blueprint.placement
+    if isinstance(placement, TPUPlacement):
+        return _in_function_on_tpu(blueprint, placement)
     with watch, placement.host():
         tables = blueprint.tables()
         filling.fill(tables, blueprint.spec, blueprint.policies, blueprint.sources)
@@ -151,6 +159,43 @@ def in_function(blueprint: Blueprint) -> Execution:
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
         dataset=placement.dataset,
+    )
+
+
+def _in_function_on_tpu(blueprint: Blueprint, placement: TPUPlacement) -> Execution:
+    """A `tf.function` whose tables are a TPU's own, filled as they are made."""
+    watch, spec = _Stopwatch(), blueprint.spec
+    with placement.scope():
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    with watch, placement.host():
+        tables = filling.tpu_tables(spec, blueprint.given, blueprint.sources, blueprint.policies, hosts=placement.hosts)
+        ids = blueprint.training_spec.ids
+        backend = TPUBackend(
+            placement.strategy,
+            tables,
+            spec.features,
+            {name: placement.part_spec(ids[spec.column_of(name)]) for name in spec.features},
+            step=counter,
+            total_steps=blueprint.total_steps,
+            pipelined=placement.pipelined,
+        )
+    parts = blueprint.assemble(tables, counter, backend=backend)
+
+    def restore(directory: Path) -> None:
+        store.read(parts.checkpoint, directory)
+        backend.load()
+
+    return Execution(
+        runtime=FunctionRuntime(
+            parts.step.train, parts.step.predict, dataset=placement.dataset, labels=placement.labels
+        ),
+        tables=tables,
+        save=partial(store.write, parts.checkpoint),
+        restore=restore,
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
+        dataset=placement.dataset,
+        embedding=backend.embedding,
     )
 
 

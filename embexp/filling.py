@@ -26,6 +26,7 @@ from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import MappedTable
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.tpu_tables import TPUTable
 from embexp.vectors.aligned_rows import AlignedRows
 
 Table = EmbeddingTable | SplitTable | MappedTable
@@ -71,6 +72,40 @@ def tables(
     in_graph = [name for name, way in ways.items() if isinstance(way, inits.ConstantInGraph)]
     constant.check({name: (rows[name].rows, rows[name].dim) for name in in_graph})
     return {name: _table(spec, given, name, rows[name], policies[name]) for name in spec.tables}
+
+
+def tpu_tables(
+    spec: RunSpec,
+    given: Pretrained,
+    rows: Mapping[str, RowSource],
+    policies: Mapping[str, TablePolicy],
+    *,
+    hosts: int,
+) -> dict[str, TPUTable]:
+    """Says what a TPU is to hold; its backend makes and fills it. Rows that never move are kept apart, always.
+
+    Args:
+        spec: what the user asked for.
+        given: what files have for which table.
+        rows: first values of each table, see `sources`.
+        policies: which rows move.
+        hosts: machines over which the TPU spreads its tables.
+    """
+    return {
+        name: TPUTable(
+            name,
+            rows[name],
+            rows[name].rows,
+            rows[name].dim,
+            combiner=spec.tables[name].combiner,
+            optimizer=None if policy.still else spec.optimizer_of(name),
+            still=policy.frozen if policy.frozen_rows and not policy.still else None,
+            by_reference=by_reference(spec, given, name),
+            hosts=hosts,
+            chunk_bytes=_chunk(spec.init_of(name)),
+        )
+        for name, policy in policies.items()
+    }
 
 
 def _table(spec: RunSpec, given: Pretrained, name: str, rows: RowSource, policy: TablePolicy) -> Table:

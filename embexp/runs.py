@@ -29,8 +29,12 @@ from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Storage
 from embexp.strategies.one_device import OneDevice
+from embexp.tables.backend import EmbeddingBackend
+from embexp.tables.serving import ServingBackend
+from embexp.tables.tpu_tables import TPUTable
 from embexp.training.evaluation import predictions
 
 
@@ -154,8 +158,15 @@ class Run:
             steps_per_epoch=1.0,
             runtime=RuntimeKind.FUNCTION,
         )
-        tables = filling.tables(spec, given, sources, frozen)
-        filling.fill({name: table for name, table in tables.items() if table.by_reference}, spec, frozen, sources)
+        backend: EmbeddingBackend | None = None
+        tables: Mapping[str, filling.Table | TPUTable]
+        if isinstance(spec.strategy, TPU | TPUSimulator):
+            served = filling.tpu_tables(spec, given, sources, frozen, hosts=1)
+            tables, backend = served, ServingBackend(served, spec.features)
+        else:
+            made = filling.tables(spec, given, sources, frozen)
+            filling.fill({name: table for name, table in made.items() if table.by_reference}, spec, frozen, sources)
+            tables = made
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,
@@ -166,6 +177,7 @@ class Run:
             outputs=max(1, len(self.classes)),
             total_steps=max(1, self.summary["steps"]),
             placement=OneDevice(),  # wherever the run was
+            backend=backend,
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
         return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))
@@ -203,7 +215,7 @@ class Run:
 
 @dataclass(frozen=True)
 class _Restored:
-    tables: Mapping[str, filling.Table]
+    tables: Mapping[str, filling.Table | TPUTable]
     runtime: FunctionRuntime
 
 

@@ -109,6 +109,7 @@ def run(
 
     sources = filling.sources(spec, sizes, given)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
+        opened.enter_context(strategies.opened(placement))
         training = training_data(spec, data, plan)
         execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, placement)
         opened.callback(execution.close)
@@ -282,6 +283,7 @@ def build(
         training_spec=training_spec,
         prediction_spec=one.element_spec,
         placement=placement,
+        total_steps=plan.steps,
     )
     return execution.of(kind, blueprint, folder.estimator)
 

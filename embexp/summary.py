@@ -12,6 +12,7 @@ from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.specs.strategies import TPUSimulator
 from embexp.tables import optimizers
 from embexp.training import metrics
 from embexp.training.loop import Outcome
@@ -65,6 +66,7 @@ def summarise(
             "step_ms_median": outcome.step_ms_median,
         },
         "strategy": spec.strategy.kind,
+        "simulated": isinstance(spec.strategy, TPUSimulator),
         "runtime": runtime.value,
         "initialization": {
             "method": spec.init.kind,
@@ -141,4 +143,9 @@ def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:
         for name in tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]
+    if isinstance(spec.strategy, TPUSimulator):
+        found.append(
+            "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
+            " throughput and step time are not those of a TPU"
+        )
     return found

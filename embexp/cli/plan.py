@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embexp.pretrained.aligned import Pretrained
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--config-dir DIR]"
+USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -24,10 +24,12 @@ usage: {USAGE}
 Shows what `embexp run` with the same words would do: the runtime, the tables with the bytes of their parameters, of
 their optimizers' slots and of what is frozen, how they are filled, which settings are a table's own, the features,
 settings without effect; with -m, the jobs, and why some can't be run.
-The config is checked as for a run. Nothing is allocated and nothing is written.
+The config is checked as for a run. Nothing is allocated (but by --trace, which says how much), nothing is written.
 
     --scan    read the data and pretrained files (once; they are kept for the run) to know the size of each
               vocabulary, and how much of it a file has
+    --trace   scan, make the tables without filling them, and trace the training step; with strategy=tpu_simulator this
+              shows the TPU's operations and its TPUEmbeddingConfiguration
     the rest: embexp run --help
 """
 
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("plan", USAGE)
     composing(parser)
     parser.add_argument("--scan", action="store_true")
+    parser.add_argument("--trace", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -52,7 +55,7 @@ def _single(options: argparse.Namespace) -> None:
     from embexp import composition, terminal
 
     spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
-    _show(spec, terminal.console(), scan=options.scan)
+    _show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -73,10 +76,10 @@ def _sweep(options: argparse.Namespace) -> None:
     to_run = [job for job in plan.jobs if not job.skip]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
-    _show(to_run[0].spec, console, scan=options.scan)
+    _show(to_run[0].spec, console, scan=options.scan or options.trace, trace=options.trace)
 
 
-def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
+def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
     from rich import box
 
     from embexp.cli import planned_run
@@ -97,6 +100,26 @@ def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
         console.print(table)
     for name, why in content["unfit"].items():
         console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
+    if trace:
+        _trace(spec, console)
+
+
+def _trace(spec: RunSpec, console: Console) -> None:
+    from rich.console import Console
+
+    from embexp import environment
+    from embexp.cli.stages import Stages
+
+    environment.load_tensorflow()
+    from embexp import tracing
+    from embexp.cli import traced_run
+
+    stages = Stages(Console(stderr=True))
+    try:
+        traced = tracing.trace(spec, say=stages)
+    finally:
+        stages.close()
+    traced_run.show(traced, console)
 
 
 def _scanned(

@@ -68,7 +68,7 @@ class Results:
             parts.append((f"best at step {best:,}", ""))
         where = [str(self.summary[key]) for key in ("strategy", "runtime") if self.summary.get(key)]
         if where:
-            parts.append((" / ".join(where), "dim"))
+            parts.append((" / ".join(where) + (" (a simulation)" if self.summary.get("simulated") else ""), "dim"))
         yield _joined(parts)
         parts = []
         throughput = self.summary.get("throughput") or {}

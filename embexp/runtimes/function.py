@@ -52,6 +52,10 @@ class FunctionRuntime:
         self._dataset, self._labels = dataset, labels
         self.graph_def_bytes: int | None = None
 
+    def graph(self, iterator: Any) -> Any:
+        """The graph of the training function, which is traced if it was not yet."""
+        return self._train_steps.get_concrete_function(iterator, tf.constant(1, tf.int64)).graph
+
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps and returns the sum of their losses.
 
@@ -61,8 +65,7 @@ class FunctionRuntime:
         """
         count = tf.constant(steps, tf.int64)
         if self.graph_def_bytes is None:
-            graph = self._train_steps.get_concrete_function(iterator, count).graph
-            self.graph_def_bytes = graph.as_graph_def().ByteSize()
+            self.graph_def_bytes = self.graph(iterator).as_graph_def().ByteSize()
         with bounds.readable():
             return float(self._train_steps(iterator, count))
 

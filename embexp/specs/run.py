@@ -14,7 +14,7 @@ from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Train
-from embexp.specs.strategies import CPU, Strategy
+from embexp.specs.strategies import CPU, TPU, Strategy, TPUSimulator
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -109,8 +109,10 @@ class RunSpec(Spec):
 
     @property
     def fixed_batch(self) -> bool:
-        """Whether every batch must have the size of a training batch, as an `output_shape` names it."""
-        return any(feature.output_shape is not None for feature in self.features.values())
+        """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU needs it."""
+        return isinstance(self.strategy, TPU | TPUSimulator) or any(
+            feature.output_shape is not None for feature in self.features.values()
+        )
 
     @property
     def evaluation_batch_size(self) -> int:

@@ -42,14 +42,16 @@ class TPU(_Threads):
     """A TPU, its tables in its own memory."""
 
     kind: Literal["tpu"] = "tpu"
-    address: str | None = None
-    """Name of the TPU, or where it listens (grpc://…); null: that of this machine or of the environment."""
+    address: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the TPU, where it listens (grpc://…), or local; null: what the environment names, or this machine's."""
     zone: str | None = None
     """Zone of a TPU that is given by name; null: that of the environment."""
     project: str | None = None
     """Project of a TPU that is given by name; null: that of the environment."""
     timeout_seconds: Positive = 8.0
     """Seconds to wait for the TPU before the run fails."""
+    pipeline_execution_with_tensor_core: bool = False
+    """Look a step's rows up while the step before is computed: faster, on rows as they were one step earlier."""
 
 
 class TPUSimulator(_Threads):

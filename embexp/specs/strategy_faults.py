@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from embexp.errors import CombinationFault
+from embexp.specs import tpu_faults
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, TPUSimulator, replicas_of
@@ -27,7 +28,7 @@ def faults(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:
         case GPU() | Mirrored():
             yield from _shared_batches(spec)
         case TPU() | TPUSimulator():
-            pass
+            yield from tpu_faults.faults(spec, spec.strategy)
 
 
 def _runtime(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:

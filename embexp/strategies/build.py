@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+import contextlib
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, assert_never
 
-from embexp.errors import RunError
 from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, Strategy, TPUSimulator
-from embexp.strategies import graphics, mirrored
+from embexp.strategies import graphics, mirrored, tpu_system
 from embexp.strategies.one_device import OneDevice
 from embexp.strategies.placement import Placement
+from embexp.strategies.tpu import TPUPlacement
 
 
 def build(strategy: Strategy) -> Placement:
@@ -24,7 +27,40 @@ def build(strategy: Strategy) -> Placement:
             return graphics.placement(strategy.devices)
         case Mirrored():
             return mirrored.placement(strategy.replicas)
-        case TPU() | TPUSimulator():
-            raise RunError(f"strategy={strategy.kind} is not there yet")
+        case TPU():
+            return _tpu(strategy)
+        case TPUSimulator():
+            return simulated_tpu(strategy)
         case _:
             assert_never(strategy)
+
+
+def opened(placement: Placement) -> AbstractContextManager[Any]:
+    """The time in which a place is there: of a TPU all that is made on it, and every step, must be inside."""
+    return placement.opened() if isinstance(placement, TPUPlacement) else contextlib.nullcontext()
+
+
+def _tpu(strategy: TPU) -> TPUPlacement:
+    where = strategy.zone, strategy.project, strategy.timeout_seconds
+    there = tpu_system.connect(tpu_system.check(strategy.address, *where), *where)
+    return TPUPlacement(
+        "strategy=tpu",
+        lambda: contextlib.nullcontext(there),
+        there.extended.worker_devices,
+        pipelined=strategy.pipeline_execution_with_tensor_core,
+    )
+
+
+def simulated_tpu(strategy: TPUSimulator, *, serve: bool = True) -> TPUPlacement:
+    """A TPU that isn't there.
+
+    Args:
+        strategy: how large it is.
+        serve: False: steps can only be traced, and the TPU's operations are found in their graphs.
+    """
+    from embexp import tpu_simulator  # the public one: what users' own scripts run on, and no other
+
+    cores = strategy.cores // strategy.hosts
+    devices = [f"simulated core {core} of host {host}" for host in range(strategy.hosts) for core in range(cores)]
+    simulated = partial(tpu_simulator, cores, hosts=strategy.hosts, serve=serve)
+    return TPUPlacement("strategy=tpu_simulator", simulated, devices)

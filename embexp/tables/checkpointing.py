@@ -12,6 +12,7 @@ from embexp import arrays, digests
 from embexp.tables.mapped import MappedTable
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.tpu_tables import TPUTable
 
 _KEY = "VARIABLE_VALUE"
 
@@ -29,14 +30,17 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
     what a checkpoint has for them is not looked at. Which rows were touched is not part of it.
     """
 
-    def __init__(self, tables: Iterable[EmbeddingTable | SplitTable | MappedTable]) -> None:
+    def __init__(self, tables: Iterable[EmbeddingTable | SplitTable | MappedTable | TPUTable]) -> None:
         variables: dict[str, dict[str, Any]] = {}
         for table in tables:
             if isinstance(table, MappedTable) or table.by_reference:
                 continue
-            if isinstance(table, SplitTable):
-                parameters: Any = _Whole(table, None)
-                slots: dict[str, Any] = {slot: _Whole(table, slot) for slot in table.slots}
+            if isinstance(table, TPUTable):
+                parameters: Any = _OnTPU(table, None)
+                slots: dict[str, Any] = {slot: _OnTPU(table, slot) for slot in table.slots}
+            elif isinstance(table, SplitTable):
+                parameters = _Whole(table, None)
+                slots = {slot: _Whole(table, slot) for slot in table.slots}
             else:
                 parameters, slots = table.variable, table.slots
             self._track_trackable(parameters, table.name)
@@ -64,12 +68,7 @@ class _Whole(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     def _serialize_to_tensors(self) -> dict[str, Any]:
         if not tf.executing_eagerly():
             return {_KEY: self._in_graph()}
-        whole = arrays.empty((self._table.rows, self._table.dim), np.float32)
-        start = 0
-        for block in self._table.blocks(self._slot):
-            whole[start : start + len(block)] = block
-            start += len(block)
-        return {_KEY: tf.experimental.dlpack.from_dlpack(whole.__dlpack__())}
+        return {_KEY: _read_whole(self._table, self._slot)}
 
     def _in_graph(self) -> Any:
         table = self._table
@@ -105,3 +104,40 @@ class _Whole(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
             if not np.array_equal(stored.view(np.uint32), own.view(np.uint32)):
                 raise ValueError(message)
         return None
+
+
+class _OnTPU(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
+    """A table of a TPU, or one slot of it, as checkpoints see it: a variable of all its rows.
+
+    What is restored stands in the variables of the TPU's hosts: `TPUBackend.load` brings it into the TPU.
+
+    Attributes:
+        name: of that variable.
+        shape: [rows, dim].
+        covered: the variables that a checkpoint of it holds.
+    """
+
+    def __init__(self, table: TPUTable, slot: str | None) -> None:
+        self._table, self._slot = table, slot
+        self.name = table.name if slot is None else f"{table.name}/{slot}"
+        self.shape = tf.TensorShape([table.rows, table.dim])
+        self.covered = table.variables(slot)
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        return {_KEY: _read_whole(self._table, self._slot)}
+
+    def _restore_from_tensors(self, restored: dict[str, Any]) -> None:
+        whole = restored[_KEY]
+        if not whole.shape.is_compatible_with(self.shape):
+            raise ValueError(f"{self.name} is {self.shape.as_list()}, the checkpoint's {whole.shape.as_list()}")
+        self._table.write(whole, self._slot)
+
+
+def _read_whole(table: SplitTable | TPUTable, slot: str | None) -> Any:
+    """All rows of a table, or of one slot, as a tensor."""
+    whole = arrays.empty((table.rows, table.dim), np.float32)
+    start = 0
+    for block in table.blocks(slot):
+        whole[start : start + len(block)] = block
+        start += len(block)
+    return tf.experimental.dlpack.from_dlpack(whole.__dlpack__())

@@ -57,12 +57,13 @@ def to_tensorflow(
         ValueError: a learning rate changes over time, but `step` or `total_steps` is missing.
     """
     embedding = tf.tpu.experimental.embedding
+    rates: dict[Any, Any] = {}
     table_configs = {
         name: embedding.TableConfig(
             vocabulary_size=table.rows,
             dim=table.dim,
             initializer=table.initializer,
-            optimizer=_optimizer(name, optimizers[name], step, total_steps),
+            optimizer=_optimizer(optimizers[name], _learning_rate(name, optimizers[name], step, total_steps, rates)),
             combiner=table.combiner.value,
             name=name,
         )
@@ -81,10 +82,10 @@ def to_tensorflow(
     return table_configs, feature_configs
 
 
-def _optimizer(table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None) -> Any:
+def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
     embedding = tf.tpu.experimental.embedding
     shared: dict[str, Any] = {
-        "learning_rate": _learning_rate(table, optimizer, step, total_steps),
+        "learning_rate": learning_rate,
         "clip_weight_min": optimizer.clip_weight_min,
         "clip_weight_max": optimizer.clip_weight_max,
         "clipvalue": optimizer.clipvalue,
@@ -130,9 +131,16 @@ def _optimizer(table: str, optimizer: TableOptimizer, step: Any, total_steps: in
             assert_never(optimizer)
 
 
-def _learning_rate(table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None) -> Any:
-    if schedules.is_constant(optimizer.schedule):
-        return optimizer.learning_rate
+def _learning_rate(
+    table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None, known: dict[Any, Any]
+) -> Any:
+    """A number, or a function that gives it anew at each step: one for all tables whose rates are the same.
+
+    A TPU is sent one number for each such function, and more of them cost time.
+    """
+    schedule, rate = optimizer.schedule, optimizer.learning_rate
+    if schedules.is_constant(schedule):
+        return rate
     if step is None or total_steps is None:
         raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
-    return lambda: optimizer.learning_rate * schedules.factor(optimizer.schedule, step, total_steps=total_steps)
+    return known.setdefault((rate, schedule), lambda: rate * schedules.factor(schedule, step, total_steps=total_steps))

@@ -92,7 +92,7 @@ class _Step:
         touched: by table that is not frozen; empty unless training.
     """
 
-    inputs: Mapping[str, Any]
+    inputs: Any
     lookups: dict[str, _Lookup]
     touched: dict[str, _Touched]
 
@@ -153,6 +153,22 @@ class RowEngine:
             name: inputs.occurrences(name, feature, self._tables[feature.table].combiner, features[name])
             for name, feature in self._features.items()
         }
+        self.enqueue_occurrences(read, training=training, kept=features)
+
+    @_as_written
+    def enqueue_occurrences(self, read: Mapping[str, Occurrences], *, training: bool, kept: Any = None) -> None:
+        """Takes the step's ids, read already.
+
+        Args:
+            read: by feature.
+            training: whether `apply_gradients` will follow.
+            kept: what they were read from, if their sources are identities of it.
+
+        Raises:
+            ValueError: a feature is missing or unknown.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+        """
+        _check_names("enqueue", read, self._features)
         lookups: dict[str, _Lookup] = {}
         touched: dict[str, _Touched] = {}
         known: dict[tuple[Any, ...], _Distinct] = {}
@@ -164,7 +180,7 @@ class RowEngine:
                 found = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
                 positions = found.distinct.positions
                 lookups.update({f: _Lookup(r, found.rows, positions[r.source]) for f, r in mine.items()})
-        self._current, self._training, self._looked_up = _Step(features, lookups, touched), training, False
+        self._current, self._training, self._looked_up = _Step(kept, lookups, touched), training, False
 
     @_as_written
     def activations(self) -> dict[str, Any]:
@@ -185,10 +201,14 @@ class RowEngine:
         }
 
     @_as_written
-    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+    def apply_gradients(self, gradients: Mapping[str, Any], learning_rates: Mapping[str, Any] | None = None) -> None:
         """Moves the rows that were looked up; see `EmbeddingBackend.apply_gradients`.
 
         Gradients of features of frozen tables are not looked at.
+
+        Args:
+            gradients: by feature.
+            learning_rates: by table, float32 scalars; None: those of the optimizers.
 
         Raises:
             RuntimeError: no training step is under way.
@@ -205,7 +225,8 @@ class RowEngine:
         read = {name: found.read for name, found in step.lookups.items()}
         for name, touched in step.touched.items():
             summed = _summed(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
-            self._move(name, touched.ids, touched.rows, summed)
+            rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
+            self._move(name, touched.ids, touched.rows, summed, rate)
 
     def learning_rate(self, table: str) -> Any:
         """Learning rate of a table at the current step, a float32 scalar."""
@@ -218,9 +239,9 @@ class RowEngine:
     def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
-    def _move(self, name: str, ids: Any, rows: Any, gradient: Any) -> None:
+    def _move(self, name: str, ids: Any, rows: Any, gradient: Any, rate: Any) -> None:
         table, optimizer = self._moving[name], self._optimizers[name]
-        rate = own_rate = self.learning_rate(name)
+        own_rate = rate
         if table.groups is not None:
             moving = table.groups.moving(ids, self._step)
             ids, rows = tf.gather(ids, moving.places), tf.gather(rows, moving.places)

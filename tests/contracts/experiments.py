@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import build as strategies
+from embexp.strategies.placement import Placement
 
 ROWS = {"item": 23, "word": 17}
 DIMS = {"item": 3, "word": 2}
@@ -75,15 +77,21 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
     )
 
 
-def make(spec: RunSpec) -> Made:
+@contextlib.contextmanager
+def making(spec: RunSpec) -> Iterator[Made]:
     """Puts the experiment into execution as a run does."""
     placement = strategies.build(spec.strategy)
+    with strategies.opened(placement):
+        yield _made(spec, placement)
+
+
+def _made(spec: RunSpec, placement: Placement) -> Made:
     given, captured = Pretrained(), []
     sources = filling.sources(spec, ROWS, given)
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
     settled = policies.settle(spec, facts, given, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
 
-    def assemble(tables: Any, counter: Any) -> Any:
+    def assemble(tables: Any, counter: Any, **others: Any) -> Any:
         parts = assembly.assemble(
             spec,
             tables,
@@ -92,6 +100,7 @@ def make(spec: RunSpec) -> Made:
             output_bias=0.25,
             total_steps=STEPS,
             placement=placement,
+            **others,
         )
         captured.append(parts.step.model)
         return parts
@@ -103,9 +112,10 @@ def make(spec: RunSpec) -> Made:
         policies=settled,
         tables=partial(filling.tables, spec, given, sources, settled),
         assemble=assemble,
-        training_spec=None,
+        training_spec=dataset(examples(1)).element_spec,
         prediction_spec=None,
         placement=placement,
+        total_steps=STEPS,
     )
     made = execution.of(RuntimeKind.FUNCTION, blueprint, Path("unused"))
     first = {name: source.read(0, source.rows) for name, source in sources.items()}

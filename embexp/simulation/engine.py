@@ -1,0 +1,319 @@
+"""The embedding engine of a simulated TPU: its operations, served by the row engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from embexp.simulation import features, optimizers, replicas
+from embexp.simulation.as_written import as_written
+from embexp.simulation.features import Described, Layout
+from embexp.simulation.queues import Queue
+from embexp.simulation.sharded import ShardedTable
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.tables import Feature
+from embexp.tables.row_engine import RowEngine
+
+_TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
+
+
+Variables = Mapping[str, Mapping[str, Any]]
+"""By table, then `parameters` or slot: what has shards as `variables`."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What must be known of a batch when the step that takes it is traced.
+
+    Attributes:
+        mode: `train` if gradients will follow, `inference` if not; either, if a replica enqueues: then a TPU finds out
+            from the step it is compiled with.
+        layouts: by feature.
+    """
+
+    mode: str
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(eq=False)
+class _Enqueued:
+    """Kinds of the batches that one graph enqueues: those that no step traced so far takes, and the last one taken."""
+
+    waiting: list[_Kind] = field(default_factory=list)
+    taken: _Kind | None = None
+
+    def take(self) -> _Kind | None:
+        """The kind of the next batch."""
+        if self.waiting:
+            self.taken = self.waiting.pop(0)
+        return self.taken
+
+
+@dataclass(eq=False)
+class _Configured:
+    """One `TPUEmbedding`, from when it is built."""
+
+    described: list[Described]
+    parameters: dict[str, Any]
+    optimizers: dict[str, TableOptimizer]
+    tables: dict[str, ShardedTable] = field(default_factory=dict)
+    variables: Variables | None = None
+
+
+@dataclass(eq=False)
+class _Run:
+    """One strategy.run, while it is traced.
+
+    Attributes:
+        engine: holds a batch that was looked up, until its gradients come.
+        must_apply: they have to.
+    """
+
+    engine: RowEngine | None = None
+    must_apply: bool = False
+
+
+class Engine:
+    """State of the embedding hardware of one simulated TPU.
+
+    Batches go from `enqueue` to `receive` at run time, through queues, so the two need not be traced together. What
+    `receive` must know while it is traced, the kind of batch, it reads off the `enqueue` that was traced in the same
+    graph, or in one around it, or off the latest one.
+    """
+
+    def __init__(self, replica_count: int) -> None:
+        """Begins without a configuration."""
+        self._replica_count = replica_count
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all, as initialising a TPU does."""
+        self._configured: _Configured | None = None
+        self._queues: dict[_Kind, list[Queue]] = {}
+        self._enqueued: weakref.WeakKeyDictionary[Any, _Enqueued] = weakref.WeakKeyDictionary()
+        self._latest: _Kind | None = None
+        self._run: _Run | None = None
+
+    def is_configured(self) -> bool:
+        """Whether a `TPUEmbedding` was built."""
+        return self._configured is not None
+
+    @as_written
+    def configure(self, proto: Any) -> None:
+        """Takes the configuration of a `TPUEmbedding`.
+
+        Args:
+            proto: `TPUEmbeddingConfiguration`.
+
+        Raises:
+            NotImplementedError: an optimizer's setting that the simulation does not honour.
+        """
+        if proto.spmd_sharding.enabled:
+            raise NotImplementedError("the simulated TPU does not honour several cores per replica")
+        tables, names = list(proto.table_descriptor), [one.name for one in proto.feature_descriptor]
+        described = [
+            Described(
+                name=one.name if names.count(one.name) == 1 and one.name else f"{one.name} (number {number})".lstrip(),
+                table=tables[one.table_id].name,
+                dim=tables[one.table_id].dimension,
+                combiner="",
+                shape=tuple(one.input_shape),
+            )
+            for number, one in enumerate(proto.feature_descriptor)
+        ]
+        parameters = {table.name: table.optimization_parameters for table in tables}
+        rules = {name: optimizers.from_description(name, one) for name, one in parameters.items()}
+        self._configured = _Configured(described, parameters, rules)
+
+    def load(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+        """Serves the loading of host variables into the TPU.
+
+        The variables of the first `TPUEmbedding` since initialisation become the TPU's memory; those of another with
+        tables of the same names are copied into it.
+        """
+        configured = self._present("loading of embeddings")
+        if configured.variables is not None:
+            _copy(variables, configured.variables)
+            return
+        combiners = {}
+        for one in table_config:
+            if not isinstance(one.combiner, str):
+                raise NotImplementedError(f"table {one.name!r}: the simulated TPU does not honour custom combiners")
+            combiners[one.name] = one.combiner
+        configured.variables = variables
+        configured.tables = {
+            one.name: ShardedTable(one.name, one.vocabulary_size, one.dim, variables[one.name]) for one in table_config
+        }
+        configured.described = [dataclasses.replace(one, combiner=combiners[one.table]) for one in configured.described]
+
+    def retrieve(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+        """Serves the retrieval of the TPU's memory into host variables; see `load`."""
+        memory = self._present("retrieval of embeddings").variables
+        if memory is not None:
+            _copy(memory, variables)
+
+    @as_written
+    def enqueue(
+        self,
+        sample_indices_or_row_splits: Sequence[Any],
+        embedding_indices: Sequence[Any],
+        aggregation_weights: Sequence[Any],
+        device_ordinal: int,
+        combiners: Sequence[str] | None = None,
+        mode_override: Any = None,
+        name: str | None = None,
+    ) -> Any:
+        """Serves `EnqueueTPUEmbeddingArbitraryTensorBatch`."""
+        described = self._present("enqueue").described
+        by_replica = device_ordinal < 0
+        if by_replica and replicas.in_function():
+            raise RuntimeError(
+                "TPUEmbedding.enqueue: the current graph does not match graph which contains TPUReplicateContext: "
+                "a function that strategy.run is given can't enqueue inside a tf.function, as a TPU could not either"
+            )
+        replica = replicas.number() if by_replica else device_ordinal
+        inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
+        read = [features.read(*each) for each in inputs]
+        kind = _Kind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
+        self._latest = kind
+        if replica == 0:  # the others enqueue the same kind
+            self._enqueued.setdefault(ops.get_default_graph(), _Enqueued()).waiting.append(kind)
+        return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
+
+    @as_written
+    def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
+        """Serves `RecvTPUEmbeddingActivations`: the activations of this replica, by feature."""
+        received: list[Any] = replicas.meet("TPUEmbedding.dequeue", self._looked_up, None)
+        return received
+
+    @as_written
+    def send(
+        self, inputs: Sequence[Any], config: Any, learning_rates: Sequence[Any] | None = None, name: str | None = None
+    ) -> Any:
+        """Serves `SendTPUEmbeddingGradients`: all replicas' gradients move the rows, together."""
+        replicas.meet("TPUEmbedding.apply_gradients", self._moved, (list(inputs), list(learning_rates or [])))
+        return tf.no_op()
+
+    @as_written
+    def replicate(self, computation: Callable[..., Any], inputs: Sequence[Sequence[Any]], **_: Any) -> list[Any]:
+        """Serves `tpu.replicate`; its options are about compiling for a TPU.
+
+        Raises:
+            RuntimeError: embeddings of a batch that was enqueued for training get no gradients.
+        """
+        outer, self._run = self._run, _Run()
+        try:
+            results = replicas.replicate(computation, inputs)
+            self._check_applied(self._run)
+            return results
+        finally:
+            self._run = outer
+
+    def _present(self, call: str) -> _Configured:
+        if self._configured is None:
+            raise RuntimeError(f"{call}: this simulated TPU has no TPUEmbedding; it was initialised anew, or left")
+        return self._configured
+
+    def _queues_of(self, kind: _Kind) -> list[Queue]:
+        if kind not in self._queues:
+            dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
+            self._queues[kind] = [Queue(dtypes) for _ in range(self._replica_count)]
+        return self._queues[kind]
+
+    def _kind_to_take(self) -> _Kind:
+        graph = ops.get_default_graph()
+        while graph is not None:
+            kind = self._enqueued[graph].take() if graph in self._enqueued else None
+            if kind is not None:
+                return kind
+            graph = getattr(graph, "outer_graph", None)
+        if self._latest is None:
+            raise RuntimeError(
+                "TPUEmbedding.dequeue: nothing was enqueued yet; call TPUEmbedding.enqueue before strategy.run, "
+                "best in the same tf.function"
+            )
+        return self._latest
+
+    def _looked_up(self, _: list[Any]) -> list[list[Any]]:
+        configured, run = self._present("dequeue"), self._run
+        assert run is not None  # replicas meet only inside of one
+        self._check_applied(run)
+        kind = self._kind_to_take()
+        engine = RowEngine(
+            dict[str, Any](configured.tables),
+            {
+                _input(one, replica): Feature(table=one.table)
+                for replica in range(self._replica_count)
+                for one in configured.described
+            },
+            configured.optimizers,
+            step=None,
+            total_steps=1,
+        )
+        read = {}
+        for replica, queue in enumerate(self._queues_of(kind)):
+            batch = iter(queue.take())
+            for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
+                tensors = list(itertools.islice(batch, len(layout.dtypes())))
+                read[_input(one, replica)] = features.carried(one, layout, tensors, (replica, number))
+        engine.enqueue_occurrences(read, training=kind.mode != _INFERENCE)
+        activations = engine.activations()
+        run.engine, run.must_apply = None if kind.mode == _INFERENCE else engine, kind.mode == _TRAIN
+        return [
+            [activations[_input(one, replica)] for one in configured.described]
+            for replica in range(self._replica_count)
+        ]
+
+    def _moved(self, brought: list[Any]) -> list[None]:
+        configured, run = self._present("apply_gradients"), self._run
+        if run is None or run.engine is None:
+            raise RuntimeError(
+                "TPUEmbedding.apply_gradients: a TPU would wait for ever, as nothing was dequeued before it in this "
+                "strategy.run that was enqueued with training=True"
+            )
+        gradients = {
+            _input(one, replica): gradient
+            for replica, (inputs, _) in enumerate(brought)
+            for one, gradient in zip(configured.described, inputs, strict=True)
+        }
+        rates = {
+            table: optimizers.learning_rate(parameters, brought[0][1])
+            for table, parameters in configured.parameters.items()
+        }
+        run.engine.apply_gradients(gradients, rates)
+        run.engine = None
+        return [None] * self._replica_count
+
+    def _check_applied(self, run: _Run) -> None:
+        if run.engine is not None and run.must_apply:
+            raise RuntimeError(
+                "a TPU would wait for ever: embeddings were enqueued with training=True and dequeued, but no "
+                "TPUEmbedding.apply_gradients follows in the same strategy.run; enqueue with training=False if none "
+                "is meant to"
+            )
+
+
+def _input(feature: Described, replica: int) -> str:
+    return f"{feature.name} of replica {replica}"
+
+
+def _mode(mode: Any) -> str:
+    if mode not in (_TRAIN, _INFERENCE):
+        raise NotImplementedError(f"TPUEmbedding.enqueue: training must be True or False while tracing, got {mode}")
+    return str(mode)
+
+
+def _copy(source: Variables, target: Variables) -> None:
+    """Copies tables and slots by name, unless both are the same variables."""
+    for table, of_table in target.items():
+        for slot, sharded in of_table.items():
+            for into, out in zip(sharded.variables, source[table][slot].variables, strict=True):
+                if into is not out:
+                    into.assign(out)

@@ -1,0 +1,258 @@
+"""The `EmbeddingBackend` of TPUs: TensorFlow's own `TPUEmbedding`, set up with the house's tables and features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import arrays
+from embexp.errors import RunError
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.tables import Feature
+from embexp.tables import graph, tpu_inputs
+from embexp.tables.graph import TableShape
+from embexp.tables.some_rows import Rows
+from embexp.tables.tpu_inputs import Enqueued, combiner_of, feature_of
+from embexp.tables.tpu_tables import STILL, TPUTable
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""AutoGraph rewrites what a traced function calls, and warns where it can't; nothing here needs it."""
+
+
+class TPUBackend:
+    """Looks rows up and moves them on the TPUs of a `tf.distribute.TPUStrategy`.
+
+    `enqueue` is for the host: what it takes are the values of all replicas, as an iterator of a distributed dataset
+    gives them. `activations` and `apply_gradients` are for the function that `strategy.run` runs, and are about one
+    replica.
+
+    Attributes:
+        embedding: the `tf.tpu.experimental.embedding.TPUEmbedding`.
+    """
+
+    def __init__(
+        self,
+        strategy: Any,
+        tables: Mapping[str, TPUTable],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        *,
+        step: Any,
+        total_steps: int,
+        pipelined: bool = False,
+    ) -> None:
+        """Sets the TPU up: makes the variables of its hosts, fills them, and loads them.
+
+        Args:
+            strategy: a `tf.distribute.TPUStrategy`, whose TPU has not been set up for embeddings before.
+            tables: by name.
+            features: by name; an `output_shape` is that of all replicas together.
+            inputs: by feature the `tf.TypeSpec` of its ids on one replica.
+            step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
+            total_steps: length of the run, for schedules that end with it.
+            pipelined: let the TPU look a step's rows up while the step before is computed. It is faster, and each step
+                then sees rows as they were one step earlier.
+
+        Raises:
+            RunError: the TPU was set up for embeddings before.
+            ValueError: a feature's table is missing, or the shape of its activations is not known in full.
+        """
+        for name, feature in features.items():
+            if feature.table not in tables:
+                raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
+        self._strategy, self._tables = strategy, dict(tables)
+        replicas = strategy.num_replicas_in_sync
+        self._features = {name: _of_one_replica(name, feature, replicas) for name, feature in features.items()}
+        self._forms = {
+            name: tpu_inputs.shaped(name, feature, tables[feature.table], inputs[name])
+            for name, feature in self._features.items()
+        }
+        self._step = step
+        self._retrieved_at: int | None = None
+        with strategy.scope():
+            self.embedding = tf.tpu.experimental.embedding.TPUEmbedding(
+                self._configs(total_steps),
+                optimizer=None,
+                pipeline_execution_with_tensor_core=pipelined,
+            )
+            self._build()
+        values = {
+            part: {slot: list(sharded.variables) for slot, sharded in of_part.items()}
+            for part, of_part in self.embedding._variables.items()
+        }
+        for table in tables.values():
+            table.attach(values, self.retrieve)
+        self._retrieved_at = self._now()
+
+    @_as_written
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the step's ids of all replicas; see `EmbeddingBackend.enqueue`.
+
+        Args:
+            features: as for one replica, each tensor with a value for each replica.
+            training: whether `apply_gradients` will follow; a TPU waits for it for good.
+
+        Raises:
+            ValueError: a feature is missing or unknown, or its input is none that `inputs` allows.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+        """
+        missing, unknown = sorted(set(self._features) - set(features)), sorted(set(features) - set(self._features))
+        if missing or unknown:
+            raise ValueError(f"enqueue takes every feature once: missing {missing}, unknown {unknown}")
+        for replica, device in enumerate(self._strategy.extended.worker_devices):
+            own = {name: _local(self._strategy, value, replica) for name, value in features.items()}
+            taken = Enqueued()
+            for name, feature in self._features.items():
+                tpu_inputs.add(taken, name, feature, self._tables[feature.table], self._forms[name], own[name])
+            self.embedding.enqueue(
+                taken.ids,
+                weights=taken.weights if any(each is not None for each in taken.weights.values()) else None,
+                training=training,
+                device=device,
+            )
+            if training:
+                for name, read in taken.read.items():
+                    self._tables[self._features[name].table].mark_touched(read.ids)
+
+    @_as_written
+    def activations(self) -> dict[str, Any]:
+        """What the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
+        found = self.embedding.dequeue()
+        activations = {}
+        for name, feature in self._features.items():
+            table = self._tables[feature.table]
+            parts = [found[feature_of(name, table, part)] for part in table.parts]
+            activations[name] = parts[0] if len(parts) == 1 else tf.add_n(parts)
+        return activations
+
+    @_as_written
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Sends this replica's gradients to the TPU; see `EmbeddingBackend.apply_gradients`.
+
+        The TPU sums those of all replicas. What never moves is sent zeros.
+
+        Raises:
+            ValueError: a gradient is missing or unknown.
+        """
+        missing, unknown = sorted(set(self._features) - set(gradients)), sorted(set(gradients) - set(self._features))
+        if missing or unknown:
+            raise ValueError(f"apply_gradients takes every feature once: missing {missing}, unknown {unknown}")
+        sent = {}
+        for name, feature in self._features.items():
+            table, gradient = self._tables[feature.table], gradients[name]
+            for part in table.parts:
+                sent[feature_of(name, table, part)] = (
+                    tf.zeros([*self._forms[name].output, table.dim])
+                    if gradient is None or part.still
+                    else tf.convert_to_tensor(gradient)
+                )
+        self.embedding.apply_gradients(sent)
+
+    def retrieve(self) -> None:
+        """Brings what the TPU has learned into the variables of its hosts, unless they have it."""
+        now = self._now()
+        if now != self._retrieved_at:
+            self.embedding._retrieve_variables()
+            self._retrieved_at = now
+
+    def load(self) -> None:
+        """Brings the variables of the hosts into the TPU, after something else was assigned to them."""
+        self.embedding._load_variables()
+        self._retrieved_at = self._now()
+
+    def configuration(self) -> Any:
+        """The `TPUEmbeddingConfiguration` that the TPU was set up with, a protocol buffer."""
+        return self.embedding._config_proto
+
+    def _now(self) -> int:
+        return int(self._step.numpy())
+
+    def _configs(self, total_steps: int) -> dict[str, Any]:
+        """Fresh configs, as the constructor of `TPUEmbedding` changes those that it is given."""
+        shapes: dict[str, TableShape] = {}
+        optimizers: dict[str, TableOptimizer] = {}
+        for table in self._tables.values():
+            for part in table.parts:
+                filled = first_values(table.rows_of(part), part.rows, table.dim, table.chunk_bytes)
+                shapes[part.name] = TableShape(part.rows, table.dim, combiner_of(table), filled)
+                optimizers[part.name] = STILL if part.still or table.optimizer is None else table.optimizer
+        features = {}
+        for name, feature in self._features.items():
+            table, form = self._tables[feature.table], self._forms[name]
+            for part in table.parts:
+                own = feature.model_copy(update={"table": part.name})
+                if not (form.as_is or form.dense):
+                    own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
+                features[feature_of(name, table, part)] = own
+        return graph.to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=total_steps)[1]
+
+    def _build(self) -> None:
+        shapes = {
+            feature_of(name, self._tables[feature.table], part): self._forms[name].enqueued
+            for name, feature in self._features.items()
+            for part in self._tables[feature.table].parts
+        }
+        try:
+            self.embedding.build(shapes)
+        except RuntimeError as error:
+            if "already initialized" not in str(error):
+                raise
+            raise RunError(
+                "the TPU is already set up for embeddings: its memory holds the tables of one TPUEmbedding, made since"
+                " the TPU system was last initialised, and can't take those of another; begin with a new process, or"
+                " call tf.tpu.experimental.initialize_tpu_system again, which loses what is in the TPU"
+            ) from error
+
+
+def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+    """An initializer of `TableConfig` that gives each shard of a table its own rows, and reads no others.
+
+    Args:
+        rows: of the whole table.
+        count: how many there are.
+        dim: width of a row.
+        chunk_bytes: largest piece that is read at once.
+
+    Returns:
+        A function of (shape, dtype, shard_info): TensorFlow calls it for each shard with the `ShardInfo` that says
+        where in the table it begins, as the function asks for it by that name.
+    """
+
+    def initialize(shape: Any, dtype: Any = tf.float32, shard_info: Any = None) -> Any:
+        start, stop = 0, count
+        if shard_info is not None:
+            start = int(shard_info.offset[0])
+            stop = start + int(shard_info.shape[0])
+        elif int(shape[0]) != count:
+            raise ValueError(f"a shard of {int(shape[0])} rows of {count} was asked for, but not which")
+        values = arrays.empty((stop - start, dim), np.float32)
+        step = max(1, chunk_bytes // (4 * dim))
+        for low in range(start, stop, step):
+            high = min(low + step, stop)
+            values[low - start : high - start] = rows.read(low, high)
+        # The variable keeps this memory: one copy.
+        return tf.cast(tf.experimental.dlpack.from_dlpack(values.__dlpack__()), dtype)
+
+    return initialize
+
+
+def _of_one_replica(name: str, feature: Feature, replicas: int) -> Feature:
+    if feature.output_shape is None:
+        return feature
+    batch, *inner = feature.output_shape
+    if batch % replicas:
+        raise ValueError(
+            f"feature {name!r}: its output_shape is of {batch} examples, and there are {replicas} replicas"
+        )
+    return feature.model_copy(update={"output_shape": (batch // replicas, *inner)})
+
+
+def _local(strategy: Any, value: Any, replica: int) -> Any:
+    """One replica's part of ids, or of a pair of ids and weights."""
+    if isinstance(value, tuple):
+        return tuple(_local(strategy, each, replica) for each in value)
+    return strategy.experimental_local_results(value)[replica]

@@ -1,0 +1,82 @@
+"""What TPUs can't honour, real or simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+import embexp
+from embexp.errors import CombinationFault, ConfigError
+
+FILE = ["pretrained@tables.item.pretrained=sample", "tables.item.dim=1000"]
+ONE_PHASE = "freeze.phases=[{rules: [{kind: rows, rows: [[0, 2]], multiplier: %s}]}]"
+
+
+def faults(*overrides: str, strategy: str = "tpu_simulator") -> list[tuple[str, str]]:
+    try:
+        embexp.compose([f"strategy={strategy}", *overrides])
+    except ConfigError as error:
+        return [(fault.path, fault.rule) for fault in error.faults if isinstance(fault, CombinationFault)]
+    return []
+
+
+@pytest.mark.parametrize("strategy", ["tpu", "tpu_simulator"])
+@pytest.mark.parametrize(
+    ("overrides", "path", "words"),
+    [
+        (["init=placeholder_feed"], "runtime", "it works with strategy cpu or one gpu"),
+        (["init=constant"], "runtime", "it works with strategy cpu or one gpu"),
+        (["runtime=session"], "runtime", "it works with strategy cpu or one gpu"),
+        (
+            [*FILE, "freeze@tables.item.freeze=table", "init@tables.item.init=memory_map"],
+            "tables.item.init",
+            "no row can stay in its file",
+        ),
+        ([*FILE, "freeze@tables.item.freeze=table", "init=memory_map"], "init", "no row can stay in its file"),
+        (
+            ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,2]]", "tables.item.storage=variable"],
+            "tables.item.storage",
+            "rows that never move are kept apart",
+        ),
+        (["freeze=schedule"], "freeze.phases", "a row moves throughout, or never"),
+        (["freeze=schedule", ONE_PHASE % "0.5"], "freeze.phases.0.rules.0.multiplier", "have one learning rate"),
+    ],
+)
+def test_refused(strategy: str, overrides: list[str], path: str, words: str) -> None:
+    found = faults(*overrides, strategy=strategy)  # a sweep leaves such a job out
+    assert [place for place, _ in found] == [path]
+    assert words in found[0][1]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["init=variable_load"],
+        ["freeze=table"],
+        ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,2]]", "tables.item.storage=split"],
+        ["freeze=schedule", ONE_PHASE % "0.0"],
+        ["optimizer=adam", "optimizer.lazy_adam=false", "optimizer.clipvalue=1.0", "optimizer.weight_decay_factor=0.1"],
+        ["optimizer=ftrl", "schedule@optimizer.schedule=cosine"],
+    ],
+)
+def test_taken(overrides: list[str]) -> None:
+    assert faults(*overrides) == faults(*overrides, strategy="tpu") == []
+
+
+def test_cores_share_batches_equally() -> None:
+    [(path, rule)] = faults("strategy.cores=3")
+    assert path == "train.batch_size"
+    assert rule == "the 3 cores of strategy tpu_simulator share each batch equally, and it does not divide by 3"
+    assert faults("strategy.cores=3", "train.batch_size=1023") == []
+    assert faults("train.batch_size=1023", strategy="tpu") == []  # how many cores it has is known once it is there
+
+
+def test_an_evaluation_ranks_all_entities() -> None:
+    found = faults("experiment=knowledge_graph", "data.path=x", "data.negatives=3")
+    assert found == [
+        (
+            "data.negatives",
+            "an evaluation ranks all entities, and strategy tpu_simulator takes batches of one shape only, those of the"
+            " training",
+        )
+    ]

@@ -1,0 +1,185 @@
+"""Whole runs on simulated TPUs: what they learn, what stays frozen, what a processor makes of them later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp import story
+from embexp.checkpoints import store
+from embexp.cli import commands
+from embexp.errors import RunError
+
+pytestmark = pytest.mark.processors
+
+ITEMS, DIM = 80, 16
+SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
+PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")
+CASES: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "loaded": ("init=variable_load",),
+    "rows frozen": (*PRETRAINED, "tables.item.storage=split", "optimizer.lazy_adam=false"),
+    "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
+    "a schedule": ("optimizer=adagrad", "schedule@optimizer.schedule=cosine", "optimizer.schedule.warmup_steps=5"),
+}
+Run = Callable[..., story.RunResult]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs clicks, with vectors of 50 of the 80 items in no order."""
+    folder = tmp_path_factory.mktemp("tpus")
+    path = folder / "item.npy"
+    generator = np.random.default_rng(0)
+    np.save(path, generator.normal(0, 0.3, (50, DIM)).astype(np.float32))
+    path.with_suffix(".tokens.txt").write_text("".join(f"{token}\n" for token in generator.permutation(ITEMS)[:50]))
+    made: dict[tuple[str, ...], story.RunResult] = {}
+
+    def run(*overrides: str) -> story.RunResult:
+        if overrides not in made:
+            spec = embexp.compose(
+                [
+                    "experiment=clicks",
+                    "optimizer=adam",
+                    "data.examples=4000",
+                    "data.users=60",
+                    f"data.items={ITEMS}",
+                    "train.batch_size=128",
+                    "train.steps=40",
+                    "train.epochs=null",
+                    "train.log_every=1",
+                    "output.plots=false",
+                    "output.tensorboard=false",
+                    f"output.cache={folder / 'cache'}",
+                    *overrides,
+                    *([f"tables.item.pretrained.path={path}"] if PRETRAINED[0] in overrides else []),
+                ]
+            )
+            made[overrides] = story.run(spec, tmp_path_factory.mktemp("run"))
+        return made[overrides]
+
+    return run
+
+
+def losses(result: story.RunResult) -> list[float]:
+    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "log"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_simulated_tpus_learn_what_one_device_learns(run: Run, case: str) -> None:
+    alone, simulated = run(*CASES[case]), run(*CASES[case], *SIMULATED)
+    np.testing.assert_allclose(losses(simulated), losses(alone), rtol=1e-4)
+    for part in ("validation", "test"):
+        assert simulated.summary["metrics"][part] == pytest.approx(alone.summary["metrics"][part], rel=1e-4)
+    assert simulated.summary["freeze"] == alone.summary["freeze"]
+    assert simulated.summary["freeze"]["item"]["frozen_rows_changed"] == 0
+    frozen = {"rows frozen": 50, "a frozen table": ITEMS}.get(case, 0)
+    assert simulated.summary["freeze"]["item"]["frozen_rows"] == frozen
+    storage = simulated.summary["tables"]["item"]["storage"]
+    assert storage == ("split" if case == "rows frozen" else "sharded")
+
+
+@pytest.mark.slow
+def test_a_run_says_that_it_is_a_simulation(run: Run) -> None:
+    summary = run(*SIMULATED).summary
+    assert summary["strategy"] == "tpu_simulator"
+    assert summary["simulated"] is True
+    assert [words for words in summary["warnings"] if "is a simulation" in words]
+    devices = json.loads((run(*SIMULATED).directory / "manifest.json").read_text())["devices"]
+    assert devices == [f"simulated core {core} of host {host}" for host in (0, 1) for core in (0, 1)]
+    assert run().summary["simulated"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["plain", "rows frozen", "a frozen table"])
+def test_a_processor_evaluates_what_a_tpu_trained(run: Run, case: str) -> None:
+    result = run(*CASES[case], *SIMULATED)
+    again = embexp.load_run(result.directory)
+    assert again.evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
+    for name in ("user", "item"):
+        assert again._restored.tables[name].digest() == result.summary["tables"][name]["digest"]
+
+
+@pytest.mark.slow
+def test_tensorflow_serves_what_a_tpu_trained(run: Run) -> None:
+    result = run(*CASES["rows frozen"], *SIMULATED)
+    api = tf.tpu.experimental.embedding
+    tables = {
+        name: api.TableConfig(rows, DIM, optimizer=api.Adam(0.1), combiner="mean", name=name)
+        for name, rows in (("item", ITEMS), ("user", 60))
+    }
+    features = {name: api.FeatureConfig(tables[table]) for name, table in (("history", "item"), ("user", "user"))}
+    serving = api.TPUEmbeddingForServing(features, optimizer=None)
+    serving.build()
+    prefix = store.prefix_in(result.directory / "checkpoints" / "final")
+    tf.train.Checkpoint(embedding=serving).read(prefix).assert_existing_objects_matched()
+    rows = embexp.load_run(result.directory).table("item")
+    history = tf.ragged.constant([[3, 3, 7], [], [79]], dtype=tf.int64)
+    found = serving({"history": history, "user": tf.constant([1, 2, 3])}, None)
+    expected = [rows[[3, 3, 7]].mean(0), np.zeros(DIM), rows[79]]
+    np.testing.assert_allclose(found["history"], expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_the_best_values_come_back(run: Run) -> None:
+    words = ("train.evaluate_every=5", "train.early_stopping.patience=1", "train.early_stopping.min_delta=0.5")
+    alone, simulated = run(*words), run(*words, *SIMULATED)
+    assert alone.status == simulated.status == "stopped_early"
+    assert simulated.summary["best_step"] == alone.summary["best_step"]
+    assert simulated.summary["metrics"]["validation"] == pytest.approx(alone.summary["metrics"]["validation"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_same_run_gives_the_same_bits(run: Run) -> None:
+    first, second = run(*SIMULATED), run(*SIMULATED, "name=again")
+    assert losses(first) == losses(second)
+    assert first.summary["tables"] == second.summary["tables"]
+
+
+def test_plan_shows_what_the_tpu_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "data=clicks_few",
+        f"output.cache={tmp_path}",
+        "strategy=tpu_simulator",
+        "schedule@optimizer.schedule=cosine",
+    ]
+    assert commands.main(["plan", "--trace", *words]) == commands.DONE
+    shown = capsys.readouterr().out
+    for operation in ("EnqueueTPUEmbeddingArbitraryTensorBatch", "SendTPUEmbeddingGradients", "CrossReplicaSum"):
+        assert operation in shown
+    assert "RecvTPUEmbeddingActivations() -> (float32[512,16], float32[512,16], float32[512,16])" in shown
+    assert "strategy tpu_simulator of 2 cores (a simulation)" in shown
+    assert "TPUEmbeddingConfiguration:\n  table_descriptor {\n    name:" in shown
+    assert "num_tensor_cores: 2" in shown
+    assert "were made for it, and not filled" in shown
+
+
+def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["plan", "--trace", "data=clicks_few", f"output.cache={tmp_path}"]) == commands.DONE
+    shown = capsys.readouterr().out
+    assert "traced: the training step is a graph of" in shown
+    assert "TPU" not in shown
+    assert commands.main(["plan", "--trace", "data=clicks_few", f"output.cache={tmp_path}", "init=scaffold"]) != 0
+    assert "only the runtime function can be traced, and this run's is session" in capsys.readouterr().err
+
+
+def test_batches_that_real_cores_can_not_share() -> None:
+    from embexp.strategies.tpu import TPUPlacement
+
+    placement = TPUPlacement("strategy=tpu", lambda: None, ["a", "b", "c"])  # type: ignore[arg-type, return-value]
+    with pytest.raises(
+        RunError, match=r"strategy=tpu: 3 cores share each batch .* = 128 does not divide by 3; set it to 129"
+    ):
+        placement.part_spec(tf.TensorSpec([128], tf.int64))
+    assert placement.part_spec(tf.TensorSpec([129, 2], tf.int64)).shape == [43, 2]
+    assert placement.part_spec(tf.TensorSpec([1, 50], tf.int32)).shape == [1, 50]
+    with pytest.raises(RuntimeError, match="outside of `opened`"):
+        _ = placement.strategy
