@@ -1,0 +1,28 @@
+"""A simulated TPU of two cores, new for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import embexp
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets TensorFlow's own configuration code assign a bool to an enum, of which protobuf 6 warns."""
+    allowed = pytest.mark.filterwarnings("ignore:Field tensorflow.tpu.OptimizationParameters:DeprecationWarning")
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(allowed)
+
+
+@pytest.fixture
+def strategy() -> Iterator[tf.distribute.TPUStrategy]:
+    """A TPUStrategy of two replicas whose TPU holds nothing yet."""
+    with embexp.tpu_simulator(cores=2) as strategy:
+        yield strategy
