@@ -57,7 +57,7 @@ class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
     ) -> Any:
         """This replica's own copy of a variable."""
-        copies = vars_[0].distributed_variables if is_packed else vars_
+        copies = vars_[0]._distributed_variables if is_packed else vars_
         copy = copies[self.replica]
         return copy.handle if hasattr(copy, "handle") else copy
 
@@ -97,7 +97,7 @@ class _Replica(threading.Thread):
                 self.graph._variable_creator_stack = self._creators
                 self.graph._distribution_strategy_stack = self._strategies
                 self.graph._device_function_stack = self._devices
-                with tf.control_dependencies(self._control_inputs), tf.name_scope(names or None):
+                with tf.control_dependencies(self._control_inputs), tf.name_scope(names):
                     self.result = self.computation()
             self.done = True
         except BaseException as error:  # it is raised again, by the thread that traces
