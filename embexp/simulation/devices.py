@@ -66,3 +66,29 @@ class MadeUpCluster:
         coordinates = np.zeros([self.hosts, self.cores_per_host, 4], np.int32)
         coordinates[..., 0] = np.arange(cores).reshape(self.hosts, self.cores_per_host)
         return tf.tpu.experimental.Topology(mesh_shape=[cores, 1, 1, 1], device_coordinates=coordinates)
+
+
+def fetched(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`OwnedMultiDeviceIterator.get_next` that says on which core a traced batch is.
+
+    A batch that a dataset fetches to the cores can't be enqueued. TensorFlow finds out by its device, which the
+    processor here would hide.
+
+    Args:
+        real: TensorFlow's own.
+    """
+
+    def get_next(self: Any, device: str | None = None) -> Any:
+        batches = real(self, device)
+        if tf.executing_eagerly():
+            return batches
+        if device is not None:
+            return _on(device, batches)
+        return [_on(one, batch) for one, batch in zip(self._devices, batches, strict=True)]
+
+    return get_next
+
+
+def _on(device: str, batch: Any) -> Any:
+    with tf.device(device):
+        return tf.nest.map_structure(tf.identity, batch, expand_composites=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,22 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
 from embexp.tables.row_engine import RowEngine
 
-_TRAIN = "train"
-_MODES = (_TRAIN, "inference")
+_TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
+
+
+Variables = Mapping[str, Mapping[str, Any]]
+"""By table, then `parameters` or slot: what has shards as `variables`."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What must be known of a batch when the step that takes it is traced."""
+    """What must be known of a batch when the step that takes it is traced.
+
+    Attributes:
+        mode: `train` if gradients will follow, `inference` if not; either, if a replica enqueues: then a TPU finds out
+            from the step it is compiled with.
+        layouts: by feature.
+    """
 
     mode: str
     layouts: tuple[Layout, ...]
@@ -40,13 +50,20 @@ class _Configured:
     parameters: dict[str, Any]
     optimizers: dict[str, TableOptimizer]
     tables: dict[str, ShardedTable] = field(default_factory=dict)
+    variables: Variables | None = None
 
 
 @dataclass(eq=False)
 class _Run:
-    """One strategy.run, while it is traced; `engine` holds a looked-up training batch until its gradients come."""
+    """One strategy.run, while it is traced.
+
+    Attributes:
+        engine: holds a batch that was looked up, until its gradients come.
+        must_apply: they have to.
+    """
 
     engine: RowEngine | None = None
+    must_apply: bool = False
 
 
 class Engine:
@@ -101,19 +118,32 @@ class Engine:
         rules = {name: optimizers.from_description(name, one) for name, one in parameters.items()}
         self._configured = _Configured(described, parameters, rules)
 
-    def load(self, config: Any, hosts: Any, variables: Mapping[str, Mapping[str, Any]], table_config: Any) -> None:
-        """Takes the variables of a `TPUEmbedding`: here they are the table, and nothing has to be copied."""
+    def load(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+        """Serves the loading of host variables into the TPU.
+
+        The variables of the first `TPUEmbedding` since initialisation become the TPU's memory; those of another with
+        tables of the same names are copied into it.
+        """
         configured = self._present("loading of embeddings")
+        if configured.variables is not None:
+            _copy(variables, configured.variables)
+            return
+        combiners = {}
+        for one in table_config:
+            if not isinstance(one.combiner, str):
+                raise NotImplementedError(f"table {one.name!r}: the simulated TPU does not honour custom combiners")
+            combiners[one.name] = one.combiner
+        configured.variables = variables
         configured.tables = {
             one.name: ShardedTable(one.name, one.vocabulary_size, one.dim, variables[one.name]) for one in table_config
         }
-        combiners = {one.name: one.combiner for one in table_config}
-        configured.described = [
-            Described(one.name, one.table, one.dim, combiners[one.table], one.shape) for one in configured.described
-        ]
+        configured.described = [dataclasses.replace(one, combiner=combiners[one.table]) for one in configured.described]
 
-    def retrieve(self, *_: Any, **__: Any) -> None:
-        """Does nothing: the variables are the table."""
+    def retrieve(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+        """Serves the retrieval of the TPU's memory into host variables; see `load`."""
+        memory = self._present("retrieval of embeddings").variables
+        if memory is not None:
+            _copy(memory, variables)
 
     @as_written
     def enqueue(
@@ -128,10 +158,16 @@ class Engine:
     ) -> Any:
         """Serves `EnqueueTPUEmbeddingArbitraryTensorBatch`."""
         described = self._present("enqueue").described
-        replica = device_ordinal if device_ordinal >= 0 else replicas.number()
+        by_replica = device_ordinal < 0
+        if by_replica and replicas.in_function():
+            raise RuntimeError(
+                "TPUEmbedding.enqueue: the current graph does not match graph which contains TPUReplicateContext: "
+                "a function that strategy.run is given can't enqueue inside a tf.function, as a TPU could not either"
+            )
+        replica = replicas.number() if by_replica else device_ordinal
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
         read = [features.read(*each) for each in inputs]
-        kind = _Kind(_mode(mode_override), tuple(layout for layout, _ in read))
+        kind = _Kind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
         self._enqueued[ops.get_default_graph()] = self._latest = kind
         return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
 
@@ -210,9 +246,9 @@ class Engine:
             for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
                 tensors = list(itertools.islice(batch, len(layout.dtypes())))
                 read[_input(one, replica)] = features.carried(one, layout, tensors, (replica, number))
-        engine.enqueue_occurrences(read, training=kind.mode == _TRAIN)
+        engine.enqueue_occurrences(read, training=kind.mode != _INFERENCE)
         activations = engine.activations()
-        run.engine = engine if kind.mode == _TRAIN else None
+        run.engine, run.must_apply = None if kind.mode == _INFERENCE else engine, kind.mode == _TRAIN
         return [
             [activations[_input(one, replica)] for one in configured.described]
             for replica in range(self._replica_count)
@@ -239,7 +275,7 @@ class Engine:
         return [None] * self._replica_count
 
     def _check_applied(self, run: _Run) -> None:
-        if run.engine is not None:
+        if run.engine is not None and run.must_apply:
             raise RuntimeError(
                 "a TPU would wait for ever: embeddings were enqueued with training=True and dequeued, but no "
                 "TPUEmbedding.apply_gradients follows in the same strategy.run; enqueue with training=False if none "
@@ -251,15 +287,16 @@ def _input(feature: Described, replica: int) -> str:
     return f"{feature.name} of replica {replica}"
 
 
-def _mode(mode_override: Any) -> str:
-    """The mode of a batch, which is a tensor if it is enqueued by a replica."""
-    mode = mode_override
-    if isinstance(mode, tf.Tensor):
-        chosen = mode.op.inputs[0] if mode.op.type == "SelectV2" else None
-        training = None if chosen is None else tf.get_static_value(chosen)
-        mode = None if training is None else _MODES[0 if training else 1]
-    if mode not in _MODES:
-        raise NotImplementedError(
-            f"TPUEmbedding.enqueue: training must be True or False while tracing, got {mode_override}"
-        )
+def _mode(mode: Any) -> str:
+    if mode not in (_TRAIN, _INFERENCE):
+        raise NotImplementedError(f"TPUEmbedding.enqueue: training must be True or False while tracing, got {mode}")
     return str(mode)
+
+
+def _copy(source: Variables, target: Variables) -> None:
+    """Copies tables and slots by name, unless both are the same variables."""
+    for table, of_table in target.items():
+        for slot, sharded in of_table.items():
+            for into, out in zip(sharded.variables, source[table][slot].variables, strict=True):
+                if into is not out:
+                    into.assign(out)

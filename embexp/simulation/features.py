@@ -107,9 +107,11 @@ def _dense(feature: Described, ids: Any) -> Any:
             f"feature {feature.name!r}: {ids.shape.num_elements()} dense ids, but its shape {feature.shape} "
             f"holds {count}"
         )
+    if ids.shape.is_fully_defined():
+        return ids
     message = f"feature {feature.name!r}: its shape {feature.shape} holds another number of dense ids"
-    with tf.control_dependencies([] if ids.shape.is_fully_defined() else [_equal(tf.size(ids), count, message)]):
-        return tf.ensure_shape(ids, [count])
+    with tf.control_dependencies([_equal(tf.size(ids), count, message)]):
+        return tf.identity(ids)
 
 
 def _sparse(feature: Described, indices: Any) -> tuple[Any, Any]:

@@ -30,6 +30,7 @@ def inlined(call: Callable[..., Any]) -> Callable[..., Any]:
         function = self.python_function
         if self._autograph:
             function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
-        return function(*args, **kwargs)
+        with replicas.function():
+            return function(*args, **kwargs)
 
     return called

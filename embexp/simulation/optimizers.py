@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pydantic
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+
+_NOT_ACCUMULATED = optimization_parameters_pb2.GradientAccumulationStatus.DISABLED
 
 _HONOURED = {
     "learning_rate",
@@ -19,9 +22,6 @@ _HONOURED = {
     "low_dimensional_packing_status",
 }
 """Beside the rule's own: packing is about how a TPU lays rows out."""
-
-_NOT_ACCUMULATED = 1
-"""GradientAccumulationStatus.DISABLED."""
 
 
 def from_description(table: str, parameters: Any) -> TableOptimizer:

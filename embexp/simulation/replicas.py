@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -57,8 +57,7 @@ class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
     ) -> Any:
         """This replica's own copy of a variable."""
-        copies = vars_[0]._distributed_variables if is_packed else vars_
-        copy = copies[self.replica]
+        copy = vars_[self.replica]
         return copy.handle if hasattr(copy, "handle") else copy
 
 
@@ -75,6 +74,7 @@ class _Replica(threading.Thread):
         self.done = self.stop = False
         self.meeting: tuple[str, Serve, Any] | None = None
         self.answer: Any = None
+        self.functions = 0
         self._creators = list(graph._variable_creator_stack)
         self._strategies = list(graph._distribution_strategy_stack)
         self._control_inputs = list(graph._current_control_dependencies())
@@ -137,6 +137,22 @@ class _Replica(threading.Thread):
 def inside() -> bool:
     """Whether a replica is being traced, and its graph or one inside of it is current."""
     return _traced() is not None and tpu_util.enclosing_tpu_context() is not None
+
+
+@contextlib.contextmanager
+def function() -> Iterator[None]:
+    """While a tf.function inside a replica is traced into it."""
+    replica = _own("a tf.function")
+    replica.functions += 1
+    try:
+        yield
+    finally:
+        replica.functions -= 1
+
+
+def in_function() -> bool:
+    """Whether a tf.function inside a replica is being traced into it."""
+    return _own("a tf.function").functions > 0
 
 
 def number() -> int:
@@ -223,7 +239,8 @@ def _input(value: Any) -> Any:
     """An input as TensorFlow marks one of a TPU computation, which `TPUEmbedding.enqueue` looks for."""
     if value is None:
         return None
-    tensor = tf.identity(value)
+    with tf.device(value.device if isinstance(value, tf.Tensor) else None):  # it looks at the device, too
+        tensor = tf.identity(value)
     tensor.op._set_attr("_tpu_input_identity", attr_value_pb2.AttrValue(b=True))
     return tensor
 

@@ -1,0 +1,94 @@
+"""What a traced function asks of a TPU: its operations and the embedding configuration, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
+
+
+@dataclass(frozen=True)
+class TracedOperation:
+    """One operation of a TPU in a traced function.
+
+    Attributes:
+        function: the graph it stands in: the traced function's, or that of a loop or condition inside of it.
+        type: of the operation, such as `RecvTPUEmbeddingActivations`.
+        device: where it was to run, "" if that is left open.
+        inputs: dtype and shape of each input, such as `int64[None]`.
+        outputs: likewise.
+    """
+
+    function: str
+    type: str
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.type}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
+
+
+def operations(graph: Any) -> list[TracedOperation]:
+    """The operations of a TPU that stand in a traced function and in all functions that it calls, in their order.
+
+    They are there if the function was traced under `tpu_simulator(serve=False)`; where operations are served, the row
+    engine's stand in their place.
+
+    Args:
+        graph: of the traced function, `step.get_concrete_function(...).graph`.
+    """
+    found = []
+    for function, operation in _walk(graph, set()):
+        if any(word in operation.type for word in _ABOUT_TPUS):
+            found.append(
+                TracedOperation(
+                    function,
+                    operation.type,
+                    operation.device,
+                    tuple(_described(tensor) for tensor in operation.inputs),
+                    tuple(_described(tensor) for tensor in operation.outputs),
+                )
+            )
+    return found
+
+
+def configuration(embedding: Any) -> str:
+    """The `TPUEmbeddingConfiguration` of a `TPUEmbedding` that is built, in protocol buffers' text format.
+
+    Args:
+        embedding: `tf.tpu.experimental.embedding.TPUEmbedding`, made under a TPUStrategy.
+
+    Raises:
+        ValueError: it is not built, or was not made under a TPUStrategy.
+    """
+    proto = getattr(embedding, "_config_proto", None)
+    if proto is None:
+        raise ValueError("this TPUEmbedding has no configuration: build it first, under a TPUStrategy")
+    return str(proto)
+
+
+def _walk(graph: Any, seen: set[str]) -> Iterator[tuple[str, Any]]:
+    for operation in graph.get_operations():
+        yield getattr(graph, "name", ""), operation
+        for name in _functions(operation):
+            function = graph._get_function(name) if name not in seen else None
+            seen.add(name)
+            if function is not None:
+                yield from _walk(function.graph, seen)
+
+
+def _functions(operation: Any) -> list[str]:
+    """Names of the functions that an operation calls."""
+    names = []
+    for attribute in operation.node_def.attr.values():
+        several = [one.name for one in attribute.list.func]
+        names += several or ([attribute.func.name] if attribute.HasField("func") else [])
+    return names
+
+
+def _described(tensor: Any) -> str:
+    shape = "?" if tensor.shape.rank is None else ",".join(str(size) for size in tensor.shape)
+    return f"{tensor.dtype.name}[{shape}]"
