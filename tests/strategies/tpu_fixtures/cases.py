@@ -1,8 +1,9 @@
 """Every case of TensorFlow's own TPU embedding tests, and what becomes of it here.
 
-The originals are the files `tensorflow/python/tpu/tests/*_test.py` of TensorFlow's repository. One `Case` is one of their test methods with one set of parameters. Tests here take their cases from this list (`original`), the
-page docs/tpu_fixtures.md is written from it (`python -m tests.strategies.tpu_fixtures.page`), and
-test_page.py holds the three together.
+The originals are the files `tensorflow/python/tpu/tests/*_test.py` of TensorFlow's repository. One `Case` is one of
+their test methods with one set of parameters. Tests here take their cases from this list (`original`), the page
+docs/tpu_fixtures.md is written from it (`python -m tests.strategies.tpu_fixtures.page`), and test_page.py holds the
+three together.
 """
 
 from __future__ import annotations

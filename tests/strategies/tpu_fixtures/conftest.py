@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +22,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(allowed)
 
 
+@pytest.fixture(scope="session")
+def quick_collection() -> Iterator[None]:
+    """Garbage collection that does not look through all of TensorFlow."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def strategy() -> Iterator[tf.distribute.TPUStrategy]:
-    """A TPUStrategy of two replicas whose TPU holds nothing yet."""
+def strategy(quick_collection: None) -> Iterator[tf.distribute.TPUStrategy]:
+    """A TPUStrategy of two replicas whose TPU holds nothing yet.
+
+    What a case leaves is collected at once. The parts of a distributed iterator are tuned by threads which sleep twice
+    as long each time, and the end of an iterator waits for them: a minute, for one that was forgotten for a minute.
+    """
     with embexp.tpu_simulator(cores=2) as strategy:
         yield strategy
+    gc.collect()

@@ -119,8 +119,14 @@ def dataset(kind: str, high_dimensional: bool = False, weight: float | None = No
 
 
 def batches(tensors: Any, size: int = PER_CORE * CORES) -> tf.data.Dataset:
-    """Global batches of `size` examples of the tensors, endlessly."""
-    return tf.data.Dataset.from_tensors(tensors).unbatch().repeat().batch(size, drop_remainder=True)
+    """Global batches of `size` examples of the tensors, endlessly.
+
+    Without tf.data's tuning, whose thread sleeps ever longer and holds up the end of the iterator meanwhile.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    data = tf.data.Dataset.from_tensors(tensors).unbatch().repeat().batch(size, drop_remainder=True)
+    return data.with_options(options)
 
 
 def distributed(strategy: tf.distribute.Strategy, data: tf.data.Dataset, to_device: bool = False) -> Iterator[Any]:
