@@ -43,6 +43,20 @@ class _Kind:
 
 
 @dataclass(eq=False)
+class _Enqueued:
+    """Kinds of the batches that one graph enqueues: those that no step traced so far takes, and the last one taken."""
+
+    waiting: list[_Kind] = field(default_factory=list)
+    taken: _Kind | None = None
+
+    def take(self) -> _Kind | None:
+        """The kind of the next batch."""
+        if self.waiting:
+            self.taken = self.waiting.pop(0)
+        return self.taken
+
+
+@dataclass(eq=False)
 class _Configured:
     """One `TPUEmbedding`, from when it is built."""
 
@@ -83,7 +97,7 @@ class Engine:
         """Forgets all, as initialising a TPU does."""
         self._configured: _Configured | None = None
         self._queues: dict[_Kind, list[Queue]] = {}
-        self._enqueued: weakref.WeakKeyDictionary[Any, _Kind] = weakref.WeakKeyDictionary()
+        self._enqueued: weakref.WeakKeyDictionary[Any, _Enqueued] = weakref.WeakKeyDictionary()
         self._latest: _Kind | None = None
         self._run: _Run | None = None
 
@@ -103,10 +117,10 @@ class Engine:
         """
         if proto.spmd_sharding.enabled:
             raise NotImplementedError("the simulated TPU does not honour several cores per replica")
-        tables = list(proto.table_descriptor)
+        tables, names = list(proto.table_descriptor), [one.name for one in proto.feature_descriptor]
         described = [
             Described(
-                name=one.name or f"number {number}",
+                name=one.name if names.count(one.name) == 1 and one.name else f"{one.name} (number {number})".lstrip(),
                 table=tables[one.table_id].name,
                 dim=tables[one.table_id].dimension,
                 combiner="",
@@ -168,7 +182,9 @@ class Engine:
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
         read = [features.read(*each) for each in inputs]
         kind = _Kind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
-        self._enqueued[ops.get_default_graph()] = self._latest = kind
+        self._latest = kind
+        if replica == 0:  # the others enqueue the same kind
+            self._enqueued.setdefault(ops.get_default_graph(), _Enqueued()).waiting.append(kind)
         return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
 
     @as_written
@@ -214,8 +230,9 @@ class Engine:
     def _kind_to_take(self) -> _Kind:
         graph = ops.get_default_graph()
         while graph is not None:
-            if graph in self._enqueued:
-                return self._enqueued[graph]
+            kind = self._enqueued[graph].take() if graph in self._enqueued else None
+            if kind is not None:
+                return kind
             graph = getattr(graph, "outer_graph", None)
         if self._latest is None:
             raise RuntimeError(

@@ -27,7 +27,10 @@ def run(cores: int, hosts: int = 1) -> tuple[dict[str, np.ndarray], Any]:
         mine = ids.reshape(3, STEPS, hosts, cores, BATCH, 1)[:, :, context.input_pipeline_id]
         one, two, three = mine.reshape(3, STEPS * cores, BATCH, 1)
         features = {"feature_one": one, "feature_two": two, "feature_three": three}
-        return tf.data.Dataset.from_tensor_slices((features, two.astype(np.float32))).repeat()
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread keeps an iterator over .repeat() from ending, for seconds
+        dataset = tf.data.Dataset.from_tensor_slices((features, two.astype(np.float32))).repeat()
+        return dataset.with_options(options)
 
     with embexp.tpu_simulator(cores=cores, hosts=hosts) as strategy:
         table_config_one = tf.tpu.experimental.embedding.TableConfig(

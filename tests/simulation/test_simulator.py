@@ -208,6 +208,45 @@ class TestSteps:
             with pytest.raises(tf.errors.InvalidArgumentError, match="a TPU would wait for ever"):
                 strategy.run(look_up)
 
+    def test_two_batches_ahead_in_one_function(self) -> None:
+        """First in, first out, also where one is for training and the other is not."""
+        with simulated() as strategy:
+            embedding = made(strategy)
+
+            def training() -> None:
+                embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, embedding.dequeue()))
+
+            @tf.function
+            def step(ids: Any) -> Any:
+                embedding.enqueue(same(strategy, ids), training=True)
+                embedding.enqueue(same(strategy, ids + 1), training=False)
+                strategy.run(training)
+                return strategy.run(lambda: embedding.dequeue()["seen"])
+
+            found = step(IDS).values[0]
+            np.testing.assert_allclose(rows(embedding)[1], START[1] - 0.5 * 4)
+            np.testing.assert_array_equal(found, START[IDS.numpy() + 1])
+
+    def test_features_of_one_name_are_kept_apart(self) -> None:
+        with embexp.tpu_simulator(cores=1) as strategy:
+            with strategy.scope():
+                table = api.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum", name="items")
+                features = [
+                    api.FeatureConfig(table, name="x"),
+                    api.FeatureConfig(table, name="x"),
+                    api.FeatureConfig(table),
+                ]
+                embedding = api.TPUEmbedding(features, api.SGD(0.5))
+
+            @tf.function
+            def step(*ids: Any) -> Any:
+                embedding.enqueue(list(ids), training=False)
+                return strategy.run(embedding.dequeue)
+
+            found = step(IDS, IDS + 1, IDS + 2)
+            for number, one in enumerate(found):
+                np.testing.assert_array_equal(one, START[IDS.numpy() + number])
+
     def test_replicas_enqueue(self) -> None:
         with simulated() as strategy:
             embedding, moving = made(strategy), [False]
