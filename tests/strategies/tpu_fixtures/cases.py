@@ -49,8 +49,8 @@ class Case:
 
 
 LEGACY_OPTIMIZERS = (
-    "TPUEmbeddingV0 trained by Keras' legacy optimizers, through their `add_slot`: neither reaches a TPU embedding op, "
-    "and TensorFlow's later version of the file has no such case"
+    "trains a TPUEmbeddingV0 with Keras' legacy optimizers and their `add_slot`, which Keras 3 has not; "
+    "no TPU embedding op takes part"
 )
 REAL_TPU = "starts a TPU system through TPUClusterResolver: needs a TPU"
 SPMD = "compiles with XLA for one replica of two cores: needs a TPU and its compiler"
