@@ -1,0 +1,157 @@
+"""Every case of TensorFlow's own TPU embedding tests, and what becomes of it here.
+
+The originals are the files `tensorflow/python/tpu/tests/*_test.py` of TensorFlow's repository. One `Case` is one of
+their test methods with one set of parameters. Tests here take their cases from this list (`original`), the page
+docs/tpu_fixtures.md is written from it (`python -m tests.strategies.tpu_fixtures.page`), and test_page.py holds the
+three together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+
+import pytest
+
+OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl", "adagrad_momentum")
+OLD_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
+
+
+class Outcome(Enum):
+    """What becomes of a case here."""
+
+    PASSED = "passed"  # a test of this folder runs it, and it passes
+    FAILING = "failing"  # a test of this folder runs it and expects it to fail, for the reason given
+    NOT_RUN = "not run"  # no test runs it, for the reason given
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method of an original test file with one set of its parameters (`variant`, '' where it has none)."""
+
+    file: str
+    test: str
+    variant: str = ""
+    outcome: Outcome = Outcome.PASSED
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """Names the case in the output of pytest."""
+        return f"{self.file}-{self.test}" + (f"-{self.variant}" if self.variant else "")
+
+    @property
+    def source(self) -> str:
+        """The original's file name."""
+        prefix = "tpu" if self.file == "initialization" else "tpu_embedding"
+        return f"{prefix}_{self.file}_test.py"
+
+
+LEGACY_OPTIMIZERS = (
+    "trains a TPUEmbeddingV0 with Keras' legacy optimizers and their `add_slot`, which Keras 3 has not; "
+    "no TPU embedding op takes part"
+)
+REAL_TPU = "starts a TPU system through TPUClusterResolver: needs a TPU"
+SPMD = "compiles with XLA for one replica of two cores: needs a TPU and its compiler"
+
+
+def _all(file: str, test: str, variants: tuple[str, ...] = ("",), **rest: object) -> list[Case]:
+    return [Case(file, test, variant, **rest) for variant in variants]  # type: ignore[arg-type]
+
+
+_CORRECTNESS = [
+    case
+    for shape, kind, way in product(("", "hd_"), ("sparse", "ragged"), ("forward", "training"))
+    for case in _all(f"v2_correctness_{shape}{kind}_{way}", "test_embedding", OPTIMIZERS)
+]
+
+CASES: tuple[Case, ...] = (
+    *_CORRECTNESS,
+    *_all("v2_correctness_dense_lookup", "test_dense_lookup", ("high_dimensional", "flat")),
+    *_all("v2_correctness_sequence_feature", "test_sequence_embeddings", ("sparse", "ragged")),
+    *_all("v2_sequence_feature", "test_sequence_feature", ("sparse", "ragged")),
+    *_all("v2_sequence_feature", "test_sequence_feature_with_build", ("with_length", "without_length")),
+    Case("v2_optimizer", "test_unsupported_optimizer"),
+    Case("v2_optimizer", "test_variable_learning_rate"),
+    Case("v2_optimizer", "test_optimizer_with_slot_creation_fn"),
+    Case("v2_optimizer", "test_optimizer_with_slot_creation_fn_non_partial"),
+    Case("v2_valid_input", "test_pass_none_to_apply_gradients"),
+    Case("v2_valid_input", "test_enqueue_sparse_and_ragged"),
+    Case("v2_valid_input", "test_enqueue_per_device"),
+    *_all("v2_valid_input", "test_enqueue_with_weights", ("ragged", "sparse")),
+    Case("v2_valid_input", "test_same_config_different_instantiations"),
+    *_all("v2_valid_input", "test_missing_feature", ("sparse", "ragged")),
+    Case("v2_hd_valid_input", "test_enqueue_dense_sparse_ragged"),
+    Case("v2_hd_valid_input", "test_different_input_shapes"),
+    Case("v2_hd_valid_input", "test_output_shapes_priority_over_feature_config_and_build"),
+    Case("v2_invalid_input", "test_tables_with_same_name"),
+    Case("v2_invalid_input", "test_pass_non_tensor_to_apply_gradients"),
+    Case("v2_invalid_input", "test_enqueue_weight_for_dense_tensor"),
+    Case("v2_invalid_input", "test_enqueue_wrong_weight_type_for_sparse_and_ragged_tensor"),
+    Case("v2_invalid_input", "test_enqueue_incorrect_structure_for_features_and_weights"),
+    Case("v2_invalid_input", "test_enqueue_cpu_tensor"),
+    *_all("v2_invalid_input", "test_enqueue_cpu_tensor_with_outside_compilation", ("mlir", "no_mlir")),
+    Case("v2_hd_invalid_input", "test_build_incorrect_output_shapes"),
+    Case("v2_hd_invalid_input", "test_enqueue_incorrect_shape_feature"),
+    Case("v2_hd_invalid_input", "test_not_fully_defined_output_shapes_in_feature_config"),
+    Case("v2_hd_invalid_input", "test_not_fully_defined_output_shapes_for_build"),
+    *_all("v2_enqueue_mode", "test_enqueue_with_outside_compilation", ("mlir", "no_mlir")),
+    *_all("v2_enqueue_mode", "test_enqueue_with_outside_compilation_in_control_flow", ("mlir", "no_mlir")),
+    Case("v2_enqueue_mode", "test_enqueue_with_outside_compilation_non_direct_input"),
+    Case("v2_enqueue_mode", "test_enqueue_with_outside_compilation_auto_mode"),
+    Case("v2_checkpoint", "test_checkpoint_save_retrieves"),
+    Case("v2_checkpoint", "test_checkpoint_restore_loads"),
+    Case("v2_checkpoint", "test_checkpoint_restore_before_variable_creation"),
+    Case("v2_checkpoint", "test_model_export_cpu"),
+    *_all("v2_checkpoint", "test_check_checkpoint_variable_names_are_same_on_cpu_and_tpu", OLD_OPTIMIZERS),
+    Case("v2_initialization", "test_enqueue_dequeue_apply_gradients_on_cpu"),
+    Case("v2_initialization", "test_multiple_creation"),
+    Case("v2_initialization", "test_same_config_different_instantiations"),
+    Case("v2_initialization", "test_learning_rate_tag_order"),
+    *_all("v2_mp_strategy", "test_spmd_training", ("whole", "per_device"), outcome=Outcome.NOT_RUN, reason=SPMD),
+    *_all(
+        "v1_correctness",
+        "test_embedding",
+        tuple(
+            "-".join(parts)
+            for parts in product(
+                OLD_OPTIMIZERS, ("training", "forward"), ("sparse", "ragged"), ("high_dimensional", "flat")
+            )
+        ),
+        outcome=Outcome.NOT_RUN,
+        reason=LEGACY_OPTIMIZERS,
+    ),
+    *_all("v1_correctness", "test_enqueue_with_weights", ("ragged", "sparse")),
+    Case("v1_checkpoint", "test_checkpoint_save_and_restore"),
+    Case("v1_checkpoint", "test_model_export_cpu"),
+    *_all("v1_checkpoint", "test_check_checkpoint_variable_names_are_same_on_cpu_and_tpu", OLD_OPTIMIZERS),
+    Case("initialization", "test_tpu_initialization", outcome=Outcome.NOT_RUN, reason=REAL_TPU),
+)
+
+
+def cases_of(file: str, test: str) -> list[Case]:
+    """The cases of one original method, in their order.
+
+    Raises:
+        LookupError: The list has no such method.
+    """
+    found = [case for case in CASES if (case.file, case.test) == (file, test)]
+    if not found:
+        raise LookupError(f"no case {test} of {file}")
+    return found
+
+
+def original(*methods: tuple[str, str]) -> pytest.MarkDecorator:
+    """Parametrises a test with the cases of original methods: `case` is its argument.
+
+    A failing case becomes a strict xfail, so that the list can't say that something fails which passes.
+    """
+    parameters = []
+    for file, test in methods:
+        for case in cases_of(file, test):
+            if case.outcome is Outcome.NOT_RUN:
+                continue
+            marks = [pytest.mark.xfail(reason=case.reason, strict=True)] if case.outcome is Outcome.FAILING else []
+            parameters.append(pytest.param(case, id=case.name, marks=marks))
+    return pytest.mark.parametrize("case", parameters)
