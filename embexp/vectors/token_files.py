@@ -17,8 +17,26 @@ def beside(path: Path) -> Path:
     return path.with_name(path.stem + SUFFIX)
 
 
+def lines(path: Path) -> list[str]:
+    """The lines of a file.
+
+    Args:
+        path: of the file, UTF-8, with LF or CR LF.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    try:
+        return data.decode("utf-8").removesuffix("\n").split("\n") if data else []
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
+        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
+
+
 def read(path: Path, rows: int) -> pa.LargeStringArray:
-    """The tokens of a file.
+    """The tokens of a file, one per line.
 
     Args:
         path: of the file, UTF-8, with LF or CR LF.
@@ -27,13 +45,7 @@ def read(path: Path, rows: int) -> pa.LargeStringArray:
     Raises:
         DataError: it is not UTF-8, or has another number of lines.
     """
-    data = path.read_bytes().replace(b"\r\n", b"\n")
-    try:
-        tokens = data.decode("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
-        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
+    tokens = lines(path)
     if len(tokens) != rows:
         raise DataError(f"{path}: found {counted(len(tokens), 'line')}, expected {rows:,}, one for each row")
     return pa.array(tokens, pa.large_string())
