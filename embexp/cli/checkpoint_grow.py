@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--vocabulary", action="append", default=[])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--missing", type=MissingRows, choices=list(MissingRows), default=MissingRows.INITIALIZER)
+    parser.add_argument("--missing", choices=[each.value for each in MissingRows], default="initializer")
     parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
-    parser.add_argument("--match", type=Match, choices=list(Match), default=Match.EXACT)
+    parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
@@ -88,10 +88,10 @@ def _grow(options: argparse.Namespace) -> None:
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
 
-    gone = Gone(options.gone)
+    gone, match = Gone(options.gone), Match(options.match)
     source = earlier.opened(Path(options.directory), cache=places.cache(None))
     asked = vocabularies.files(options.vocabulary, source)
-    tables = growths(source, asked, match=options.match, gone=gone)
+    tables = growths(source, asked, match=match, gone=gone)
     if not options.dry_run:
         stages = Stages(Console(stderr=True))
         try:
@@ -99,8 +99,8 @@ def _grow(options: argparse.Namespace) -> None:
                 source,
                 tables,
                 options.out,
-                missing=options.missing,
-                match=options.match,
+                missing=MissingRows(options.missing),
+                match=match,
                 gone=gone,
                 seed=options.seed,
                 say=stages,

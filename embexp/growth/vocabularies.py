@@ -85,7 +85,7 @@ def read(path: Path, before: Vocabulary) -> Vocabulary:
                 f"{path}: found a vocabulary of {_KINDS[kinds[0]]}, and the table's is one of {_KINDS[kinds[1]]}"
             )
         return found
-    tokens = pa.array(token_files.lines(path), pa.large_string())
+    tokens = token_files.lines(path)
     _check(path, tokens, first=1)
     if isinstance(before, IdentityVocabulary):
         numbers = pc.cast(pa.array(np.arange(len(tokens))), pa.large_string())
