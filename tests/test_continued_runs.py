@@ -305,23 +305,24 @@ def test_a_table_that_was_kept_in_its_file_is_found_there(world: World, tmp_path
         world.run("changed", "more", *OLD, f"pretrained.path={before}")
 
 
-def test_a_dense_part_that_does_not_fit_is_told_before_training(world: World, first: Path) -> None:
+@pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
+def test_a_dense_part_that_does_not_fit_is_told_before_training(world: World, first: Path, runtime: str) -> None:
+    wide = ("model.hidden=[5]", "pretrained=checkpoint", f"pretrained.path={first}", f"runtime={runtime}")
     with pytest.raises(CheckpointError) as error:
-        world.run("misfit", "more", "model.hidden=[5]", "pretrained=checkpoint", f"pretrained.path={first}")
+        world.run(f"misfit_{runtime}", "more", *wide)
     assert "the dense part of" in str(error.value)
     for words in (r"kernel is (12, 5) and was (12, 4)", "bias is (5,) and was (4,)", "kernel is (5, 1) and was (4, 1)"):
         assert words in str(error.value)
     assert "set pretrained.dense=false to begin with a new dense part" in str(error.value)
-    assert not (world.folder / "misfit" / "summary.json").exists()
-    assert not (world.folder / "misfit" / "metrics.jsonl").exists()
-    world.run(
-        "fits",
-        "more",
-        "model.hidden=[5]",
-        "pretrained=checkpoint",
-        f"pretrained.path={first}",
-        "pretrained.dense=false",
-    )
+    for file in ("summary.json", "metrics.jsonl"):
+        lines = world.folder / f"misfit_{runtime}" / file
+        assert not lines.exists() or not lines.read_text()
+    world.run(f"fits_{runtime}", "more", *wide, "pretrained.dense=false", "train.steps=1")
+
+
+def test_a_dim_that_is_left_open_is_that_of_the_checkpoint(world: World, first: Path) -> None:
+    run = world.run("open", "more", "tables.item.dim=null", "train.steps=1", *OLD, f"pretrained.path={first}")
+    assert embexp.load_run(run).table("item").shape == (8, 6)
 
 
 def test_the_digest_of_the_source_is_part_of_the_run_id(world: World, first: Path) -> None:
