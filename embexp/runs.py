@@ -165,7 +165,8 @@ class Run:
             tables, backend = served, ServingBackend(served, spec.features)
         else:
             made = filling.tables(spec, given, sources, frozen)
-            filling.fill({name: table for name, table in made.items() if table.by_reference}, spec, frozen, sources)
+            by_reference = {name: table for name, table in made.items() if table.by_reference}
+            filling.fill(by_reference, spec, frozen, sources, given)
             tables = made
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(

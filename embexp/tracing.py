@@ -91,7 +91,7 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
         training = story.training_data(spec, data, plan)
         folder = RunFolder(Path("unused"))
         execution = story.build(
-            spec, data, given, unfilled, frozen, plan, folder, training.element_spec, kind, placement
+            spec, data, given, unfilled, frozen, plan, folder, training.element_spec, kind, placement, None
         )
         assert isinstance(execution.runtime, FunctionRuntime)  # of kind function
         graph = execution.runtime.graph(iter(execution.dataset(training)))

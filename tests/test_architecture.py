@@ -23,7 +23,7 @@ TIERS = [
     {"runtimes", "training", "checkpoints", "simulation"},
     {"reports"},
     {"pretrained"},
-    {"policies"},
+    {"policies", "growth"},
     {"filling", "assembly", "evaluations", "frozen_rows"},
     {"execution"},
     {"summary"},
@@ -50,6 +50,7 @@ TENSORFLOW_FREE = {
     "pretrained",
     "freezing",
     "policies",
+    "growth",
     "config",
     "sweeps",
 }
