@@ -24,7 +24,7 @@ TIERS = [
     {"reports"},
     {"pretrained"},
     {"policies"},
-    {"filling", "assembly", "evaluations", "drift", "trouble"},
+    {"filling", "assembly", "evaluations", "drift", "rows", "trouble"},
     {"execution", "watching"},
     {"summary"},
     {"story"},
