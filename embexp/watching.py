@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,9 @@ from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.trouble import NOTHING, UNKNOWN, StillRows, Training, still_rows
+
+_ROWS_AT_ONCE = 8_192
+"""So few that looking before the first step adds nothing to speak of to the memory that a run takes."""
 
 Tell = Callable[[int, Mapping[str, Mapping[str, Any]]], object]
 """Told of the drift of each table after a step, see `Drift.as_json`."""
@@ -59,7 +62,7 @@ def watch(
         policies,
         total_steps,
         examples,
-        {name: RowHashes(tables[name].blocks()) for name in looked_at},
+        {name: RowHashes(_pieces(tables[name])) for name in looked_at},
         drift.origins(spec.seed, sources, given, policies),
     )
 
@@ -178,9 +181,15 @@ class Watch:
 
     def _changed(self, name: str) -> np.ndarray:
         """Whether each row is not what it was; counts the frozen ones among them."""
-        changed, policy = self.hashes[name].changed(self.tables[name].blocks()), self.policies[name]
+        changed, policy = self.hashes[name].changed(_pieces(self.tables[name])), self.policies[name]
         if policy.frozen_rows:
             of_frozen = changed if policy.frozen is None else changed & policy.frozen
             found = int(np.count_nonzero(of_frozen))
             self.frozen_changed[name] = max(found, self.frozen_changed.get(name, 0))
         return changed
+
+
+def _pieces(table: TableValues) -> Iterator[np.ndarray]:
+    """All rows of a table, a few at a time."""
+    for start in range(0, table.rows, _ROWS_AT_ONCE):
+        yield table.take(np.arange(start, min(start + _ROWS_AT_ONCE, table.rows)))
