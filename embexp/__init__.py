@@ -24,6 +24,7 @@ from embexp.errors import (
 )
 
 if TYPE_CHECKING:
+    from embexp import rows
     from embexp.api import run
     from embexp.composition import compose
     from embexp.runs import load_run
@@ -47,6 +48,7 @@ __all__ = [
     "VocabularyError",
     "compose",
     "load_run",
+    "rows",
     "run",
     "tpu_simulator",
 ]
@@ -63,8 +65,13 @@ _LATER = {
 }
 
 
+_MODULES = {"rows"}
+
+
 def __getattr__(name: str) -> Any:
     """Imports a public name's module when the name is first used."""
+    if name in _MODULES:
+        return importlib.import_module(f"embexp.{name}")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'embexp' has no attribute {name!r}")

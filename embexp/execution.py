@@ -25,7 +25,7 @@ from embexp.pretrained.earlier import Earlier
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
 from embexp.runtimes.function import FunctionRuntime
-from embexp.runtimes.table_values import TableElsewhere, TableValues
+from embexp.runtimes.table_values import Ranges, TableElsewhere, TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
@@ -198,6 +198,8 @@ def _in_function_on_tpu(blueprint: Blueprint, placement: TPUPlacement) -> Execut
             total_steps=blueprint.total_steps,
             pipelined=placement.pipelined,
         )
+        if filling.fill_tpu_slots(tables, spec, blueprint.given):
+            backend.load()
     parts = blueprint.assemble(tables, counter, backend=backend)
 
     def restore(directory: Path) -> None:
@@ -319,15 +321,21 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         stored = table_values.rows_in_checkpoint(name, runtime.last_checkpoint)
         return lambda start, stop: (stored if runtime.began else sources[name].read)(start, stop)
 
+    def looked_up(name: str) -> np.ndarray | None:
+        runtime.pause()  # flags are read at the end of a training
+        return touched.get(name)
+
     def elsewhere(name: str) -> TableElsewhere:
+        read = sources[name].read if filling.by_reference(spec, given, name) else trained(name)
         return TableElsewhere(
             name=name,
             rows=sources[name].rows,
             dim=sources[name].dim,
             frozen=blueprint.policies[name].still,
             storage=Storage.VARIABLE,
-            read=sources[name].read if filling.by_reference(spec, given, name) else trained(name),
-            touched_rows=lambda: int(np.count_nonzero(touched.get(name, 0))),
+            read=read,
+            take=Ranges(read, sources[name].dim).take,
+            looked_up=partial(looked_up, name),
         )
 
     return Execution(

@@ -62,6 +62,19 @@ def slot_fills(made: Mapping[str, Table], spec: RunSpec, given: Pretrained) -> l
     return found
 
 
+def fill_tpu_slots(made: Mapping[str, TPUTable], spec: RunSpec, given: Pretrained) -> bool:
+    """Writes slots that go with their rows where a TPU's hosts keep them; tells whether there were any."""
+    filled = False
+    for name, table in made.items():
+        if name not in given.tables or not table.slots:
+            continue
+        initial = optimizers.slots_of(spec.optimizer_of(name))
+        for slot, source in slot_sources(name, given.tables[name], initial).items():
+            table.fill_slot(slot, source)
+            filled = True
+    return filled
+
+
 def way_in(spec: RunSpec, policy: TablePolicy, name: str) -> inits.Init:
     """How a table is filled; a `memory_map` meant for all tables has no effect on one that it does not fit."""
     init = spec.init_of(name)

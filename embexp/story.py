@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp import assembly, caching, evaluations, execution, filling, frozen_rows, identity, manifest, places, policies
+from embexp import assembly, caching, evaluations, execution, filling, identity, manifest, places, policies, watching
 from embexp.data import batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
@@ -43,6 +43,7 @@ from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.tensorboard import TensorBoard
+from embexp.watching import Watch
 
 Say = Callable[[str, float | None], None]
 """Told of stages before the training: what is done, and the part of it that is, if known."""
@@ -118,11 +119,22 @@ def run(
             spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, placement, dense
         )
         opened.callback(execution.close)
-        remembered = frozen_rows.remember(execution.tables, frozen) if spec.output.digests else {}
-        outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
+        watch = watching.watch(
+            spec,
+            data.vocabularies,
+            execution.tables,
+            sources,
+            given,
+            frozen,
+            total_steps=plan.steps,
+            examples=len(data.scan.splits["train"]),
+        )
+        opened.callback(watch.close)
+        outcome = train(spec, data, execution, training, plan, folder, listeners, watch, first_step_done=memory.stop)
         if spec.output.checkpoint:  # before anything else could fail
             say("writing the checkpoint", None)
             execution.save(folder.final_checkpoint)
+        watch.kept(outcome.steps, kept_step(spec, outcome))
         final = evaluate_finally(spec, data, execution, outcome)
         summary = summarise(
             spec,
@@ -130,7 +142,7 @@ def run(
             data.classes,
             given,
             frozen,
-            frozen_rows.changed(execution.tables, remembered),
+            watch,
             execution,
             outcome,
             final,
@@ -334,15 +346,16 @@ def train(
     plan: loop.Rhythm,
     folder: RunFolder,
     listeners: Sequence[Listener],
+    watch: Watch,
     *,
     first_step_done: Callable[[], object],
 ) -> loop.Outcome:
     """Trains, and leaves the parts with what is to be kept: the last values, or those of the best evaluation."""
     validation = evaluation_of(spec, data, "validation")
     stopping, keep_best = early_stopping(spec, execution, folder)
-    everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics)]
-    if spec.output.tensorboard:
-        everyone.append(TensorBoard(folder.events))
+    lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
+    everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
+    watch.tell(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
     status = "failed"
     for listener in everyone:
         listener.started(plan.steps, len(data.scan.splits["train"]))
@@ -364,7 +377,8 @@ def train(
     finally:
         for listener in everyone:
             listener.ended(status)
-    if keep_best is not None and outcome.best_step not in (None, outcome.steps):
+    if kept_step(spec, outcome) != outcome.steps:
+        watch.trained(outcome.steps)
         execution.restore(folder.best_checkpoint)
         outcome.validation = None
     return outcome
@@ -394,6 +408,12 @@ def early_stopping(
     )
     keep = partial(execution.save, folder.best_checkpoint) if settings.restore_best else None
     return stopping, keep
+
+
+def kept_step(spec: RunSpec, outcome: loop.Outcome) -> int:
+    """The step whose values are kept: the last, or that of the best evaluation."""
+    best = outcome.best_step if spec.train.early_stopping.restore_best else None
+    return outcome.steps if best is None else best
 
 
 def evaluate_finally(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from embexp import drift
 from embexp.data.scan import Scan
 from embexp.execution import Execution
 from embexp.memory import PeakMemory
@@ -16,6 +17,7 @@ from embexp.specs.strategies import TPUSimulator
 from embexp.tables import optimizers
 from embexp.training import metrics
 from embexp.training.loop import Outcome
+from embexp.watching import Watch
 
 
 def summarise(
@@ -24,7 +26,7 @@ def summarise(
     classes: Sequence[str],
     given: Pretrained,
     policies: Mapping[str, TablePolicy],
-    changed: Mapping[str, int],
+    watch: Watch,
     execution: Execution,
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
@@ -41,7 +43,7 @@ def summarise(
         classes: names of classes, of task classification.
         given: what files had for which table.
         policies: which rows of each table moved.
-        changed: how many frozen rows did, by table; those left out were not looked at.
+        watch: what became of the rows.
         execution: the tables at the end.
         outcome: how the training went.
         final: metrics by part of the data.
@@ -86,9 +88,9 @@ def summarise(
         "freeze": {
             name: {
                 "frozen_rows": policies[name].frozen_rows,
-                "frozen_rows_changed": changed.get(name, 0),
                 "trainable_rows": table.rows - policies[name].frozen_rows,
                 "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
+                **watch.freeze_json(name),
                 "rules": policies[name].as_json(),
             }
             for name, table in tables.items()
@@ -102,8 +104,10 @@ def summarise(
             }
             for name, table in tables.items()
         },
+        "drift": drift.as_json(watch.drifts),
         "warnings": [
             *warnings(spec, scan, tables),
+            *watch.warnings,
             *_misfits(spec, policies),
             *_unfit(given),
             *_notes(given),

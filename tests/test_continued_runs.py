@@ -16,6 +16,7 @@ from embexp.initialization.rows import RowSource
 from embexp.pretrained import succession
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.strategies import build as strategies
 from embexp.vectors.alignment import Alignment
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -105,27 +106,30 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     frozen = story.freeze_policies(spec, data, sizes, given, kind)
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
     sources: dict[str, RowSource] = filling.sources(spec, sizes, given)
-    training = story.training_data(spec, data, plan)
+    placement = strategies.build(spec.strategy)
     directory.mkdir()
-    made = story.build(
-        spec,
-        data,
-        given,
-        sources,
-        frozen,
-        plan,
-        story.RunFolder(directory),
-        training.element_spec,
-        kind,
-        story.dense_source(spec),
-    )
-    try:
-        made.save(directory / "saved")
-        values = stored(directory / "saved")
-        for name, table in made.tables.items():
-            np.testing.assert_array_equal(np.concatenate(list(table.blocks())), values[f"embedding/{name}"])
-    finally:
-        made.close()
+    with strategies.opened(placement):
+        training = story.training_data(spec, data, plan)
+        made = story.build(
+            spec,
+            data,
+            given,
+            sources,
+            frozen,
+            plan,
+            story.RunFolder(directory),
+            training.element_spec,
+            kind,
+            placement,
+            story.dense_source(spec),
+        )
+        try:
+            made.save(directory / "saved")
+            values = stored(directory / "saved")
+            for name, table in made.tables.items():
+                np.testing.assert_array_equal(np.concatenate(list(table.blocks())), values[f"embedding/{name}"])
+        finally:
+            made.close()
     return values
 
 
@@ -133,13 +137,18 @@ IN_ONE_PIECE = [("function", "assign"), ("function", "variable_load"), ("session
 IN_ONE_PIECE += [("session", "placeholder_feed"), ("session", "scaffold"), ("session", "constant")]
 
 
-@pytest.mark.parametrize(("runtime", "init"), IN_ONE_PIECE)
+@pytest.mark.parametrize(
+    ("runtime", "init", "strategy"),
+    [
+        *((*pair, "cpu") for pair in IN_ONE_PIECE),
+        ("function", "assign", "tpu_simulator"),
+    ],
+)
 def test_with_the_same_vocabulary_everything_goes_on_from_where_it_was(
-    world: World, first: Path, tmp_path: Path, runtime: str, init: str
+    world: World, first: Path, tmp_path: Path, runtime: str, init: str, strategy: str
 ) -> None:
-    spec = world.spec(
-        "first", "pretrained=checkpoint", f"pretrained.path={first}", f"init={init}", f"runtime={runtime}"
-    )
+    earlier = ["pretrained=checkpoint", f"pretrained.path={first}"]
+    spec = world.spec("first", *earlier, f"init={init}", f"runtime={runtime}", f"strategy={strategy}")
     begun, before = saved_before_the_first_step(spec, RuntimeKind(runtime), tmp_path / "begun"), final(first)
     assert begun.keys() == before.keys()
     anew = ("step", "_CHECKPOINTABLE_OBJECT_GRAPH")

@@ -109,6 +109,10 @@ def test_a_frozen_table_is_kept_by_reference(
         "frozen_rows_changed": 0,
         "trainable_rows": 0,
         "trainable_rows_touched": 0,
+        "trainable_rows_moved": 0,
+        "trainable_rows_never_moved": 0,
+        "never_moved_because": {"learning_rate_zero": 0, "no_gradient": 0, "never_met": 0},
+        "special_rows_never_met": 0,
         "rules": [{"phase": 0, "kind": "table", "multiplier": 0.0, "rows_named": ITEMS, "rows_taken": ITEMS}],
     }
     np.testing.assert_allclose(losses(result), losses(frozen_reference), rtol=2e-6)

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -36,63 +35,44 @@ def hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
     return found
 
 
-class FrozenRows:
-    """Remembers the rows of a table that must not change, and counts those that did."""
+class RowHashes:
+    """Remembers the rows of a table as they are, and tells later which of them are others."""
 
-    def __init__(
-        self, blocks: Iterable[np.ndarray], frozen: np.ndarray | None, *, folder: str | os.PathLike[str] | None = None
-    ) -> None:
-        """Writes hashes of the frozen rows as they are now.
+    def __init__(self, blocks: Iterable[np.ndarray], *, folder: str | os.PathLike[str] | None = None) -> None:
+        """Writes a hash of each row.
 
         Args:
             blocks: all rows of the table, float32, as consecutive blocks.
-            frozen: bool [rows], which rows must not change; None: all.
             folder: where the file lies; None: the system's folder for temporary files.
 
         Raises:
             RunError: the file can't be written.
         """
-        self._frozen = frozen
         folder = Path(tempfile.gettempdir() if folder is None else folder)
         try:
             self._file = tempfile.TemporaryFile(dir=folder, prefix="embexp-")  # noqa: SIM115 - lives as long as this
-            for found in self._hashes(blocks):
-                self._file.write(found.tobytes())
+            for block in blocks:
+                self._file.write(hashes(block).tobytes())
             self._file.flush()
         except OSError as error:
             raise RunError(
-                f"hashes of frozen rows can't be written to {folder}: {error.strerror or error}; set TMPDIR to a"
+                f"hashes of rows can't be written to {folder}: {error.strerror or error}; set TMPDIR to a"
                 " folder with more room, or output.digests=false"
             ) from error
 
-    def changed(self, blocks: Iterable[np.ndarray]) -> int:
-        """Number of frozen rows that are not what they were.
+    def changed(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
+        """Whether each row is not what it was: bool [rows].
 
         Args:
             blocks: all rows of the table, cut as before or not.
         """
         self._file.seek(0)
-        changed = 0
-        for found in self._hashes(blocks):
-            before = np.frombuffer(self._file.read(found.nbytes), np.uint64)
-            changed += int(np.count_nonzero(before != found))
-        return changed
+        found = []
+        for block in blocks:
+            now = hashes(block)
+            found.append(np.frombuffer(self._file.read(now.nbytes), np.uint64) != now)
+        return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
     def close(self) -> None:
         """Gives the file's room back."""
         self._file.close()
-
-    def __enter__(self) -> FrozenRows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _hashes(self, blocks: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
-        start = 0
-        for block in blocks:
-            stop = start + len(block)
-            yield hashes(block if self._frozen is None else block[self._frozen[start:stop]])
-            start = stop

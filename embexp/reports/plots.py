@@ -16,6 +16,7 @@ from embexp.specs.models import Task
 from embexp.training.metrics import DIRECTIONS, Direction
 
 _COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
+_TABLES = ("#4269d0", "#e8710a", "#3ca951", "#9c6b4e", "#a463f2", "#6b6b6b")
 _TRUTH = "#6b6b6b"
 _TITLES = {
     "loss": "Loss",
@@ -36,7 +37,7 @@ def write(
     name: str,
     truth: Mapping[str, float] | None = None,
 ) -> list[Path]:
-    """Draws the curves of a run and writes one PNG each: loss.png, and one for every other metric evaluated.
+    """Draws the curves of a run and writes one PNG each: loss.png, one for every other metric evaluated, drift.png.
 
     Args:
         records: the lines of metrics.jsonl.
@@ -67,7 +68,37 @@ def write(
         if metric != "loss":
             figure = curve_figure(metric, by_split, task=task, name=name, bayes=best_values.get(f"bayes_{metric}"))
             written.append(_save(figure, directory / f"{metric}.png"))
+    drifts = [(int(line["step"]), line["drift"]) for line in lines if line["event"] == "drift"]
+    if drifts:
+        written.append(_save(drift_figure(drifts, name=name), directory / "drift.png"))
     return written
+
+
+def drift_figure(drifts: Sequence[tuple[int, Mapping[str, Mapping[str, Any]]]], *, name: str) -> Figure:
+    """How far the rows of each table are from their pretrained values, over the steps: mean and largest distance.
+
+    Args:
+        drifts: (step, by table `mean`, `largest`, `start_norm`), the later of two for one step being the better.
+        name: of the experiment, for the title.
+    """
+    figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
+    axes = figure.subplots(1, 2)
+    for part, key, words in zip(axes, ("mean", "largest"), ("mean over the rows", "largest of a row"), strict=True):
+        for number, table in enumerate(dict.fromkeys(table for _, tables in drifts for table in tables)):
+            found = {step: tables[table] for step, tables in drifts if table in tables}
+            norm = float(next(iter(found.values()))["start_norm"])
+            points = sorted((step, float(each[key])) for step, each in found.items())
+            steps, values = zip((0, 0.0), *points, strict=True)
+            label = f"{table} (mean length of its pretrained rows: {norm:.3g})"
+            few = "o" if len(points) <= 40 else None
+            part.plot(steps, values, label=label, color=_TABLES[number % len(_TABLES)], marker=few, markersize=4)
+        part.set_title(words, fontsize=10)
+        part.set_ylabel("distance ‖w − w₀‖₂")
+        _frame(part)
+        part.set_ylim(bottom=0)
+    figure.suptitle(f"Drift from the pretrained values · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", frameon=False, fontsize=9)
+    return figure
 
 
 def curve_figure(
@@ -108,17 +139,22 @@ def curve_figure(
             bayes, color=_TRUTH, linestyle=(0, (5, 3)), linewidth=1.3, label=f"Bayes-optimal, on test: {bayes:.4f}"
         )
     axes.set_title(f"{_TITLES.get(metric, metric)} · {name}", loc="left", fontsize=12, fontweight="bold", pad=10)
-    axes.set_xlabel("step")
     axes.set_ylabel(_label(metric, task))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
+    _frame(axes, ticks=8)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _frame(axes: Axes, *, ticks: int = 4) -> None:
+    """Steps from 0 on the horizontal axis, and a quiet grid."""
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=ticks, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.02, y=0.08)
     axes.set_xlim(left=0)
-    axes.legend(frameon=False, fontsize=9)
-    return figure
 
 
 def _mark_best(axes: Axes, metric: str, points: Sequence[tuple[int, float]]) -> None:

@@ -104,9 +104,13 @@ class Results:
         tables = self.summary.get("tables") or {}
         if not tables:
             return None
-        table = _table(frames, ["table"], ["rows", "dim", "MB", "rows touched", "rows frozen"], ["storage"])
+        freeze = self.summary.get("freeze") or {}
+        trouble = any((each or {}).get("trainable_rows_never_moved") for each in freeze.values())
+        right = ["rows", "dim", "MB", "rows touched", *(["never moved"] if trouble else []), "rows frozen"]
+        table = _table(frames, ["table"], right, ["storage"])
         for name, facts in tables.items():
-            frozen = (self.summary.get("freeze") or {}).get(name) or {}
+            frozen = freeze.get(name) or {}
+            unmoved = frozen.get("trainable_rows_never_moved")
             filled = ((self.summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
             rows, dim = facts.get("vocabulary_size"), facts.get("dim")
             size = filled.get("bytes", 4 * rows * dim if rows and dim else None)
@@ -116,6 +120,7 @@ class Results:
                 _whole(dim),
                 "" if size is None else f"{size / 1e6:,.2f}",
                 _share(frozen.get("trainable_rows_touched"), rows),
+                *([Text(_share(unmoved, rows), "yellow" if unmoved else "")] if trouble else []),
                 _share(frozen.get("frozen_rows"), rows),
                 str(facts.get("storage", "")),
             )

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import digests
+from embexp.tables.some_rows import SomeRows
 from embexp.vectors import checkpoint
 
 
@@ -50,8 +51,16 @@ class TableValues(Protocol):
         """Digest of all rows, in blocks; see `digests.of_rows`."""
         ...
 
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
+        ...
+
     def touched_rows(self) -> int:
         """Number of rows that training steps have looked up."""
+        ...
+
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
         ...
 
 
@@ -66,7 +75,8 @@ class TableElsewhere:
         frozen: whether no row moves.
         storage: how rows are kept.
         read: gives rows [start, stop), float32.
-        touched_rows: counts the rows that training has looked up.
+        take: see `TableValues.take`.
+        looked_up: see `TableValues.looked_up`.
     """
 
     name: str
@@ -75,7 +85,8 @@ class TableElsewhere:
     frozen: bool
     storage: str
     read: Callable[[int, int], np.ndarray]
-    touched_rows: Callable[[], int]
+    take: Callable[[np.ndarray], np.ndarray]
+    looked_up: Callable[[], np.ndarray | None]
 
     def blocks(self) -> Iterator[np.ndarray]:
         """See `TableValues.blocks`."""
@@ -85,6 +96,11 @@ class TableElsewhere:
     def digest(self) -> str:
         """See `TableValues.digest`."""
         return digests.of_rows(self.blocks())
+
+    def touched_rows(self) -> int:
+        """See `TableValues.touched_rows`."""
+        found = self.looked_up()
+        return 0 if found is None else int(np.count_nonzero(found))
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableElsewhere:
@@ -96,10 +112,14 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
     """
     ids = tf.compat.v1.placeholder(tf.int64, [None])
     rows = table.gather(ids)
-    touched = tf.constant(0) if table.frozen else tf.math.count_nonzero(table.touched)
+    touched = None if table.touched is None else tf.not_equal(table.touched, 0)
 
-    def read(start: int, stop: int) -> np.ndarray:
-        found: np.ndarray = call(lambda session: session.run(rows, {ids: np.arange(start, stop)}))
+    def take(numbers: np.ndarray) -> np.ndarray:
+        found: np.ndarray = call(lambda session: session.run(rows, {ids: numbers}))
+        return found
+
+    def looked_up() -> np.ndarray:
+        found: np.ndarray = call(lambda session: session.run(touched))
         return found
 
     return TableElsewhere(
@@ -108,9 +128,27 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
         dim=table.dim,
         frozen=table.frozen,
         storage=table.storage,
-        read=read,
-        touched_rows=lambda: int(call(lambda session: session.run(touched))),
+        read=lambda start, stop: take(np.arange(start, stop)),
+        take=take,
+        looked_up=lambda: None if touched is None else looked_up(),
     )
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Rows that a function reads by ranges, as something to take rows of.
+
+    Attributes:
+        read: gives rows [start, stop), float32.
+        dim: width of a row.
+    """
+
+    read: Callable[[int, int], np.ndarray]
+    dim: int
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """See `TableValues.take`."""
+        return SomeRows(self, numbers, self.dim).read(0, len(numbers))
 
 
 def rows_in_checkpoint(table: str, prefix: Callable[[], str]) -> Callable[[int, int], np.ndarray]:

@@ -107,6 +107,14 @@ class MappedTable:
         """Number of rows that training steps have looked up to move them: none."""
         return 0
 
+    def looked_up(self) -> None:
+        """See `EmbeddingTable.looked_up`."""
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, float32 [n, dim]."""
+        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
+        return values
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to."""
         if not 0 <= start <= stop <= self.rows:

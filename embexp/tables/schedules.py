@@ -27,12 +27,12 @@ def factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
 
     Args:
         schedule: what was asked for.
-        step: number of the step from 0: an int64 scalar, tensor or variable. A variable is read each time
-            the traced step runs, so the factor does not freeze when the step is traced.
+        step: number of the step from 0: an int64 scalar, tensor or variable, or several of them. A variable is read
+            each time the traced step runs, so the factor does not freeze when the step is traced.
         total_steps: length of the run in steps, which a cosine without `decay_steps` ends at.
 
     Returns:
-        A float32 scalar tensor. It is computed in float64, which holds every step number exactly.
+        A float32 tensor, of the shape of `step`. It is computed in float64, which holds every step number exactly.
     """
     since_start = tf.cast(tf.convert_to_tensor(step), tf.float64)
     warmup = schedule.warmup_steps
@@ -60,7 +60,7 @@ def _shape(schedule: Schedule, t: Any, steps_left: int) -> Any:
             progress = tf.minimum(t / (schedule.decay_steps or steps_left), 1.0)
             return schedule.alpha + (1.0 - schedule.alpha) * 0.5 * (1.0 + tf.cos(math.pi * progress))
         case PiecewiseSchedule():
-            passed = tf.reduce_sum(tf.cast(t >= tf.constant(schedule.boundaries, tf.float64), tf.int32))
+            passed = tf.reduce_sum(tf.cast(t[..., None] >= tf.constant(schedule.boundaries, tf.float64), tf.int32), -1)
             return tf.gather(tf.constant(schedule.values, tf.float64), passed)
         case _:
             assert_never(schedule)

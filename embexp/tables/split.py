@@ -165,6 +165,15 @@ class SplitTable:
             raise ValueError(f"table {self.name!r} was made with track_touched=False")
         return int(tf.math.count_nonzero(self.touched))
 
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        return None if self.touched is None else self.touched.numpy() != 0
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, float32 [n, dim]."""
+        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
+        return values
+
     def fills(self, source: Rows) -> list[tuple[Part, SomeRows]]:
         """What is to be filled, and with which of the table's first values."""
         filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows, self.dim))]

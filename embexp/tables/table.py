@@ -127,6 +127,15 @@ class EmbeddingTable:
             raise ValueError(f"table {self.name!r} was made with track_touched=False")
         return int(tf.math.count_nonzero(self.touched))
 
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        return None if self.touched is None else self.touched.numpy() != 0
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, float32 [n, dim]."""
+        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
+        return values
+
     def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
         """Assigns `values` [n, dim] float32 to the rows from `start`.
 

@@ -21,7 +21,7 @@ from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables import optimizers as rules
 from embexp.tables.some_rows import Rows, SomeRows
-from embexp.tables.variables import scatter_rows, variable, variable_over
+from embexp.tables.variables import scatter_rows, variable, variable_over, write_rows
 
 STILL = SGD(learning_rate=1.0)
 """The optimizer of rows that never move: their gradients are zeros."""
@@ -150,15 +150,39 @@ class TPUTable:
         """Number of rows that training steps have looked up to move them: none of a frozen table's."""
         return 0 if self.touched is None else int(tf.math.count_nonzero(self.touched))
 
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        return None if self.touched is None else self.touched.numpy() != 0
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, rising, float32 [n, dim]."""
+        self._fresh()
+        return self._taken(numbers, None)
+
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of rows that never move are as at first."""
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
         self._fresh()
+        return self._taken(np.arange(start, stop), slot)
+
+    def fill_slot(self, slot: str, source: Rows) -> None:
+        """Writes one slot's first values for the rows that may move, a piece at a time; they are to be loaded then."""
+        [part] = [part for part in self.parts if not part.still]
+        own = source if part.numbers is None else SomeRows(source, part.numbers, self.dim)
+        rows_at_once, first = max(1, self.chunk_bytes // (4 * self.dim)), 0
+        for shard in self._values[part.name][slot]:
+            rows = int(shard.shape[0])
+            for start in range(0, rows, rows_at_once):
+                stop = min(start + rows_at_once, rows)
+                write_rows(shard, f"{self.name}/{slot}", start, own.read(first + start, first + stop))
+            first += rows
+
+    def _taken(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         if self.index is None:
-            return self._read(self.parts[0], np.arange(start, stop), slot)
-        places = self._places[start:stop]
-        values = arrays.empty((stop - start, self.dim), np.float32)
+            return self._read(self.parts[0], numbers, slot)
+        places = self._places[numbers]
+        values = arrays.empty((len(numbers), self.dim), np.float32)
         moving = places < 0
         values[moving] = self._read(self.parts[0], -1 - places[moving], slot)
         if slot is None:

@@ -23,9 +23,9 @@ def gather_rows(variable: Any, ids: Any) -> Any:
     return rows
 
 
-def scatter_rows(variable: Any, ids: Any, rows: Any) -> None:
-    """Assigns rows of a variable, each at most once."""
-    tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)
+def scatter_rows(variable: Any, ids: Any, rows: Any) -> Any:
+    """Assigns rows of a variable, each at most once; in a graph of TensorFlow 1 the operation that does."""
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)
 
 
 def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 class MetricsFile:
     """Appends lines to a file, each in one write, so that a reader never sees half of one.
 
-    The lines are of two kinds:
+    The lines are of three kinds:
 
         {"event": "log", "step": 100, "loss": 0.61, "timing": {"seconds": 2.5, "examples_per_second": 81920.0}}
         {"event": "evaluation", "step": 100, "split": "validation", "metrics": {"auc": 0.8}, "timing": {"seconds": 2.6}}
+        {"event": "drift", "step": 100, "drift": {"item": {"mean": 0.1, "largest": 0.7, …}}, "timing": {"seconds": 2.7}}
 
     `timing` holds all that differs between two equal runs: `seconds` since the start, and the throughput (or null).
     Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which `float()` understands.
@@ -48,6 +49,16 @@ class MetricsFile:
         """Writes a line of the kind "evaluation"."""
         numbers = {name: _number(value) for name, value in metrics.items()}
         self._append({"event": "evaluation", "step": step, "split": split, "metrics": numbers})
+
+    def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Writes a line of the kind "drift": by table how far rows are from their pretrained values."""
+        found = {
+            table: {
+                key: value if value is None or isinstance(value, int) else _number(value) for key, value in each.items()
+            }
+            for table, each in drift.items()
+        }
+        self._append({"event": "drift", "step": step, "drift": found})
 
     def ended(self, status: str) -> None:
         """Everything is written already."""

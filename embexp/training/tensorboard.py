@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class TensorBoard:
-    """Writes scalars: `loss` and `examples_per_second` under train/, each metric under its part's name.
+    """Writes scalars: `loss`, `examples_per_second` and drift under train/, each metric under its part's name.
 
     The directory is made by the first event.
     """
@@ -19,6 +19,7 @@ class TensorBoard:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._writers: dict[str, Any] = {}
+        self._over = False
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Nothing to write yet."""
@@ -35,8 +36,21 @@ class TensorBoard:
         """Writes the metrics of a part."""
         self._write(split, step, metrics)
 
+    def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Writes how far each table's rows are from their pretrained values; after the end of the training too."""
+        shown = {
+            f"drift/{table}/{key}": value
+            for table, each in drift.items()
+            for key in ("mean", "largest", "relative")
+            if (value := each[key]) is not None
+        }
+        self._write("train", step, shown)
+        if self._over:
+            self.ended("")
+
     def ended(self, status: str) -> None:
         """Closes the files."""
+        self._over = True
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()

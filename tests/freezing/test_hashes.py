@@ -1,4 +1,4 @@
-"""Hashes of rows: every change of a bit shows, and only frozen rows count."""
+"""Hashes of rows: every change of a bit shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import RunError
-from embexp.freezing.hashes import FrozenRows, hashes
+from embexp.freezing.hashes import RowHashes, hashes
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
@@ -31,22 +31,23 @@ def test_hashes_do_not_depend_on_how_rows_are_cut() -> None:
     assert len(set(hashes(matrix).tolist())) == 20_000
 
 
-def test_frozen_rows_that_changed_are_counted() -> None:
+def test_rows_that_changed_are_told() -> None:
     matrix = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
     matrix[4, 1] = 0.0
-    frozen = np.arange(10) < 6
-    with FrozenRows(blocks(matrix, 4), frozen) as remembered:
-        assert remembered.changed(blocks(matrix, 3)) == 0
-        matrix[7] += 1
-        assert remembered.changed(blocks(matrix, 4)) == 0
-        matrix[4, 1] = -0.0  # equal, and yet another bit
-        matrix[0, 0] += 1
-        assert remembered.changed(blocks(matrix, 10)) == 2
-    with FrozenRows(blocks(matrix, 4), None) as remembered:
-        matrix[[2, 9]] = np.nan
-        assert remembered.changed(blocks(matrix, 4)) == 2
+    remembered = RowHashes(blocks(matrix, 4))
+    assert not remembered.changed(blocks(matrix, 3)).any()
+    matrix[7] += 1
+    assert np.flatnonzero(remembered.changed(blocks(matrix, 4))).tolist() == [7]
+    matrix[4, 1] = -0.0  # equal, and yet another bit
+    matrix[0, 0] += 1
+    assert np.flatnonzero(remembered.changed(blocks(matrix, 10))).tolist() == [0, 4, 7]
+    remembered.close()
+    remembered = RowHashes(blocks(matrix, 4))
+    matrix[[2, 9]] = np.nan
+    assert np.flatnonzero(remembered.changed(blocks(matrix, 4))).tolist() == [2, 9]
+    remembered.close()
 
 
 def test_nowhere_to_write(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"hashes of frozen rows can't be written to .*set TMPDIR"):
-        FrozenRows([], None, folder=tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"hashes of rows can't be written to .*set TMPDIR"):
+        RowHashes([], folder=tmp_path / "nowhere")

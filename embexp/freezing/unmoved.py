@@ -1,0 +1,98 @@
+"""Rows that might have moved and never did, by what kept them where they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+
+class Cause(StrEnum):
+    """Why a row never moved."""
+
+    LEARNING_RATE_ZERO = "learning_rate_zero"
+    """At no step that was done was its learning rate above 0."""
+    NO_GRADIENT = "no_gradient"
+    """Steps looked it up to move it, and left it as it was."""
+    NEVER_MET = "never_met"
+    """No step looked it up to move it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unmoved:
+    """What became of the rows of a table that might have moved.
+
+    Together these are all rows of the table but its frozen ones.
+
+    Attributes:
+        moved: how many have other bits than before the first step.
+        rows: bool [rows] for each cause of any, the rows that never moved.
+        special: how many rows that never moved stand for no token of their own and were never met: there is nothing
+            wrong with these.
+    """
+
+    moved: int
+    rows: dict[Cause, np.ndarray]
+    special: int
+
+    @property
+    def counts(self) -> dict[Cause, int]:
+        """How many rows never moved, by cause."""
+        return {cause: int(np.count_nonzero(self.rows[cause])) if cause in self.rows else 0 for cause in Cause}
+
+    @property
+    def count(self) -> int:
+        """How many rows never moved, special ones that were never met left out."""
+        return sum(self.counts.values())
+
+
+def unmoved(
+    changed: np.ndarray,
+    *,
+    frozen: np.ndarray | None,
+    looked_up: np.ndarray | None,
+    idle: np.ndarray | None,
+    special: np.ndarray,
+) -> Unmoved:
+    """Sorts the rows of a table that never moved by cause. A learning rate of 0 explains a row whatever else does.
+
+    Args:
+        changed: bool [rows], whether a row's bits are others than before the first step.
+        frozen: bool [rows], rows that must not move; None: none.
+        looked_up: bool [rows], rows that steps looked up to move them; None: none was.
+        idle: bool [rows], rows whose learning rate was 0 at every step; None: none.
+        special: integers, the numbers of rows that stand for no token of their own.
+    """
+    trainable = np.ones(len(changed), np.bool_) if frozen is None else ~frozen
+    still = trainable & ~changed
+    met = np.zeros(len(changed), np.bool_) if looked_up is None else looked_up
+    spared = special[still[special] & ~met[special]]
+    moved = int(np.count_nonzero(trainable)) - int(np.count_nonzero(still))
+    still[spared] = False
+    found = {}
+    if idle is not None:
+        found[Cause.LEARNING_RATE_ZERO] = still & idle
+        still = still & ~idle
+    found |= {Cause.NO_GRADIENT: still & met, Cause.NEVER_MET: still & ~met}
+    return Unmoved(moved, {cause: rows for cause, rows in found.items() if rows.any()}, len(spared))
+
+
+def commonest(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: int = 5) -> np.ndarray:
+    """The rows of a mask that were seen most often in the training part: int64, at most `shown`, the commonest first.
+
+    Args:
+        rows: bool [rows].
+        frequencies: integers [n], n ≤ rows, how often each row was meant; None, and rows beyond them: nobody counted.
+        shown: how many.
+    """
+    numbers = np.flatnonzero(rows)
+    if frequencies is not None and len(numbers):
+        counts = np.zeros(len(numbers), np.int64)
+        counted = numbers < len(frequencies)
+        counts[counted] = frequencies[numbers[counted]]
+        if len(numbers) > shown:  # rows that are as common as the last of them, or more
+            kept = counts >= np.partition(counts, len(counts) - shown)[len(counts) - shown]
+            numbers, counts = numbers[kept], counts[kept]
+        numbers = numbers[np.argsort(-counts, kind="stable")]
+    return numbers[:shown]

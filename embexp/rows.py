@@ -1,0 +1,223 @@
+"""Gradients and updates of a chosen set of rows, for training loops of one's own.
+
+The gradient is taken with respect to the rows that were gathered, each once, and the optimizer's rule is applied to
+these alone, as embexp's own runs do it: neither takes longer or more memory for a larger table. All of it works
+eagerly, inside a `tf.function`, and in a graph of TensorFlow 1, where `update` returns the operation to run.
+
+    found = embexp.rows.gradient(lambda looked_up: loss(looked_up), table, ids, frozen=frozen)
+    embexp.rows.update(optimizer, table, slots, found)
+
+Where one tape is to give other gradients too, `gather` comes before it:
+
+    chosen = embexp.rows.gather(table, ids)
+    with tf.GradientTape() as tape:
+        tape.watch(chosen.values)
+        loss = model(chosen.lookup())
+    found, *others = tape.gradient(loss, [chosen.values, *model.trainable_variables])
+    embexp.rows.update(optimizer, table, slots, chosen.gradient(found))
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.specs.optimizers import TableOptimizer
+from embexp.tables import optimizers as rules
+from embexp.tables import schedules
+from embexp.tables.variables import gather_rows, scatter_rows
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""AutoGraph can't rewrite what these call, and warns; nothing here needs it."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowGradient:
+    """A gradient with respect to some rows of a variable.
+
+    Attributes:
+        ids: int32 or int64 [u], the rows, each once.
+        values: float32 [u, dim], summed over all places where each was looked up.
+        loss: the scalar that it is the gradient of; None where only the gradient is known.
+    """
+
+    ids: Any
+    values: Any
+    loss: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Some rows of a variable, each once.
+
+    Attributes:
+        ids: int32 or int64 [u], their numbers, by first occurrence.
+        values: float32 [u, dim], the rows: what a tape is to watch.
+        positions: int32, of the shape of the ids that were asked for: the place of each in `ids`.
+    """
+
+    ids: Any
+    values: Any
+    positions: Any
+
+    def lookup(self) -> Any:
+        """The row of every id that was asked for: float32 [..., dim]."""
+        return tf.gather(self.values, self.positions)
+
+    @_as_written
+    def gradient(self, found: Any, *, frozen: Any = None, loss: Any = None) -> RowGradient:
+        """What a tape found for `values`, ready for `update`.
+
+        Args:
+            found: `tape.gradient(loss, gathered.values)`: float32 [u, dim], `tf.IndexedSlices`, or None for zero.
+            frozen: rows to leave out, see `embexp.rows.gradient`.
+            loss: what it is the gradient of.
+        """
+        if found is None:
+            found = tf.zeros_like(self.values)
+        elif isinstance(found, tf.IndexedSlices):
+            found = tf.math.unsorted_segment_sum(found.values, found.indices, tf.size(self.ids))
+        return _without(frozen, RowGradient(self.ids, found, loss))
+
+
+@_as_written
+def gather(variable: Any, ids: Any) -> Gathered:
+    """Gathers rows, each once.
+
+    Args:
+        variable: float32 [rows, dim], a `tf.Variable` (of a Keras one, its `value`).
+        ids: int32 or int64, of any shape, with repetitions or without.
+
+    Raises:
+        ValueError: the variable is none of rows of float32, or the ids are no whole numbers.
+        tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
+    """
+    _check(variable)
+    ids = _whole(ids, "ids")
+    distinct, positions = tf.unique(tf.reshape(ids, [-1]))
+    return Gathered(distinct, gather_rows(variable, distinct), tf.reshape(positions, tf.shape(ids)))
+
+
+def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any = None) -> RowGradient:
+    """The gradient of a loss with respect to just the rows that are looked up.
+
+    Args:
+        loss: from the looked-up rows, float32 [*shape of ids, dim], to a scalar.
+        variable: float32 [rows, dim], a `tf.Variable` (of a Keras one, its `value`).
+        ids: int32 or int64, of any shape, with repetitions or without.
+        frozen: rows that are looked up but left out of the gradient: their numbers, integers [k], or for every row of
+            the variable whether it is one, booleans [rows]. None: no rows.
+
+    Returns:
+        The gradient, summed over repetitions, and the loss.
+
+    Raises:
+        ValueError: an argument is not what it should be.
+        tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
+    """
+    chosen = gather(variable, ids)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(chosen.values)
+        value = loss(chosen.lookup())
+    return chosen.gradient(tape.gradient(value, chosen.values), frozen=frozen, loss=value)
+
+
+@_as_written
+def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
+    """The gradient that a tape gave for a whole variable of which rows were looked up, with each row once.
+
+    Args:
+        slices: a `tf.IndexedSlices`, values float32 [n, dim].
+        frozen: rows to leave out, see `gradient`.
+    """
+    if not isinstance(slices, tf.IndexedSlices):
+        raise ValueError(f"expected tf.IndexedSlices, as of a variable that only tf.gather reads, got {type(slices)}")
+    ids, positions = tf.unique(slices.indices)
+    return _without(frozen, RowGradient(ids, tf.math.unsorted_segment_sum(slices.values, positions, tf.size(ids))))
+
+
+def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
+    """New variables for what an optimizer keeps of each row, at their first values: by name, float32 [rows, dim]."""
+    _check(variable)
+    shape = variable.shape.as_list()
+    return {
+        name: tf.Variable(functools.partial(tf.fill, shape, np.float32(value)), trainable=False, shape=shape, name=name)
+        for name, value in rules.slots_of(optimizer).items()
+    }
+
+
+@_as_written
+def update(
+    optimizer: TableOptimizer,
+    variable: Any,
+    slots: Mapping[str, Any],
+    gradient: RowGradient,
+    *,
+    step: Any = None,
+    total_steps: int | None = None,
+) -> Any:
+    """Applies an optimizer's rule once to the rows of a gradient, and to no others.
+
+    Args:
+        optimizer: one of `embexp.specs.optimizers`.
+        variable: float32 [rows, dim], a `tf.Variable`.
+        slots: what `slots` made for it.
+        gradient: what `gradient`, `Gathered.gradient` or `of_slices` gave.
+        step: number of the step from 0, for an optimizer with a schedule: an int64 scalar, tensor or variable.
+        total_steps: length of the training, for a schedule that ends with it.
+
+    Returns:
+        In a graph of TensorFlow 1 the operation that does it; else None, and it is done.
+
+    Raises:
+        ValueError: an argument is not what it should be.
+    """
+    _check(variable)
+    if rules.moves_every_row(optimizer):
+        raise ValueError("adam with lazy_adam=False moves every row, not just those of a gradient; set lazy_adam=True")
+    if set(slots) != (expected := set(rules.slots_of(optimizer))):
+        raise ValueError(f"{optimizer.kind} needs the slots {sorted(expected)}, got {sorted(slots)}")
+    ids, rate = gradient.ids, tf.constant(optimizer.learning_rate, tf.float32)
+    if not schedules.is_constant(optimizer.schedule):
+        if step is None or total_steps is None:
+            raise ValueError(f"{optimizer.kind} has a schedule ({optimizer.schedule.kind}): give step and total_steps")
+        rate *= schedules.factor(optimizer.schedule, step, total_steps=total_steps)
+    before = {name: gather_rows(slot, ids) for name, slot in slots.items()}
+    rows, after = rules.updated(optimizer, gather_rows(variable, ids), before, gradient.values, rate)
+    done = [scatter_rows(slots[name], ids, values) for name, values in after.items()]
+    return tf.group(*done, scatter_rows(variable, ids, rows))
+
+
+def _without(frozen: Any, found: RowGradient) -> RowGradient:
+    if frozen is None:
+        return found
+    frozen = tf.convert_to_tensor(frozen)
+    if frozen.dtype == tf.bool:
+        left_out = tf.gather(frozen, found.ids)
+    else:
+        # -1 is no row, and leaves none of the two cases of an empty list.
+        sorted_ids = tf.concat([[-1], tf.sort(tf.reshape(tf.cast(_whole(frozen, "frozen"), tf.int64), [-1]))], 0)
+        wanted = tf.cast(found.ids, tf.int64)
+        left_out = tf.gather(sorted_ids, tf.searchsorted(sorted_ids, wanted, side="right") - 1) == wanted
+    places = tf.where(~left_out)[:, 0]
+    return RowGradient(tf.gather(found.ids, places), tf.gather(found.values, places), found.loss)
+
+
+def _check(variable: Any) -> None:
+    if not hasattr(variable, "handle"):
+        raise ValueError(f"expected a tf.Variable (of a Keras variable, its value), got {type(variable).__name__}")
+    if variable.dtype != tf.float32 or variable.shape.rank != 2:
+        raise ValueError(f"expected a variable of rows of float32, got {variable.dtype.name} of shape {variable.shape}")
+
+
+def _whole(ids: Any, what: str) -> Any:
+    ids = tf.convert_to_tensor(ids)
+    if ids.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"{what} are int32 or int64, got {ids.dtype.name}")
+    return ids
