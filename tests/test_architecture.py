@@ -29,6 +29,7 @@ TIERS = [
     {"summary"},
     {"story"},
     {"runs", "composition"},
+    {"studies"},
     {"api"},
     {"sweeps"},
     {"cli"},

@@ -14,6 +14,7 @@ from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Strategy, Train
+from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -40,6 +41,7 @@ class RunSpec(Spec):
     runtime: Runtime = Runtime()
     train: Train
     output: Output = Output()
+    study: Study = NoStudy()
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
