@@ -76,7 +76,9 @@ def assemble(
     )
     schedule = spec.dense_optimizer.schedule
     optimizer = dense_optimizer.build(
-        spec.dense_optimizer, lambda step: schedules.factor(schedule, step, total_steps=total_steps)
+        # By the run's own steps: an optimizer that is taken over from an earlier run has counted that one's too.
+        spec.dense_optimizer,
+        lambda step: schedules.factor(schedule, counter, total_steps=total_steps),
     )
     optimizer.build(model.trainable_variables)
     step = Step(

@@ -15,7 +15,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import checks, resolution, staged
 from embexp.specs.checks import Sections
 from embexp.specs.models import KerasModel, Task
-from embexp.specs.pretrained import File, Sample
+from embexp.specs.pretrained import Checkpoint, File, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 
@@ -164,7 +164,7 @@ def _of_runtime(spec: RunSpec) -> list[Fault]:
 
 def _of_pretrained(sections: Sections) -> list[Fault]:
     settings = [sections.pretrained, *(table.pretrained for table in sections.tables.values())]
-    if not any(isinstance(setting, File | Sample) for setting in settings):
+    if not any(isinstance(setting, File | Sample | Checkpoint) for setting in settings):
         return []
     from embexp.pretrained import heads
 

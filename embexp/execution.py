@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, assert_never
@@ -16,11 +16,12 @@ import tensorflow as tf
 
 from embexp import estimator, filling
 from embexp.assembly import Assembly
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import dense_part, graph_saver, store
 from embexp.initialization import scaffolding
 from embexp.initialization.rows import RowSource
 from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained
+from embexp.pretrained.earlier import Earlier
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
 from embexp.runtimes.function import FunctionRuntime
@@ -68,6 +69,8 @@ class Execution:
     seconds: Callable[[], float]
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of how it began."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Blueprint:
         assemble: makes all else around them; takes the tables and the counter of steps.
         training_spec: `element_spec` of the training data.
         prediction_spec: `element_spec` of the data that is predicted.
+        dense: what the dense part is taken over from; None: it begins with its own values.
     """
 
     spec: RunSpec
@@ -93,6 +97,18 @@ class Blueprint:
     assemble: Callable[[Mapping[str, filling.Table], Any], Assembly]
     training_spec: Any
     prediction_spec: Any
+    dense: Earlier | None = None
+
+    def taken_over(self, parts: Assembly) -> dense_part.TakenOver:
+        """What the dense part is given before the first step.
+
+        Raises:
+            CheckpointError: the earlier one does not fit.
+        """
+        if self.dense is None:
+            return dense_part.TakenOver([])
+        same = self.spec.dense_optimizer.kind == self.dense.spec.dense_optimizer.kind
+        return dense_part.taken_over(parts.checkpoint, self.dense.index, same_optimizer=same)
 
 
 def of(kind: RuntimeKind, blueprint: Blueprint, estimator_directory: Path) -> Execution:
@@ -132,8 +148,10 @@ def in_function(blueprint: Blueprint) -> Execution:
     watch = _Stopwatch()
     with watch:
         tables = blueprint.tables()
-        filling.fill(tables, blueprint.spec, blueprint.policies, blueprint.sources)
+        filling.fill(tables, blueprint.spec, blueprint.policies, blueprint.sources, blueprint.given)
     parts = blueprint.assemble(tables, tf.Variable(0, dtype=tf.int64, trainable=False, name="step"))
+    dense = blueprint.taken_over(parts)
+    dense.assign()
     return Execution(
         runtime=FunctionRuntime(parts.step.train, parts.step.predict),
         tables=tables,
@@ -141,19 +159,20 @@ def in_function(blueprint: Blueprint) -> Execution:
         restore=partial(store.read, parts.checkpoint),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
+        notes=[*dense.notes],
     )
 
 
 def in_session(blueprint: Blueprint) -> Execution:
     """A graph of TensorFlow 1 and a session; a monitored one where a table asks for a scaffold."""
     watch = _Stopwatch()
-    graph = tf.Graph()
+    graph, given = tf.Graph(), blueprint.given
     with graph.as_default():
         counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
         with watch:
             tables = blueprint.tables()
-            fills = filling.in_sessions(tables, blueprint.spec, blueprint.policies, blueprint.sources)
+            fills = filling.in_sessions(tables, blueprint.spec, blueprint.policies, blueprint.sources, given)
         of_tables = graph.get_operations()[before:]
         parts = blueprint.assemble(tables, counter)
         runtime = session.SessionRuntime(
@@ -163,6 +182,8 @@ def in_session(blueprint: Blueprint) -> Execution:
             prediction_spec=blueprint.prediction_spec,
         )
         values = {name: table_values.in_session(table, runtime.call) for name, table in tables.items()}
+        dense = blueprint.taken_over(parts)
+        fills.once.append(dense.fill)
         saver = graph_saver.saver_of(parts.checkpoint)
         chosen = _scaffold(fills, saver, _Stopwatch()) if fills.scaffold else None
     with watch:
@@ -179,6 +200,7 @@ def in_session(blueprint: Blueprint) -> Execution:
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(of_tables),
         close=runtime.close,
+        notes=[*dense.notes],
     )
 
 
@@ -188,6 +210,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
     spec, given, sources = blueprint.spec, blueprint.given, blueprint.sources
     touched: dict[str, np.ndarray] = {}
     of_tables: list[Any] = []
+    notes: list[str] = []
 
     def build() -> Program:
         graph = tf.compat.v1.get_default_graph()
@@ -195,9 +218,12 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         before = len(graph.get_operations())
         with contextlib.nullcontext() if of_tables else watch:  # made anew for every prediction, but filled once
             tables = blueprint.tables()
-            fills = filling.in_sessions(tables, spec, blueprint.policies, sources)
+            fills = filling.in_sessions(tables, spec, blueprint.policies, sources, given)
         of_tables[:] = graph.get_operations()[before:]
         parts = blueprint.assemble(tables, counter)
+        dense = blueprint.taken_over(parts)
+        fills.once.append(dense.fill)
+        notes[:] = dense.notes
 
         def remember_touched(open_session: Any) -> None:
             for name, table in tables.items():
@@ -251,6 +277,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(of_tables),
         close=close,
+        notes=notes,
     )
 
 

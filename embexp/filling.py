@@ -16,15 +16,15 @@ from embexp.initialization.assign_in_session import InSession
 from embexp.initialization.rows import RowSource
 from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.pretrained.rows import row_source
+from embexp.pretrained.rows import row_source, slot_sources
 from embexp.specs import inits
-from embexp.specs.pretrained import Project
+from embexp.specs.pretrained import Checkpoint, Project
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.tables import optimizers
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import MappedTable
-from embexp.tables.split import SplitTable
+from embexp.tables.split import Part, SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.vectors.aligned_rows import AlignedRows
 
@@ -44,6 +44,21 @@ def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[
 def by_reference(spec: RunSpec, given: Pretrained, name: str) -> bool:
     """Whether a table is kept out of checkpoints: none of its rows moves, and its file has them."""
     return spec.frozen(name) and name in given.tables
+
+
+def slot_fills(made: Mapping[str, Table], spec: RunSpec, given: Pretrained) -> list[tuple[Part, RowSource]]:
+    """What is to be filled with slots that go with their rows, and with which values."""
+    found: list[tuple[Part, RowSource]] = []
+    for name, table in made.items():
+        if name not in given.tables or not table.slots:
+            continue
+        initial = optimizers.slots_of(spec.optimizer_of(name))
+        for slot, source in slot_sources(name, given.tables[name], initial).items():
+            if isinstance(table, SplitTable):
+                found.append(table.slot_fill(slot, source))
+            else:
+                found.append((Part(f"{name}/{slot}", table.slots[slot]), source))
+    return found
 
 
 def way_in(spec: RunSpec, policy: TablePolicy, name: str) -> inits.Init:
@@ -105,9 +120,15 @@ def _table(spec: RunSpec, given: Pretrained, name: str, rows: RowSource, policy:
 
 
 def fill(
-    made: Mapping[str, Table], spec: RunSpec, policies: Mapping[str, TablePolicy], rows: Mapping[str, RowSource]
+    made: Mapping[str, Table],
+    spec: RunSpec,
+    policies: Mapping[str, TablePolicy],
+    rows: Mapping[str, RowSource],
+    given: Pretrained,
 ) -> None:
-    """Fills tables that were made eagerly."""
+    """Fills tables that were made eagerly, and those of their slots that come from an earlier checkpoint."""
+    for part, some in slot_fills(made, spec, given):
+        Assign().apply(part, some)
     for name, table in made.items():
         if isinstance(table, MappedTable):
             continue
@@ -150,10 +171,16 @@ class SessionFills:
 
 
 def in_sessions(
-    made: Mapping[str, Table], spec: RunSpec, policies: Mapping[str, TablePolicy], rows: Mapping[str, RowSource]
+    made: Mapping[str, Table],
+    spec: RunSpec,
+    policies: Mapping[str, TablePolicy],
+    rows: Mapping[str, RowSource],
+    given: Pretrained,
 ) -> SessionFills:
-    """What fills tables that were made in a graph; adds to that graph what it needs."""
+    """What fills tables that were made in a graph, and their slots; adds to that graph what it needs."""
     fills = SessionFills()
+    if of_slots := [(part.variable, some) for part, some in slot_fills(made, spec, given)]:
+        fills.once.append(InSession(of_slots).fill)
     for name, table in made.items():
         if feeds := table.feeds():
             fills.always.append(_feeding(feeds))
@@ -207,6 +234,11 @@ def _mapping(name: str, file: PretrainedTable) -> np.ndarray:
         RunError: its rows can't be used as they lie in the file.
     """
     mapping = file.source.memory_map()
+    if mapping is None and isinstance(file.setting, Checkpoint):
+        raise RunError(
+            f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
+            " file that the table was made from, and not as they lie there; choose init=assign"
+        )
     if mapping is None or file.setting.project is not Project.NONE:
         raise RunError(
             f"tables.{name}.init = memory_map: rows of {file.setting.path} must be projected"

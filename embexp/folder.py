@@ -70,6 +70,15 @@ class RunFolder:
         return self.path / "checkpoints" / "best"
 
     @property
+    def growth(self) -> Path:
+        """What a grown checkpoint was made from; only there, and not in a run."""
+        return self.path / "growth.json"
+
+    def provenance(self, table: str) -> Path:
+        """Of each row of a table of a grown checkpoint, the row of the run that it was."""
+        return self.path / "provenance" / f"{table}.npy"
+
+    @property
     def events(self) -> Path:
         """TensorBoard's event files."""
         return self.path / "events"

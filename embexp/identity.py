@@ -40,7 +40,7 @@ def run_id(
     for place, setting in settings.items():
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
-            del setting["tokens_file"]  # which the digest is of too
+            setting.pop("tokens_file", None)  # which the digest is of too
     for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
         _replace_files(freeze, freeze_digests)
     return digests.of_json(content)

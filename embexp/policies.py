@@ -78,7 +78,8 @@ def row_facts(vocabulary: Vocabulary | None, rows: int, given: PretrainedTable |
         given: the table's part in a file.
     """
     pretrained = None if given is None else given.alignment.kinds == RowKind.PRETRAINED
-    return RowFacts(rows, None if vocabulary is None else partial(_own_rows, vocabulary), pretrained)
+    old = None if given is None else given.old
+    return RowFacts(rows, None if vocabulary is None else partial(_own_rows, vocabulary), pretrained, old)
 
 
 def _own_rows(vocabulary: Vocabulary, tokens: Sequence[str]) -> np.ndarray:

@@ -157,7 +157,9 @@ class Run:
             runtime=RuntimeKind.FUNCTION,
         )
         tables = filling.tables(spec, given, sources, frozen)
-        filling.fill({name: table for name, table in tables.items() if table.by_reference}, spec, frozen, sources)
+        filling.fill(
+            {name: table for name, table in tables.items() if table.by_reference}, spec, frozen, sources, given
+        )
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,

@@ -22,8 +22,10 @@ from embexp.folder import RunFolder
 from embexp.initialization.rows import RowSource
 from embexp.memory import PeakMemory
 from embexp.policies import TablePolicy
+from embexp.pretrained import earlier
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
+from embexp.pretrained.earlier import Earlier
 from embexp.reports import plots
 from embexp.specs import resolution
 from embexp.specs.freezing import files_of
@@ -92,7 +94,8 @@ def run(
     sizes = table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
     sizes |= {name: table.rows for name, table in given.tables.items()}
-    run_id = identity.run_id(spec, data.scan.digest, given.digests, freeze_digests(spec))
+    dense = dense_source(spec)
+    run_id = identity.run_id(spec, data.scan.digest, pretrained_digests(spec, given, dense), freeze_digests(spec))
     spec = with_dims(spec, given)
     kind = resolution.runtime_of(spec)
     frozen = freeze_policies(spec, data, sizes, given, kind)
@@ -105,7 +108,7 @@ def run(
     sources = filling.sources(spec, sizes, given)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
         training = training_data(spec, data, plan)
-        execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind)
+        execution = build(spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, dense)
         opened.callback(execution.close)
         remembered = frozen_rows.remember(execution.tables, frozen) if spec.output.digests else {}
         outcome = train(spec, data, execution, training, plan, folder, listeners, first_step_done=memory.stop)
@@ -169,6 +172,22 @@ def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[s
                 " data.vocabulary.max_size"
             )
     return sizes
+
+
+def dense_source(spec: RunSpec) -> Earlier | None:
+    """The earlier checkpoint that the dense part is taken over from.
+
+    Raises:
+        NotARunError: there is none where there should be.
+    """
+    for setting in spec.dense_from().values():  # all of them name the same
+        return earlier.opened(Path(setting.path), cache=places.cache(spec.output.cache))
+    return None
+
+
+def pretrained_digests(spec: RunSpec, given: Pretrained, dense: Earlier | None) -> dict[str, str]:
+    """Digest of what each pretrained setting gives tables or the dense part, by its config path."""
+    return {**given.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})}
 
 
 def freeze_digests(spec: RunSpec) -> dict[str, str]:
@@ -248,6 +267,7 @@ def build(
     folder: RunFolder,
     training_spec: Any,
     kind: RuntimeKind,
+    dense: Earlier | None,
 ) -> Execution:
     """Creates and fills all variables in the runtime that the spec asks for or leaves to the tables' methods."""
     one = batches.evaluation_batches(
@@ -274,6 +294,7 @@ def build(
         ),
         training_spec=training_spec,
         prediction_spec=one.element_spec,
+        dense=dense,
     )
     return execution.of(kind, blueprint, folder.estimator)
 

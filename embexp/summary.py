@@ -101,7 +101,13 @@ def summarise(
             }
             for name, table in tables.items()
         },
-        "warnings": [*warnings(spec, scan, tables), *_misfits(spec, policies), *_unfit(given)],
+        "warnings": [
+            *warnings(spec, scan, tables),
+            *_misfits(spec, policies),
+            *_unfit(given),
+            *_notes(given),
+            *execution.notes,
+        ],
     }
 
 
@@ -122,6 +128,11 @@ def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
     """Rules of a table's own that name fewer rows than they say."""
     own = [name for name, table in spec.tables.items() if table.freeze is not None]
     return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
+
+
+def _notes(given: Pretrained) -> list[str]:
+    """What earlier checkpoints did not give."""
+    return [note for table in given.tables.values() for note in table.notes]
 
 
 def _unfit(given: Pretrained) -> list[str]:

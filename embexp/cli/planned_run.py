@@ -14,7 +14,7 @@ from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
-from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
+from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -215,6 +215,8 @@ def _notes(spec: RunSpec, plan: Sizes, *, scanned: bool) -> Iterator[str]:
                 yield f"O(vocabulary): tables.{table}: 1-vs-all (data.negatives=null) moves every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
+    for place, setting in list(spec.dense_from().items())[:1]:
+        yield f"{place}.path also gives the dense part, as {place}.dense is {str(setting.dense).lower()}"
     if any(plan.rows[name] is None for name in spec.tables):
         yield "rows from the data are counted by `embexp plan --scan`"
     if any(name not in plan.dims for name in spec.tables):
@@ -227,6 +229,8 @@ def _pretrained(setting: Pretrained) -> str:
     match setting:
         case NoPretrained():
             return setting.kind
+        case Checkpoint():
+            return f"{setting.path} (match {setting.match}, missing {setting.missing}, slots {setting.slots})"
         case File() | Sample():
             path = setting.path
             if isinstance(setting, Sample) and path is None:

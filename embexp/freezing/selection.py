@@ -10,7 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.freezing import PretrainedRowsRule, RowsRule, Rule, TableRule
+from embexp.specs.freezing import OldRowsRule, PretrainedRowsRule, RowsRule, Rule, TableRule
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,14 @@ class RowFacts:
     Attributes:
         rows: vocabulary size.
         rows_of: int64 row of each token, -1 for one without a row of its own; None: no vocabulary has been looked at.
-        pretrained: bool [rows], whether a row came from a file; None: the table has none.
+        pretrained: bool [rows], whether a row came from a file or a checkpoint; None: the table has none.
+        old: bool [rows], whether a row came from a checkpoint as a trained one; None: the table has none.
     """
 
     rows: int
     rows_of: Callable[[Sequence[str]], np.ndarray] | None = None
     pretrained: np.ndarray | None = None
+    old: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ def named(rule: Rule, facts: RowFacts) -> Named:
             if facts.pretrained is None:
                 return Named(np.zeros(facts.rows, bool), "the table has no pretrained file")
             return Named(facts.pretrained)
+        case OldRowsRule():
+            if facts.old is None:
+                return Named(np.zeros(facts.rows, bool), "the table has no rows of a checkpoint")
+            return Named(facts.old)
         case RowsRule():
             return _rows(rule, facts)
         case _:

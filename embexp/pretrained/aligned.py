@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.errors import ConfigError, DataError
-from embexp.pretrained import fit, sample
+from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.errors import ConfigError, DataError, RunError
+from embexp.pretrained import earlier, fit, sample, succession
+from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
-from embexp.specs.pretrained import File, Match, NoPretrained
+from embexp.pretrained.words import words_of
+from embexp.specs.inits import MemoryMap
+from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token
+from embexp.vectors.alignment import Alignment, RowKind, by_position, by_token
 from embexp.vectors.coverage import Coverage, coverage
 from embexp.vectors.open import open_vectors
 from embexp.vectors.source import VectorSource
@@ -28,19 +30,25 @@ Say = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class PretrainedTable:
-    """A table that takes rows of a file.
+    """A table that takes rows of a file, or of an earlier checkpoint.
 
     Attributes:
         setting: what was asked for, a sample with the path of its file.
         source: the file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
+        old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.
+        slots: of the table's optimizer, those that go with their rows, aligned as these are.
+        notes: what the user should know about slots that don't.
     """
 
-    setting: File
+    setting: File | Checkpoint
     source: VectorSource
     alignment: Alignment
     coverage: Coverage
+    old: np.ndarray | None = None
+    slots: Mapping[str, VectorSource] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -74,9 +82,10 @@ class Pretrained:
                 "digest": table.source.digest,
                 "file_rows": table.source.rows,
                 "file_dim": table.source.dim,
-                "match": table.setting.match.value if table.source.tokens is not None else "position",
+                "match": _match(table),
                 "missing": table.setting.missing.value,
                 "project": table.setting.project.value,
+                **({"slots": list(table.slots)} if isinstance(table.setting, Checkpoint) else {}),
                 **table.coverage.as_json(),
             }
             for name, table in self.tables.items()
@@ -109,6 +118,7 @@ def align(
         DataError: a file's content is not what it should be.
     """
     opened: dict[File, VectorSource] = {}
+    checkpoints: dict[str, Earlier] = {}
     tables: dict[str, PretrainedTable] = {}
     unfit: dict[str, Misfit] = {}
     digests: dict[str, str] = {}
@@ -116,8 +126,19 @@ def align(
         asked = spec.pretrained_of(name)
         if isinstance(asked, NoPretrained):
             continue
+        place = spec.pretrained_path(name)
+        if isinstance(asked, Checkpoint):
+            if asked.path not in checkpoints:
+                checkpoints[asked.path] = _earlier(place, asked, cache)
+            digests[place] = checkpoints[asked.path].digest
+            succeeded = _succeeded(spec, asked, checkpoints[asked.path], name, vocabularies[name], sizes[name], say)
+            if isinstance(succeeded, Misfit):
+                unfit[name] = succeeded
+            else:
+                tables[name] = succeeded
+            continue
         setting = sample.located(asked, cache=cache)
-        place, reading = spec.pretrained_path(name), _reading(setting)
+        reading = _reading(setting)
         if reading not in opened:
             opened[reading] = _open(place, setting, cache, say)
         source = opened[reading]
@@ -168,7 +189,7 @@ def _aligned(
 ) -> PretrainedTable | Misfit:
     if misfit := fit.width(setting.project, source.dim, name, table):
         return misfit
-    words = _words(vocabulary)
+    words = words_of(vocabulary)
     if source.tokens is None:
         grown = isinstance(vocabulary, IdentityVocabulary) and table.vocabulary_size is None and source.rows > rows
         rows = source.rows if grown else rows
@@ -190,14 +211,52 @@ def _aligned(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _words(vocabulary: Vocabulary) -> RowTokens:
-    match vocabulary:
-        case TokenVocabulary():
-            return RowTokens(vocabulary.known, int(vocabulary.oov), vocabulary.known_frequencies)
-        case IdentityVocabulary():
-            return RowTokens(pc.cast(pa.array(np.arange(vocabulary.size)), pa.large_string()))
-        case _:
-            raise TypeError(f"a vocabulary of type {type(vocabulary).__name__}")
+def _match(table: PretrainedTable) -> str:
+    by_token = isinstance(table.setting, Checkpoint) or table.source.tokens is not None
+    return table.setting.match.value if by_token else "position"
+
+
+def _earlier(place: str, setting: Checkpoint, cache: Path) -> Earlier:
+    try:
+        return earlier.opened(Path(setting.path), cache=cache)
+    except RunError as error:
+        raise type(error)(f"{place}.path = {error}") from error
+
+
+def _succeeded(
+    spec: RunSpec, setting: Checkpoint, source: Earlier, name: str, vocabulary: Vocabulary, rows: int, say: Say
+) -> PretrainedTable | Misfit:
+    """A table with the trained rows of an earlier one."""
+    theirs = setting.table or name
+    if misfit := succession.misfit(source, theirs, name, spec.tables[name]):
+        return misfit
+    old_vocabulary = source.vocabulary(theirs)
+    aligned = succession.aligned(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
+    words = words_of(vocabulary)
+    if not aligned.count(RowKind.PRETRAINED):
+        return Misfit(
+            f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"
+            f" {theirs!r} of the checkpoint ({_some(words_of(old_vocabulary).tokens)})",
+            "compare their spelling, and the two columns of the data",
+        )
+    if source.holds(theirs):
+        matrix: VectorSource = source.rows(theirs, converts=isinstance(spec.init_of(name), MemoryMap))
+    else:
+        from embexp.pretrained import referenced  # which aligns the files of that run
+
+        matrix = referenced.rows(source, theirs)
+    slots, notes = succession.slots(spec, setting, source, theirs, name)
+    found = PretrainedTable(
+        setting,
+        matrix,
+        aligned,
+        coverage(aligned, words),
+        old=succession.old(source, theirs, aligned),
+        slots=slots,
+        notes=notes,
+    )
+    say(f"{name}: {found.coverage.summary().replace('in the file', 'in the checkpoint')}", None)
+    return found
 
 
 def _some(tokens: pa.LargeStringArray) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.pretrained import File, Pretrained, Project, Sample
+from embexp.specs.pretrained import Checkpoint, File, Pretrained, Project, Sample
 from embexp.specs.tables import Table
 from embexp.vectors import projection
 
@@ -60,10 +60,14 @@ def faults(
     found = [
         Fault(f"tables.{name}.pretrained.path", _shown(own.path), why.rule, why.remedy)
         for name, why in unfit.items()
-        if isinstance(own := tables[name].pretrained, File | Sample)
+        if isinstance(own := tables[name].pretrained, File | Sample | Checkpoint)
     ]
     heirs = {name: why for name, why in unfit.items() if tables[name].pretrained is None}
-    if isinstance(inherited, File | Sample) and heirs and not any(tables[name].pretrained is None for name in fitting):
+    if (
+        isinstance(inherited, File | Sample | Checkpoint)
+        and heirs
+        and not any(tables[name].pretrained is None for name in fitting)
+    ):
         reasons = "".join(f"\n      {name}: {why.rule}" for name, why in heirs.items())
         first = next(iter(heirs.values()))
         found.append(Fault("pretrained.path", _shown(inherited.path), f"it fits no table{reasons}", first.remedy))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from embexp.errors import DataError, Fault
-from embexp.pretrained import fit
+from embexp.errors import DataError, Fault, RunError
+from embexp.pretrained import earlier, fit, succession
 from embexp.pretrained.fit import Misfit
 from embexp.specs.data import Clicks
-from embexp.specs.pretrained import File, NoPretrained, Pretrained, Sample
+from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.vectors import Format, NonFinite
@@ -33,6 +33,8 @@ def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fa
     for place, (heirs, setting) in users.items():
         if isinstance(setting, File | Sample) and heirs:
             found += list(_of(place, setting, heirs, inherited))
+        if isinstance(setting, Checkpoint) and (heirs or place == "pretrained"):
+            found += list(_of_checkpoint(place, setting, heirs, inherited))
     return found
 
 
@@ -47,7 +49,7 @@ def dims(inherited: Pretrained | None, tables: Mapping[str, Table]) -> dict[str,
     for name, table in tables.items():
         dim = table.dim
         if dim is None:
-            dim = _dim_or_none(table.pretrained or inherited)
+            dim = _dim_or_none(name, table.pretrained or inherited)
         if dim is not None:
             found[name] = dim
     return found
@@ -85,9 +87,30 @@ def _of(
     yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
 
 
-def _dim_or_none(setting: Pretrained | None) -> int | None:
+def _of_checkpoint(
+    place: str, setting: Checkpoint, tables: Mapping[str, Table], inherited: Pretrained | None
+) -> Iterator[Fault]:
+    try:
+        source = earlier.opened(Path(setting.path), cache=Path())
+    except RunError as error:
+        rule = str(error).removeprefix(f"{setting.path}: ").removeprefix(f"{setting.path} ")
+        yield Fault(f"{place}.path", repr(setting.path), rule)
+        return
+    found = {name: succession.misfit(source, setting.table or name, name, table) for name, table in tables.items()}
+    unfit = {name: misfit for name, misfit in found.items() if misfit is not None}
+    yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
+
+
+def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:
     if setting is None or isinstance(setting, NoPretrained):
         return None
+    if isinstance(setting, Checkpoint):
+        try:
+            source = earlier.opened(Path(setting.path), cache=Path())
+            theirs = setting.table or name
+            return source.shape(theirs)[1] if theirs in source.tables else None
+        except RunError:
+            return None
     try:
         return _dim(setting)
     except DataError:
@@ -108,9 +131,9 @@ def _dim(setting: File | Sample) -> int | None:
 
 def _rows_by_position(table: Table, setting: Pretrained) -> int:
     """Rows of a file whose rows are numbered as the table's; 0 where there is none, or it doesn't tell at a glance."""
-    if isinstance(setting, NoPretrained):
+    if isinstance(setting, NoPretrained | Checkpoint):  # a checkpoint's rows are matched by token
         return 0
-    dim = _dim_or_none(setting)
+    dim = _dim_or_none("", setting)
     if dim is None or fit.width(setting.project, dim, "", table):
         return 0
     if isinstance(setting, Sample) and setting.path is None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import assert_never
+
+import numpy as np
 
 from embexp.initialization import random
 from embexp.initialization.rows import RowSource
@@ -12,7 +15,6 @@ from embexp.specs.pretrained import MissingRows
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.vectors import missing, projection
 from embexp.vectors.aligned_rows import AlignedRows
-from embexp.vectors.alignment import RowKind
 
 
 def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedTable | None) -> RowSource:
@@ -29,7 +31,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
         return random.source(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
     projected = projection.fitted(given.setting.project, given.source, table.width)
     fill = given.setting.missing
-    if given.alignment.count(RowKind.PRETRAINED) == rows:
+    if not np.any(given.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
     drawn: Initializer
     match fill:
@@ -47,3 +49,21 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
         others = missing.like_the_file(others, given.source, projected)
     return AlignedRows(given.source, given.alignment, others, projected)
+
+
+def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]) -> dict[str, RowSource]:
+    """First values of the slots that go with their rows; those of other rows begin at the initial value.
+
+    Args:
+        name: of the table.
+        given: its part in an earlier checkpoint.
+        initial: value of each slot of the table's optimizer before the first step.
+    """
+    return {
+        slot: AlignedRows(
+            source,
+            given.alignment,
+            random.source(Constant(value=initial[slot]), rows=given.rows, dim=source.dim, seed=0, table=name),
+        )
+        for slot, source in given.slots.items()
+    }

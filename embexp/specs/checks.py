@@ -11,7 +11,7 @@ from embexp.errors import Fault
 from embexp.specs import knowledge_graphs
 from embexp.specs.data import CSV, Clicks, Data, SplitKind, Text, Triples
 from embexp.specs.models import Model, Task
-from embexp.specs.pretrained import NoPretrained, Pretrained
+from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
 from embexp.specs.tables import Feature, Table
@@ -75,6 +75,7 @@ def faults(sections: Sections) -> list[Fault]:
     return [
         *_graph(sections),
         *_dims(sections),
+        *_checkpoint(sections),
         *_shapes(sections),
         *_split(sections),
         *_clicks(sections),
@@ -115,6 +116,17 @@ def _dims(sections: Sections) -> Iterator[Fault]:
                 "null stands for the length of a pretrained file's rows, and the table has no such file",
                 f"set a number, or choose pretrained@tables.{name}.pretrained=file",
             )
+
+
+def _checkpoint(sections: Sections) -> Iterator[Fault]:
+    inherited = sections.pretrained
+    if isinstance(inherited, Checkpoint) and inherited.table is not None:
+        yield Fault(
+            "pretrained.table",
+            repr(inherited.table),
+            "tables take the rows of the table of the same name, and only a table's own setting names another",
+            "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table",
+        )
 
 
 def _shapes(sections: Sections) -> Iterator[Fault]:

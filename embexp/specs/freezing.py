@@ -53,6 +53,12 @@ class FreezePretrainedRows(Spec):
     kind: Literal["pretrained_rows"] = "pretrained_rows"
 
 
+class FreezeOldRows(Spec):
+    """Rows that came from a checkpoint as trained ones do not move; new ones do."""
+
+    kind: Literal["old_rows"] = "old_rows"
+
+
 class TableRule(FreezeTable):
     """All rows."""
 
@@ -72,7 +78,13 @@ class PretrainedRowsRule(FreezePretrainedRows):
     multiplier: NonNegative = 0.0
 
 
-Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule, Field(discriminator="kind")]
+class OldRowsRule(FreezeOldRows):
+    """Rows that came from a checkpoint as trained ones."""
+
+    multiplier: NonNegative = 0.0
+
+
+Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule, Field(discriminator="kind")]
 
 
 class Phase(Spec):
@@ -115,7 +127,8 @@ class FreezeSchedule(Spec):
 
 
 Freeze = Annotated[
-    NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeSchedule, Field(discriminator="kind")
+    NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeOldRows | FreezeSchedule,
+    Field(discriminator="kind"),
 ]
 
 
@@ -132,6 +145,8 @@ def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
             return (Phase(rules=(RowsRule(**freeze.model_dump()),)),)
         case FreezePretrainedRows():
             return (Phase(rules=(PretrainedRowsRule(),)),)
+        case FreezeOldRows():
+            return (Phase(rules=(OldRowsRule(),)),)
 
 
 def files_of(freeze: Freeze) -> list[str]:

@@ -95,17 +95,26 @@ class FTRL(_TableOptimizer):
 TableOptimizer = Annotated[SGD | Adagrad | AdagradMomentum | Adam | FTRL, Field(discriminator="kind")]
 
 
-def slot_count(optimizer: TableOptimizer) -> int:
-    """Numbers that an optimizer keeps for each parameter."""
+def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
+    """Slots of an optimizer, by the names that TPUEmbedding gives them, with their initial values."""
     match optimizer:
         case SGD():
-            return 0
+            return {}
         case Adagrad():
-            return 1
-        case AdagradMomentum() | Adam() | FTRL():
-            return 2
+            return {"accumulators": optimizer.initial_accumulator_value}
+        case AdagradMomentum():
+            return {"accumulators": 0.0, "momenta": 0.0}
+        case Adam():
+            return {"momenta": 0.0, "velocities": 0.0}
+        case FTRL():
+            return {"accumulators": optimizer.initial_accumulator_value, "linears": 0.0}
         case _:
             assert_never(optimizer)
+
+
+def slot_count(optimizer: TableOptimizer) -> int:
+    """Numbers that an optimizer keeps for each parameter."""
+    return len(slots_of(optimizer))
 
 
 class _DenseOptimizer(Spec):

@@ -100,4 +100,36 @@ class Sample(_Matrix):
     seed: WholeNumber = 0
 
 
-Pretrained = Annotated[NoPretrained | File | Sample, Field(discriminator="kind")]
+class KeptSlots(StrEnum):
+    """What becomes of what the optimizer remembered of a row."""
+
+    KEEP = "keep"
+    """It goes with its row, where the optimizer is of the same kind."""
+    INITIAL = "initial"
+    """Every slot begins at its initial value."""
+
+
+class Checkpoint(Spec):
+    """Values come from a finished run or a grown checkpoint: trained rows with their slots, matched by token."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    path: Annotated[str, Field(min_length=1)]
+    """The directory of the run, or of the grown checkpoint."""
+    table: str | None = None
+    """Which of its tables; null: the one of the same name. Only a table's own setting may name one."""
+    match: Match = Match.EXACT
+    """How the tokens of the vocabulary are found among the checkpoint's."""
+    missing: MissingRows = MissingRows.INITIALIZER
+    """What fills rows that the checkpoint has nothing for."""
+    slots: KeptSlots = KeptSlots.KEEP
+    """What becomes of the optimizer's slots; those of new rows begin at their initial values in any case."""
+    dense: bool | None = None
+    """Whether the dense part is taken over too; null: it is by the top-level setting, not by a table's own."""
+
+    @property
+    def project(self) -> Project:
+        """Trained rows are as long as they are."""
+        return Project.NONE
+
+
+Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]

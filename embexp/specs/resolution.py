@@ -6,9 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from embexp.errors import CombinationFault
 from embexp.specs import inits
-from embexp.specs.freezing import FreezePretrainedRows, FreezeTable, NoFreeze
+from embexp.specs.freezing import (
+    Freeze,
+    FreezeOldRows,
+    FreezePretrainedRows,
+    FreezeTable,
+    NoFreeze,
+    OldRowsRule,
+    phases_of,
+)
 from embexp.specs.inits import Assign, MemoryMap
-from embexp.specs.pretrained import NoPretrained
+from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
@@ -34,7 +42,15 @@ def runtime_of(spec: RunSpec) -> RuntimeKind:
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:
     """Everything that is right by itself and can't work with the rest."""
-    return [*_runtime(spec), *_strategy(spec), *_freeze(spec), *_memory_map(spec), *_storage(spec)]
+    return [
+        *_runtime(spec),
+        *_strategy(spec),
+        *_freeze(spec),
+        *_old_rows(spec),
+        *_dense(spec),
+        *_memory_map(spec),
+        *_storage(spec),
+    ]
 
 
 def _shared(spec: RunSpec) -> list[RuntimeKind]:
@@ -170,6 +186,54 @@ def _freeze(spec: RunSpec) -> Iterator[CombinationFault]:
             "it is about rows that came from a file, and no table that inherits it has a pretrained file",
             "add pretrained=file pretrained.path=…, or choose another freeze",
         )
+
+
+def _old_rows(spec: RunSpec) -> Iterator[CombinationFault]:
+    """Rows of a checkpoint are to be frozen, and there is none."""
+    lacking = [name for name in spec.tables if not isinstance(spec.pretrained_of(name), Checkpoint)]
+    for name in lacking:
+        own = spec.tables[name].freeze
+        if own is not None and (path := _about_old_rows(f"tables.{name}.freeze", own)):
+            place = f"tables.{name}"
+            yield CombinationFault(
+                path,
+                "old_rows",
+                "it is about rows that came from a checkpoint, and the table takes none from one",
+                f"add pretrained@{place}.pretrained=checkpoint {place}.pretrained.path=…, or choose another freeze",
+            )
+    heirs = [name for name, table in spec.tables.items() if table.freeze is None]
+    if heirs and set(heirs) <= set(lacking) and (path := _about_old_rows("freeze", spec.freeze)):
+        yield CombinationFault(
+            path,
+            "old_rows",
+            "it is about rows that came from a checkpoint, and no table that inherits it takes any from one",
+            "add pretrained=checkpoint pretrained.path=…, or choose another freeze",
+        )
+
+
+def _about_old_rows(path: str, freeze: Freeze) -> str:
+    """Config path of what is about old rows in a policy, or ""."""
+    if isinstance(freeze, FreezeOldRows):
+        return path
+    for number, phase in enumerate(phases_of(freeze)):
+        for place, rule in enumerate(phase.rules):
+            if isinstance(rule, OldRowsRule):
+                return f"{path}.phases.{number}.rules.{place}"
+    return ""
+
+
+def _dense(spec: RunSpec) -> Iterator[CombinationFault]:
+    """There is one dense part, and it comes from one checkpoint."""
+    settings = list(spec.dense_from().items())
+    for path, setting in settings[1:]:
+        first, taken = settings[0]
+        if setting.path != taken.path:
+            yield CombinationFault(
+                f"{path}.dense",
+                "true",
+                f"the dense part comes from one checkpoint, and {first} takes that of {taken.path}",
+                f"set {path}.dense=false, or {first}.dense=false",
+            )
 
 
 def _path_of_init(spec: RunSpec, table: str) -> str:

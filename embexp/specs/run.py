@@ -12,7 +12,7 @@ from embexp.specs.data import Data
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
-from embexp.specs.pretrained import NoPretrained, Pretrained
+from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Strategy, Train
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
@@ -82,6 +82,14 @@ class RunSpec(Spec):
     def kept_by_reference(self, table: str) -> bool:
         """Whether a table is frozen whole and pretrained, so that no checkpoint needs its values."""
         return self.frozen(table) and not isinstance(self.pretrained_of(table), NoPretrained)
+
+    def dense_from(self) -> dict[str, Checkpoint]:
+        """By config path, the settings that take over the dense part of their checkpoint."""
+        found = {"pretrained": self.pretrained} if getattr(self.pretrained, "dense", None) is not False else {}
+        for name, table in self.tables.items():
+            if isinstance(table.pretrained, Checkpoint) and table.pretrained.dense:
+                found[f"tables.{name}.pretrained"] = table.pretrained
+        return {path: setting for path, setting in found.items() if isinstance(setting, Checkpoint)}
 
     def settled(self, dims: Mapping[str, int], unfilled: Collection[str] = ()) -> RunSpec:
         """The spec with what only pretrained files tell.

@@ -25,24 +25,9 @@ from typing import Any, assert_never
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer, slots_of
 
-
-def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
-    """Slot variables of an optimizer, by the names that TPUEmbedding gives them, with their initial values."""
-    match optimizer:
-        case SGD():
-            return {}
-        case Adagrad():
-            return {"accumulators": optimizer.initial_accumulator_value}
-        case AdagradMomentum():
-            return {"accumulators": 0.0, "momenta": 0.0}
-        case Adam():
-            return {"momenta": 0.0, "velocities": 0.0}
-        case FTRL():
-            return {"accumulators": optimizer.initial_accumulator_value, "linears": 0.0}
-        case _:
-            assert_never(optimizer)
+__all__ = ["moves_every_row", "slots_of", "updated"]
 
 
 def moves_every_row(optimizer: TableOptimizer) -> bool:

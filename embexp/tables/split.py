@@ -173,6 +173,11 @@ class SplitTable:
             filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows, self.dim)))
         return filled
 
+    def slot_fill(self, slot: str, source: Rows) -> tuple[Part, SomeRows]:
+        """What is to be filled with a slot's values of all rows: those of rows that may move."""
+        rows = self._others_rows[: self._moving]
+        return Part(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows, self.dim)
+
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""
         fed = [(self.index, self._index), *self.groups.feeds()]

@@ -14,7 +14,8 @@ from embexp.vectors import bundle
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key
 
 _TYPES = {1: np.dtype("<f4"), 2: np.dtype("<f8"), 14: BFLOAT16, 19: np.dtype("<f2")}
-_KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+"""How all keys of an object-based checkpoint end."""
 _CHUNK_BYTES = 1 << 24
 
 
@@ -56,9 +57,9 @@ def read(index: Path, key: str | None) -> Stored:
     """
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
-    tensors = {key.removesuffix(_KEY_END): entry for key, entry in bundle.entries(index).items()}
+    tensors = {key.removesuffix(KEY_END): entry for key, entry in bundle.entries(index).items()}
     shapes = {each: entry.shape for each, entry in tensors.items()}
-    key = only_key(index, shapes, None if key is None else key.removesuffix(_KEY_END), "tensor")
+    key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")
     entry, name = tensors[key], f"{index}: {key}"
     dtype = _TYPES.get(entry.kind)
     if dtype is None:

@@ -47,6 +47,8 @@ NEEDS = {
     ("experiment", "knowledge_graph"): ["data.path=FOLDER"],
     ("freeze", "pretrained_rows"): ["pretrained=file", "pretrained.path=FILE"],
     ("freeze", "rows"): ["freeze.rows=[[0, 50]]"],
+    ("freeze", "old_rows"): ["pretrained=checkpoint", "pretrained.path=RUN"],
+    ("pretrained", "checkpoint"): ["pretrained.path=RUN"],
     ("init", "memory_map"): ["freeze=table", "pretrained=file", "pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],

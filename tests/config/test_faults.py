@@ -38,7 +38,7 @@ CASES = {
     "a rule of no kind": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: tabel}]}]"],
         "freeze.phases.0.rules.0.kind",
-        "'tabel': it must be table, rows or pretrained_rows.\n    did you mean table?",
+        "'tabel': it must be table, rows, pretrained_rows or old_rows.\n    did you mean table?",
     ),
     "a rule with a key of another": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: table, rows: [[0,3]]}]}]"],

@@ -76,7 +76,7 @@ CASES = {
     "a key without a file": (
         ["+pretrained.path=wide.npy"],
         "pretrained.path",
-        "path belongs to file or sample, not to none.",
+        "path belongs to file, sample or checkpoint, not to none.",
     ),
 }
 

@@ -1,0 +1,135 @@
+"""The dense part of an experiment taken over from an earlier checkpoint: weights, and the optimizer's slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view, save_util_v1
+
+from embexp.errors import CheckpointError
+from embexp.vectors import bundle, checkpoint
+
+_OPTIMIZER = "optimizer/"
+_WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
+"""The optimizer's children that are the model's weights: the shortest way to them, so that it is their key."""
+_ELSEWHERE = ("embedding/", "random/", "step", "save_counter", "_CHECKPOINTABLE_OBJECT_GRAPH")
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What a dense part is to be given.
+
+    Attributes:
+        values: variables and their values.
+        notes: what the user should know about what it is not given.
+    """
+
+    values: list[tuple[Any, np.ndarray]]
+    notes: tuple[str, ...] = ()
+
+    def assign(self) -> None:
+        """Gives eager variables their values."""
+        for variable, value in self.values:
+            variable.assign(value)
+
+    def fill(self, session: Any) -> None:
+        """Gives variables of a graph their values in a session."""
+        for variable, value in self.values:
+            session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+
+
+def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
+    """The values of a dense part in an earlier checkpoint, matched by their place in model and optimizer.
+
+    Args:
+        parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
+        index: the `.index` file of the earlier checkpoint.
+        same_optimizer: whether the optimizers are of the same kind, so that slots can be taken over.
+
+    Raises:
+        CheckpointError: weights differ in number or shape, with each of them; no variable has been changed.
+        DataError: the checkpoint is damaged.
+    """
+    weights, slots = _variables(parts)
+    stored = {
+        key.removesuffix(checkpoint.KEY_END): entry
+        for key, entry in bundle.entries(index).items()
+        if not key.startswith(_ELSEWHERE)
+    }
+    stored_slots = {
+        key: entry
+        for key, entry in stored.items()
+        if key.startswith(_OPTIMIZER) and not key.startswith(_WEIGHTS_OF_OPTIMIZER)
+    }
+    stored_weights = {key: entry for key, entry in stored.items() if key not in stored_slots}
+    if faults := [*_faults(weights, stored_weights)]:
+        raise CheckpointError(
+            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Make the model what"
+            " it was, or set pretrained.dense=false to begin with a new dense part"
+        )
+    values = [(variable, tensor(stored_weights[key])) for key, variable in weights.items()]
+    fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].shape]
+    if not slots or not weights:
+        return TakenOver(values)
+    if not same_optimizer or fresh:
+        why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
+        return TakenOver(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
+    return TakenOver(values + [(variable, tensor(stored_slots[key])) for key, variable in slots.items()])
+
+
+def tensor(entry: bundle.Entry) -> np.ndarray:
+    """A tensor that is stored in one piece.
+
+    Raises:
+        CheckpointError: it is not, or its type has no counterpart in NumPy.
+    """
+    (piece, *more) = entry.pieces
+    dtype = tf.dtypes.as_dtype(entry.kind)
+    if more or dtype.as_numpy_dtype is object:
+        raise CheckpointError(f"{piece.path}: found a tensor of {dtype.name} in {1 + len(more)} pieces, expected one")
+    with piece.path.open("rb") as file:
+        file.seek(piece.offset)
+        values = np.frombuffer(file.read(piece.size), dtype.as_numpy_dtype)
+    return values.reshape(entry.shape)
+
+
+def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By key, the model's variables and those of the optimizer alone."""
+    # Without the tables: of one that is kept in parts, to look at it is to put it together.
+    seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
+    with tf.device("/cpu:0"):
+        saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(seen))
+    of_model = {id(variable.value) for variable in parts.model.weights}
+    weights, slots = {}, {}
+    for each in saveables:
+        variable = each.op.value if isinstance(each.op, keras.Variable) else each.op
+        key = each.name.removesuffix("/.ATTRIBUTES/")
+        if id(variable) in of_model:
+            weights[key] = variable
+        elif key.startswith(_OPTIMIZER):
+            slots[key] = variable
+    return weights, slots
+
+
+def _faults(weights: Mapping[str, Any], stored: Mapping[str, bundle.Entry]) -> list[str]:
+    found = []
+    for key, variable in weights.items():
+        if key not in stored:
+            found.append(f"it lacks {_name(variable)} {_shape(variable)}")
+        elif stored[key].shape != _shape(variable):
+            found.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].shape}")
+    return found + [f"it has {key} {entry.shape} too many" for key, entry in stored.items() if key not in weights]
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.shape.as_list())
+
+
+def _name(variable: Any) -> str:
+    return str(variable.name).split(":")[0]

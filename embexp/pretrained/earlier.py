@@ -1,0 +1,193 @@
+"""A finished run, or a checkpoint grown from one, as a source of trained rows. Read from its mapped checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from embexp import caching, digests
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import DataError, NotARunError
+from embexp.folder import RunFolder
+from embexp.specs.run import RunSpec
+from embexp.specs.vectors import NonFinite
+from embexp.vectors import bundle, checkpoint
+from embexp.vectors.file_source import FileSource
+
+_TABLES = "embedding/"
+_SLOT = ".S"
+"""An escaped "/" in the keys of an object-based checkpoint."""
+
+
+def opened(path: Path, *, cache: Path) -> Earlier:
+    """Opens a directory; reads its spec and the index of its checkpoint.
+
+    Args:
+        path: of a finished run, or of a grown checkpoint.
+        cache: folder for what was found out about files.
+
+    Raises:
+        NotARunError: it is neither, or the run has not ended or left no checkpoint.
+        DataError: the index of the checkpoint is damaged.
+    """
+    folder = RunFolder(path)
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "there is no such directory"
+        raise NotARunError(f"{path}: {what}; give the directory of a finished run, or of a grown checkpoint")
+    spec = folder.read_spec()
+    grown = folder.growth.is_file()
+    index = folder.final_checkpoint / "checkpoint.index"
+    if not index.is_file():
+        ended = grown or folder.summary.is_file()
+        why = "the run left no checkpoint (output.checkpoint was false)" if ended else "the run has not ended"
+        raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
+    found = {key.removesuffix(checkpoint.KEY_END): entry for key, entry in bundle.entries(index).items()}
+    return Earlier(folder, spec, grown, index, found, cache)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One matrix of an earlier checkpoint, a `VectorSource`; NaN and infinities stay as they are.
+
+    Attributes:
+        file: the matrix in its file.
+        digest: of the whole that it is a part of.
+        tokens: what its rows stand for; None: that is looked up elsewhere.
+        converts: whether a matrix that can't be mapped where it lies is written to the cache for that.
+    """
+
+    file: FileSource
+    digest: str
+    tokens: pa.LargeStringArray | None = None
+    converts: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.file.rows
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return self.file.dim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As stored."""
+        return self.file.dtype
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, float32 [stop - start, dim], in memory of their own."""
+        return self.file.read(start, stop)
+
+    def memory_map(self) -> np.ndarray | None:
+        """The matrix as a mapping, see `VectorSource.memory_map`; None where it does not lie right in its file."""
+        return self.file.memory_map() if self.converts or self.file.in_place else None
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What there is of an earlier training.
+
+    Attributes:
+        folder: what lies where.
+        spec: of the run; of a grown checkpoint, that of the run that it came from.
+        grown: whether rows were added, moved or dropped since.
+        index: of the checkpoint.
+        tensors: all of it, by key.
+        cache: folder for what was found out about files.
+    """
+
+    folder: RunFolder
+    spec: RunSpec
+    grown: bool
+    index: Path
+    tensors: Mapping[str, bundle.Entry]
+    cache: Path
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables."""
+        return tuple(self.spec.tables)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What the run came to; a grown checkpoint has none.
+
+        Raises:
+            NotARunError: the run has not ended.
+        """
+        return self.folder.read_summary()
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
+        files = [self.index, *sorted({piece.path for entry in self.tensors.values() for piece in entry.pieces})]
+        content: dict[str, Any] = {
+            "checkpoint": [caching.file_digest(path, cache=self.cache) for path in files],
+            "vocabularies": {name: self.vocabulary(name).digest for name in self.tables},
+        }
+        if self.grown:
+            provenance = {name: self.folder.provenance(name) for name in self.tables}
+            content["provenance"] = {
+                name: caching.file_digest(path, cache=self.cache) for name, path in provenance.items() if path.exists()
+            }
+        else:
+            recorded = self.summary["initialization"]["tables"]
+            content["files"] = {
+                name: recorded[name]["pretrained"]["digest"] for name in self.tables if not self.holds(name)
+            }
+        return digests.of_json(content)
+
+    def holds(self, table: str) -> bool:
+        """Whether the checkpoint has a table's rows; those that a run froze whole may be in a file instead."""
+        return f"{_TABLES}{table}" in self.tensors
+
+    def shape(self, table: str) -> tuple[int, int]:
+        """Rows and dim of a table."""
+        if self.holds(table):
+            rows, dim = self.tensors[f"{_TABLES}{table}"].shape
+            return rows, dim
+        known = self.summary["tables"][table]
+        return int(known["vocabulary_size"]), int(known["dim"])
+
+    def vocabulary(self, table: str) -> Vocabulary:
+        """What the rows of a table stand for."""
+        return Vocabulary.read(self.folder.vocabularies / table)
+
+    def slots(self, table: str) -> tuple[str, ...]:
+        """Names of the slots that the checkpoint has for a table."""
+        start = f"{_TABLES}{table}{_SLOT}"
+        return tuple(sorted(key.removeprefix(start) for key in self.tensors if key.startswith(start)))
+
+    def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> Trained:
+        """A table, or one slot of it, that the checkpoint holds; see `Trained`."""
+        key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
+        stored = replace(checkpoint.read(self.index, key), finite=True)
+        return Trained(
+            FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP), digest=self.digest, converts=converts
+        )
+
+    def rows_of_run(self, table: str) -> np.ndarray:
+        """int64 [rows]: which row of the run it was trained as, -1 where it is new since.
+
+        Raises:
+            DataError: what was written about that is damaged.
+        """
+        rows, _ = self.shape(table)
+        path = self.folder.provenance(table)
+        if not self.grown or not path.exists():
+            return np.arange(rows)
+        try:
+            found: np.ndarray = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{path}: found no .npy file of row numbers: {error}") from error
+        if found.shape != (rows,) or found.dtype != np.int64:
+            raise DataError(f"{path}: found {found.dtype} {found.shape}, expected int64 ({rows},)")
+        return found

@@ -1,0 +1,111 @@
+"""Which row of an earlier table each row of a table is, and which slots go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.fit import Misfit
+from embexp.pretrained.words import words_of
+from embexp.specs.optimizers import slots_of
+from embexp.specs.pretrained import Checkpoint, KeptSlots, Match
+from embexp.specs.run import RunSpec
+from embexp.specs.tables import Table
+from embexp.vectors.alignment import Alignment, RowKind, by_token
+from embexp.vectors.source import VectorSource
+
+
+def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | None:
+    """What is wrong between a table and the earlier one that its rows are to come from.
+
+    Args:
+        source: the earlier training.
+        theirs: name of the table there.
+        name: of the table.
+        table: its settings; a dim of null fits any.
+    """
+    if theirs not in source.tables:
+        return Misfit(
+            f"the checkpoint has no table {theirs!r}, its tables are {', '.join(source.tables)}",
+            f"name one: choose pretrained@tables.{name}.pretrained=checkpoint and set its table",
+        )
+    _, dim = source.shape(theirs)
+    if table.dim not in (None, dim):
+        return Misfit(
+            f"rows of its table {theirs!r} have {dim} numbers, the table's {table.dim}", f"set tables.{name}.dim={dim}"
+        )
+    return None
+
+
+def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows: int, how: Match) -> Alignment:
+    """Aligns a table with an earlier one by what their rows stand for, never by position.
+
+    The row of unknown values is matched with that of the earlier table. Rows that stand for nothing, behind the last
+    token, are matched one by one in their order, as far as both tables have any.
+
+    Args:
+        vocabulary: of the table.
+        rows: of the table.
+        earlier: vocabulary of the earlier one.
+        earlier_rows: rows of that.
+        how: when two tokens are the same.
+    """
+    if isinstance(vocabulary, IdentityVocabulary) and isinstance(earlier, IdentityVocabulary):
+        shared = min(vocabulary.size, earlier.size)  # the tokens are the row numbers themselves
+        file_rows, kinds = np.full(rows, -1, np.int64), np.full(rows, RowKind.SPECIAL, np.uint8)
+        file_rows[:shared] = np.arange(shared)
+        kinds[: vocabulary.size], kinds[:shared] = RowKind.MISSING, RowKind.PRETRAINED
+        by: Mapping[Match, int] = {Match.EXACT: shared}
+        first = behind = 0
+        end, earlier_end = vocabulary.size, earlier.size
+    else:
+        words, theirs = words_of(vocabulary), words_of(earlier)
+        found = by_token(words, theirs.tokens, how, rows=rows)
+        file_rows, kinds, by = found.file_rows, found.kinds, found.by
+        file_rows[file_rows >= 0] += theirs.first
+        first, behind = words.first, theirs.first
+        end, earlier_end = first + len(words.tokens), behind + len(theirs.tokens)
+    if (kinds == RowKind.PRETRAINED).any():
+        special = [(0, 0)] if first and behind else []
+        special += [(end + free, earlier_end + free) for free in range(min(rows - end, earlier_rows - earlier_end))]
+        for row, earlier_row in special:
+            file_rows[row], kinds[row] = earlier_row, RowKind.PRETRAINED
+    return Alignment(file_rows, kinds, by)
+
+
+def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
+    """Bool [rows]: whether a row was trained in the run, and not only added to its checkpoint."""
+    trained = source.rows_of_run(theirs) >= 0
+    places = alignment.file_rows
+    found: np.ndarray = (places >= 0) & trained[np.maximum(places, 0)]
+    return found
+
+
+def slots(
+    spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
+) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
+    """The slots that go with their rows, and what there is to say about others.
+
+    Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
+    gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
+    """
+    if spec.frozen(name) or setting.slots is KeptSlots.INITIAL:
+        return {}, ()
+    new, before = spec.optimizer_of(name), source.spec.optimizer_of(theirs)
+    stored, wanted = source.slots(theirs), tuple(slots_of(new))
+    lead = f"tables.{name}: "
+    if new.kind != before.kind:
+        left = f"its slots {', '.join(stored)} are left out" if stored else "it has no slots"
+        begin = f"those of {new.kind}, {', '.join(wanted)}, begin at their initial values" if wanted else ""
+        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {left}", begin]))
+        return {}, (words,) if stored or wanted else ()
+    kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
+    if lacking := [slot for slot in wanted if slot not in stored]:
+        return kept, (
+            f"{lead}the checkpoint has no slots {', '.join(lacking)} (the table was frozen): they begin at their"
+            " initial values",
+        )
+    return kept, ()
