@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from embexp import files, story
-from embexp.studies import run as studies
 from embexp.specs.run import RunSpec
+from embexp.studies import run as studies
 from embexp.training.progress import progress
 
 

@@ -236,8 +236,8 @@ def _new_entities(data: Triples, source: Raw, folder: Path) -> list[str]:
     divided = triples.parts(data.new_entities.train, source.folder, found)
     if not len(divided["train"]):
         raise DataError(
-            f"{data.path}: no training triple has to do with the entities that count as new; take a larger share of them"
-            f" than {data.new_entities.share:g}, or another seed"
+            f"{data.path}: no training triple has to do with the entities that count as new; take a larger share of"
+            f" them than {data.new_entities.share:g}, or another seed"
         )
     for part, chosen in divided.items():
         with ArrayWriter(folder / f"{part}.npy", np.int64) as writer:

@@ -233,8 +233,8 @@ class NewEntities(Spec):
     """Some entities of a graph count as new: it is seen before they come, or after.
 
     Drawn by name. Entities and relations that no training triple holds without one that is drawn are new with them.
-    Unless the new ones are left out, what tests has two parts more: `test_new`, the triples that hold something new, and
-    `test_known`, the others.
+    Unless the new ones are left out, what tests has two parts more: `test_new`, the triples that hold something new,
+    and `test_known`, the others.
     """
 
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1

@@ -12,7 +12,7 @@ from embexp.specs.freezing import FreezeOldRows
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
-from embexp.specs.tables import NoFreeze
+from embexp.specs.tables import NoFreeze, Table
 
 BASE, GROWN, FULL = "base", "grown", "full"
 WORDS: Mapping[str, str] = {
@@ -40,7 +40,8 @@ def stages(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
     def run(name: str, trained: Trained, **settings: Any) -> RunSpec:
         new = NewEntities(share=study.share, seed=study.seed, train=trained)
         changed = {"study": NoStudy(), "name": f"{spec.name}/{name}", "data": _with(data, new_entities=new)}
-        return _with(spec, **changed, **settings)
+        made: RunSpec = _with(spec, **changed, **settings)
+        return made
 
     grown = study.grown
     return {
@@ -79,12 +80,15 @@ def faults(spec: RunSpec) -> Iterator[Fault]:
     if spec.data.new_entities is not None:
         rule = "the study says of each of its runs which entities are new to it"
         yield Fault("data.new_entities", "a mapping", rule, "leave it null, and set study.share and study.seed")
-    own = [("", spec), *((f"tables.{name}.", table) for name, table in spec.tables.items())]
+    own: list[tuple[str, RunSpec | Table]] = [
+        ("", spec),
+        *((f"tables.{name}.", table) for name, table in spec.tables.items()),
+    ]
     for place, settings in own:
-        if not isinstance(settings.pretrained or NoPretrained(), NoPretrained):
+        if not isinstance(settings.pretrained, NoPretrained | None):
             rule = "the values of the grown run are those of the base run, and the others have none to start from"
             yield Fault(f"{place}pretrained", settings.pretrained.kind, rule, "leave it out, or set study=none")
-        if not isinstance(settings.freeze or NoFreeze(), NoFreeze):
+        if not isinstance(settings.freeze, NoFreeze | None):
             rule = "what the grown run freezes are the rows of the base run, and the others train all rows"
             yield Fault(f"{place}freeze", settings.freeze.kind, rule, "leave it out, or set study=none")
     if not spec.output.checkpoint:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from embexp import digests
+from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import FULL, GROWN
 
@@ -64,6 +65,7 @@ def summarise(
         "name": spec.name,
         "task": spec.task.value,
         "study": spec.study.kind,
+        "entities": next(each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES),
         "run_id": digests.of_json([each.summary["run_id"] for each in runs.values()]),
         "steps": sum(each.summary["steps"] for each in runs.values()),
         "metrics": {"test": _metrics(runs)},
@@ -84,6 +86,7 @@ def _run(taken: Taken) -> dict[str, Any]:
     summary = taken.summary
     examples = summary["examples"]["train"]
     rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
+    best = summary["best_step"]
     epochs = steps * summary["batch_size"] / examples
     return {
         "directory": taken.name,
@@ -95,8 +98,10 @@ def _run(taken: Taken) -> dict[str, Any]:
         "epochs": round(epochs, 2),
         "steps": steps,
         "best_step": summary["best_step"],
+        "best_epoch": None if best is None else round(epochs * best / steps, 2),
         "seconds": {
             **taken.seconds,
+            "best": None if best is None else round(taken.seconds["training"] * best / steps, 3),
             # Without tracing and evaluations.
             "steps": None if rate is None else round(epochs * examples / rate, 3),
         },
@@ -123,11 +128,8 @@ def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
     grown, full = (_run(runs[name]) for name in (GROWN, FULL))
 
     def ratio(*keys: str) -> float | None:
-        above, below = grown, full
-        for key in keys:
-            above, below = above.get(key, {}), below.get(key, {})
-        numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (above, below))
-        return above / below if numbers and below else None
+        above, below = _at(grown, *keys), _at(full, *keys)
+        return above / below if above is not None and below else None
 
     return {
         "mrr_new": ratio("metrics", "test_new", "mrr"),
@@ -138,3 +140,11 @@ def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
         "step_seconds": ratio("seconds", "steps"),
         "total_seconds": ratio("seconds", "total"),
     }
+
+
+def _at(facts: Mapping[str, Any], *keys: str) -> float | None:
+    """The finite number at some keys, or None."""
+    value: Any = facts
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from embexp import digests, story
 from embexp.folder import RunFolder
 from embexp.runs import load_run
 from embexp.specs import staged
 from embexp.specs.run import RunSpec
-from embexp.specs.staged import BASE, FULL, GROWN, WORDS
+from embexp.specs.staged import BASE, GROWN, WORDS
 from embexp.story import RunResult, Say
 from embexp.studies import comparison, plot
 from embexp.studies.clock import Clock
@@ -53,8 +52,8 @@ def run(
             break
     else:
         say("comparing the runs", None)
-    old = old_rows(directory) if GROWN in runs else {}
-    new = new_tokens(directory) if FULL in runs or GROWN in runs else {}
+    grown = GROWN in runs
+    old, new = (old_rows(directory), new_tokens(directory)) if grown else ({}, {})
     content = comparison.summarise(spec, runs, old, new)
     folder.write_json(folder.summary, content)
     if spec.output.plots and len(runs) == len(stages):
@@ -80,10 +79,10 @@ def old_rows(directory: Path) -> dict[str, OldRows]:
     return found
 
 
-def new_tokens(directory: Path) -> Mapping[str, list[str]]:
+def new_tokens(directory: Path) -> dict[str, list[str]]:
     """What the rows stand for that the grown run's tables have and the base run's do not, by table."""
     base, grown = load_run(directory / BASE), load_run(directory / GROWN)
-    found: dict[str, Any] = {}
+    found = {}
     for name in base.spec.tables:
         known = set(base.vocabulary(name).tokens())
         found[name] = [token for token in grown.vocabulary(name).tokens() if token not in known]
