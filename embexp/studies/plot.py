@@ -47,7 +47,7 @@ def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:
     axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
     axes.set_ylim(0, 1.08)
     axes.set_title("Ranks of the test triples, filtered (1 is best)", loc="left", fontsize=10)
-    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     _plain(axes, "y")
 
 
