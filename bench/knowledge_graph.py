@@ -1,6 +1,6 @@
 """ComplEx on a knowledge graph, beside PyKEEN's: seconds per epoch, and the MRR that both reach after as many.
 
-    python -m bench.knowledge_graph [FOLDER] [--epochs N] [--json FILE]
+    python -m bench.knowledge_graph [FOLDER] [--epochs N] [--threads N] [--json FILE]
 
 FOLDER holds a graph, such as UMLS; without it, random triples of UMLS's size are taken. Both train on the same triples
 in the same process, an epoch in turn, on as many threads: 100 complex numbers for each entity and relation, batches of
@@ -55,7 +55,7 @@ def write_graph(folder: Path) -> Path:
 class Ours:
     """`embexp run` in a thread, which does an epoch whenever it is told to and rests in between."""
 
-    def __init__(self, graph: Path, negatives: int | None, epochs: int, folder: Path) -> None:
+    def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
         import embexp
 
         self.spec = embexp.compose(
@@ -69,6 +69,7 @@ class Ours:
                 "train.early_stopping.patience=null",
                 f"optimizer.learning_rate={RATE}",
                 f"output.cache={folder}/cache",
+                f"strategy.intra_op_threads={threads}",
                 "output.plots=false",
                 "output.tensorboard=false",
             ]
@@ -231,6 +232,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.knowledge_graph")
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each, {WARM_UP} of them to warm up")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=cores, help="of each; one for each core unless said otherwise")
     parser.add_argument("--quick", action="store_true", help="few epochs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
@@ -238,11 +241,10 @@ def main(argv: list[str]) -> int:
     epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)
     import torch
 
-    threads = len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads)
     told = machine.describe()
     names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
-    print("; ".join(f"{name} {told[name]}" for name in names))
+    print("; ".join([*(f"{name} {told[name]}" for name in names), f"threads {options.threads}"]))
     found: dict[str, dict[str, Any]] = {}
     slower = True
     for case, negatives in CASES.items():
@@ -251,7 +253,11 @@ def main(argv: list[str]) -> int:
                 folder = Path(scratch)
                 graph = options.graph or write_graph(folder / "graph")
                 taken = beside_pykeen(
-                    Ours(graph, negatives, epochs, folder), read(graph), negatives, epochs, inverse=inverse
+                    Ours(graph, negatives, epochs, options.threads, folder),
+                    read(graph),
+                    negatives,
+                    epochs,
+                    inverse=inverse,
                 )
             who = "PyKEEN, inverse triples" if inverse else "PyKEEN"
             theirs, mine = (statistics.median(taken[name]) for name in ("pykeen", "embexp"))
