@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,34 @@ def write_text(path: Path, text: str) -> None:
     """Writes `text` as UTF-8, whole or not at all."""
     with written_whole(path) as file:
         file.write(text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def directory_written_whole(path: Path) -> Iterator[Path]:
+    """Makes a temporary directory beside `path`; it becomes `path` when the block ends without an error.
+
+    Raises:
+        FileExistsError: there is something of that name.
+    """
+    if path.exists():
+        raise FileExistsError(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    try:
+        yield temporary
+        for each in sorted(temporary.rglob("*")):
+            if each.is_file():  # a rename may reach the disk before what was written to the files does
+                with each.open("rb") as file:
+                    os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the directory from the user's group
+        if path.exists():
+            raise FileExistsError(path)
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def new_directory(path: Path) -> Path:

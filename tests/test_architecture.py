@@ -23,7 +23,7 @@ TIERS = [
     {"runtimes", "training", "checkpoints"},
     {"reports"},
     {"pretrained"},
-    {"policies"},
+    {"policies", "growth"},
     {"filling", "assembly", "evaluations", "frozen_rows"},
     {"execution"},
     {"summary"},
@@ -51,6 +51,7 @@ TENSORFLOW_FREE = {
     "pretrained",
     "freezing",
     "policies",
+    "growth",
     "config",
     "sweeps",
 }

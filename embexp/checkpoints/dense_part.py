@@ -80,7 +80,10 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
     if not same_optimizer or fresh:
         why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
         return TakenOver(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
-    return TakenOver(values + [(variable, tensor(stored_slots[key])) for key, variable in slots.items()])
+    values += [(variable, tensor(stored_slots[key])) for key, variable in slots.items()]
+    if extra := len(stored_slots.keys() - slots.keys()):
+        return TakenOver(values, (f"dense_optimizer: {extra} slots of the checkpoint are left out: it has none such",))
+    return TakenOver(values)
 
 
 def tensor(entry: bundle.Entry) -> np.ndarray:

@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "what would happen: tables with their bytes, inert settings, the jobs of a sweep",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
+    "checkpoint": "grow a checkpoint to a longer vocabulary",
     "vectors": "look into files of pretrained vectors, convert them, find the rows near a token",
 }
 

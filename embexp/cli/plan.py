@@ -99,6 +99,8 @@ def _show(spec: RunSpec, console: Console, *, scan: bool) -> None:
     if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
         console.print(table)
+    for note in (note for table in found.tables.values() for note in table.notes):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     for name, why in content["unfit"].items():
         console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
 

@@ -27,7 +27,8 @@ from embexp.specs.data import UnknownPolicy, VocabularyRules
 
 OOV_TOKEN = "<oov>"
 """How the out-of-vocabulary row is shown; a real token of this text is told apart by its kind."""
-_HEADER = "token\tfrequency\tkind"
+HEADER = "token\tfrequency\tkind"
+"""The first line of a token vocabulary's file."""
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _PLAIN = {escape: plain for plain, escape in _ESCAPES}
 _LINES = 65_536
@@ -144,7 +145,7 @@ class TokenVocabulary(Vocabulary):
         """Writes the vocabulary whole and returns the path of its file."""
         path = stem.parent / f"{stem.name}.tsv"
         with written_whole(path) as file:
-            file.write(f"{_HEADER}\n".encode())
+            file.write(f"{HEADER}\n".encode())
             if self.oov:
                 file.write(f"{OOV_TOKEN}\t{self.oov_frequency}\toov\n".encode())
             for start in range(0, len(self.known), _LINES):
@@ -227,8 +228,8 @@ def _read_json(path: Path) -> IdentityVocabulary:
 def _read_tsv(path: Path) -> TokenVocabulary:
     with path.open(encoding="utf-8", newline="\n") as file:
         header = file.readline().rstrip("\n")
-    if header != _HEADER:
-        raise DataError(f"{path}, line 1: found {header!r}, expected {_HEADER!r}")
+    if header != HEADER:
+        raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")
     types = {"token": pa.large_string(), "frequency": pa.int64(), "kind": pa.string()}
     try:
         table = pyarrow.csv.read_csv(

@@ -85,7 +85,7 @@ class Pretrained:
                 "match": _match(table),
                 "missing": table.setting.missing.value,
                 "project": table.setting.project.value,
-                **({"slots": list(table.slots)} if isinstance(table.setting, Checkpoint) else {}),
+                **({} if table.old is None else {"slots": list(table.slots), "rows_old": int(table.old.sum())}),
                 **table.coverage.as_json(),
             }
             for name, table in self.tables.items()

@@ -87,8 +87,11 @@ class Trained:
         return self.file.read(start, stop)
 
     def memory_map(self) -> np.ndarray | None:
-        """The matrix as a mapping, see `VectorSource.memory_map`; None where it does not lie right in its file."""
-        return self.file.memory_map() if self.converts or self.file.in_place else None
+        """The matrix as a mapping, see `VectorSource.memory_map`, or None.
+
+        Unless it is to be converted it may begin anywhere in its file, so that who takes its memory over has to look.
+        """
+        return self.file.memory_map() if self.converts else self.file.view()
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from embexp.errors import DataError
 
-_FOOTER_BYTES = 48
-_MAGIC = 0xDB4775248B80FB57
-_TRAILER_BYTES = 5
+FOOTER_BYTES = 48
+MAGIC = 0xDB4775248B80FB57
+TRAILER_BYTES = 5
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def entries(index: Path) -> dict[str, Entry]:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    footer = data[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or int.from_bytes(footer[40:], "little") != _MAGIC:
+    footer = data[-FOOTER_BYTES:]
+    if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
         raise ValueError("it does not end as one")
     _, at = _number(footer, 0)
     _, at = _number(footer, at)
@@ -101,7 +101,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    if offset + size + _TRAILER_BYTES > len(data):
+    if offset + size + TRAILER_BYTES > len(data):
         raise ValueError("a block lies behind its end")
     if data[offset + size]:
         raise ValueError("its blocks are compressed")

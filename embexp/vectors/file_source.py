@@ -105,6 +105,18 @@ class FileSource:
         numbers.zeroed(values, rows)
         return values
 
+    def view(self) -> np.ndarray | None:
+        """The matrix as it lies in its file, float32 [rows, dim], to be read from, wherever it begins; else None.
+
+        Raises:
+            DataError: a stored checksum differs.
+        """
+        self._verified  # noqa: B018  a property that is computed once
+        place = self._stored.place
+        if place is None or place.offset % 4:
+            return None
+        return np.asarray(np.memmap(place.path, np.float32, "c", place.offset, (self.rows, self.dim)))
+
     def memory_map(self) -> np.ndarray:
         """The matrix as a mapping: float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`.
 

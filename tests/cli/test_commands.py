@@ -56,7 +56,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["rnu"], "embexp: there is no command 'rnu'\n    did you mean run?\n"),
         (
             ["xyzzy"],
-            "embexp: there is no command 'xyzzy'\n    the commands are run, plan, evaluate, predict, vectors\n",
+            "embexp: there is no command 'xyzzy'\n"
+            "    the commands are run, plan, evaluate, predict, checkpoint, vectors\n",
         ),
         (["run", "--multrun"], "embexp: embexp run: there is no flag --multrun\n    did you mean --multirun?\n"),
         (["run", "--info"], "    --info is a flag of Hydra that embexp does not have: take --cfg hydra"),

@@ -1,0 +1,138 @@
+"""`embexp checkpoint grow`: a checkpoint for a longer vocabulary. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE
+from embexp.errors import CommandLineError
+from embexp.specs.pretrained import Match, MissingRows
+
+if TYPE_CHECKING:
+    from embexp.growth.plan import TableGrowth
+
+USAGE = "embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [flags]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
+never by position, and what the optimizer remembered of a row (its slots) goes with it; new rows are filled, with slots
+at their initial values. The dense part, the step counter and tables that are not named stay as they are. A run starts
+from it with pretrained=checkpoint pretrained.path=DIR, and freeze=old_rows then trains the new rows only.
+
+RUN_OR_CHECKPOINT is the directory of a finished run, or one that this command made.
+
+    --vocabulary NEW     FILE where there is one table, or TABLE=FILE (repeat it for more): a token per line; or a
+                         vocabulary, or a folder of them, as a run writes. A file of tokens leaves the row of unknown
+                         values and free rows to the old vocabulary
+    --out DIR            where the checkpoint goes; it must not be there
+    --missing WHAT       new rows: {", ".join(MissingRows)} (initializer unless said otherwise)
+    --gone WHAT          tokens that NEW lacks: drop (unless said otherwise), or keep them behind the new ones
+    --match HOW          when tokens are the same: {", ".join(Match)} (exact unless said otherwise)
+    --seed N             of new rows; the run's if not given
+    --dry-run            only show what would be kept, moved, new, dropped
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: the words after `grow`.
+    """
+    parser = Parser("checkpoint grow", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--vocabulary", action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--missing", choices=[each.value for each in MissingRows], default="initializer")
+    parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
+    parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    _check(options)
+    _grow(options)
+    return DONE
+
+
+def _check(options: argparse.Namespace) -> None:
+    faults = []
+    if options.directory is None:
+        faults.append("which run or checkpoint? Give its directory")
+    if not options.vocabulary:
+        faults.append("to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER")
+    if options.out is None and not options.dry_run:
+        faults.append("where to? Add --out DIR, or --dry-run to look only")
+    if options.out is not None and options.out.exists():
+        faults.append(f"{options.out} is there already: give --out another name")
+    if options.seed is not None and options.seed < 0:
+        faults.append(f"--seed {options.seed}: it must be at least 0")
+    if faults:
+        raise CommandLineError("\n    ".join([f"embexp checkpoint grow: {faults[0]}", *faults[1:], f"usage: {USAGE}"]))
+
+
+def _grow(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from embexp import places
+    from embexp.cli.stages import Stages
+    from embexp.growth import vocabularies, write
+    from embexp.growth.plan import Gone, growths
+    from embexp.pretrained import earlier
+
+    gone, match = Gone(options.gone), Match(options.match)
+    source = earlier.opened(Path(options.directory), cache=places.cache(None))
+    asked = vocabularies.files(options.vocabulary, source)
+    tables = growths(source, asked, match=match, gone=gone)
+    if not options.dry_run:
+        stages = Stages(Console(stderr=True))
+        try:
+            write.write(
+                source,
+                tables,
+                options.out,
+                missing=MissingRows(options.missing),
+                match=match,
+                gone=gone,
+                seed=options.seed,
+                say=stages,
+            )
+        except FileExistsError:
+            raise CommandLineError(
+                f"embexp checkpoint grow: {options.out} is there already: give --out another name"
+            ) from None
+        finally:
+            stages.close()
+    _show(tables)
+    if options.dry_run:
+        print("nothing was written (--dry-run)")
+    else:
+        print(f"the checkpoint is in {options.out}: pretrained=checkpoint pretrained.path={options.out}")
+
+
+def _show(tables: Mapping[str, TableGrowth]) -> None:
+    from embexp import terminal
+    from embexp.terminal import byte_size
+
+    console = terminal.console()
+    names = ["rows before", "kept in place", "moved", "new", "dropped", "rows after", "bytes before", "bytes after"]
+    made = terminal.table(console, ["table"], right=names, after=["slots"])
+    for name, table in tables.items():
+        known = table.as_json()
+        keys = ("rows_before", "kept_in_place", "moved", "new", "dropped", "rows")
+        made.add_row(
+            name,
+            *(f"{known[key]:,}" for key in keys),
+            byte_size(table.bytes_before),
+            byte_size(table.bytes_after),
+            ", ".join(table.slots),
+        )
+    console.print(made)

@@ -1,0 +1,142 @@
+"""What becomes of each row of a checkpoint whose vocabulary grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import DataError
+from embexp.growth import vocabularies
+from embexp.pretrained import succession
+from embexp.pretrained.earlier import Earlier
+from embexp.specs.pretrained import Match
+from embexp.vectors.alignment import Alignment, RowKind
+
+_FLOAT_BYTES = 4
+
+
+class Gone(StrEnum):
+    """What becomes of rows whose token the new vocabulary lacks."""
+
+    DROP = "drop"
+    """They are left out."""
+    KEEP = "keep"
+    """They stay, behind the tokens of the new vocabulary, in their old order."""
+
+
+@dataclass(frozen=True)
+class TableGrowth:
+    """A table before and after.
+
+    Attributes:
+        name: of the table.
+        dim: numbers per row.
+        slots: names of its slots.
+        rows_before: how many there are.
+        vocabulary: what its rows will stand for.
+        alignment: which old row each row is.
+    """
+
+    name: str
+    dim: int
+    slots: tuple[str, ...]
+    rows_before: int
+    vocabulary: Vocabulary
+    alignment: Alignment
+    _counts: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Counts the rows."""
+        places = self.alignment.file_rows
+        kept = places >= 0
+        stayed = int(np.count_nonzero(places == np.arange(len(places))))
+        taken = np.zeros(self.rows_before, bool)
+        taken[places[kept]] = True
+        counts = {
+            "kept_in_place": stayed,
+            "moved": int(np.count_nonzero(kept)) - stayed,
+            "new": int(np.count_nonzero(~kept)),
+            "dropped": self.rows_before - int(np.count_nonzero(taken)),
+        }
+        object.__setattr__(self, "_counts", counts)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there will be."""
+        return len(self.alignment.file_rows)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether every row stays where it is."""
+        return self.rows == self.rows_before == self._counts["kept_in_place"]
+
+    @property
+    def bytes_before(self) -> int:
+        """Of the table and its slots."""
+        return _FLOAT_BYTES * self.dim * self.rows_before * (1 + len(self.slots))
+
+    @property
+    def bytes_after(self) -> int:
+        """Likewise."""
+        return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in growth.json."""
+        return {
+            "rows_before": self.rows_before,
+            "rows": self.rows,
+            "dim": self.dim,
+            "slots": list(self.slots),
+            **self._counts,
+            "bytes_before": self.bytes_before,
+            "bytes": self.bytes_after,
+        }
+
+
+def growths(source: Earlier, asked: Mapping[str, Path], *, match: Match, gone: Gone) -> dict[str, TableGrowth]:
+    """What becomes of every table.
+
+    Args:
+        source: what is to be grown.
+        asked: file of the new vocabulary, by table; others stay as they are.
+        match: when two tokens are the same.
+        gone: what becomes of tokens that a new vocabulary lacks.
+
+    Raises:
+        DataError: a vocabulary is not what it should be, or has nothing in common with the old one.
+    """
+    return {name: _of_table(source, name, asked.get(name), match, gone) for name in source.tables}
+
+
+def _of_table(source: Earlier, name: str, path: Path | None, match: Match, gone: Gone) -> TableGrowth:
+    rows, dim = source.shape(name)
+    before = source.vocabulary(name)
+    free = rows - before.size
+    new = before if path is None else vocabularies.read(path, before)
+    aligned = succession.aligned(new, new.size + free, before, rows, match)
+    if path is not None and not aligned.count(RowKind.PRETRAINED):
+        raise DataError(
+            f"{path}: not one of its {new.size - new.oov} tokens is in the vocabulary of table {name!r}, so that no row"
+            " would be kept; compare their spelling, or try --match lower or normalised"
+        )
+    if gone is Gone.KEEP:
+        left = np.ones(rows, bool)
+        left[aligned.file_rows[aligned.file_rows >= 0]] = False
+        left[: int(before.oov)] = left[before.size :] = False
+        if left.any():
+            kept = np.flatnonzero(left)
+            new = vocabularies.with_gone(new, before, kept)
+            aligned = _with(aligned, kept, behind=new.size - len(kept))
+    return TableGrowth(name, dim, source.slots(name), rows, new, aligned)
+
+
+def _with(aligned: Alignment, rows: np.ndarray, *, behind: int) -> Alignment:
+    """An alignment with more old rows, put in before row `behind`, where the free rows begin."""
+    kinds = np.full(len(rows), RowKind.PRETRAINED, np.uint8)
+    return Alignment(np.insert(aligned.file_rows, behind, rows), np.insert(aligned.kinds, behind, kinds), aligned.by)

@@ -1,0 +1,137 @@
+"""Writes a grown checkpoint, whole or not at all, a few megabytes of it in memory at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from embexp import files
+from embexp.errors import RunError
+from embexp.folder import RunFolder
+from embexp.growth.plan import Gone, TableGrowth
+from embexp.initialization.rows import RowSource
+from embexp.pretrained import referenced
+from embexp.pretrained.aligned import PretrainedTable
+from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.words import words_of
+from embexp.specs.optimizers import slots_of
+from embexp.specs.pretrained import Checkpoint, Match, MissingRows
+from embexp.vectors.bundle_writer import BundleWriter
+from embexp.vectors.checkpoint import KEY_END
+from embexp.vectors.coverage import coverage
+
+VERSION = 1
+"""Of growth.json."""
+_CHUNK_BYTES = 1 << 24
+
+Say = Callable[[str, float | None], None]
+
+
+def write(
+    source: Earlier,
+    tables: Mapping[str, TableGrowth],
+    out: Path,
+    *,
+    missing: MissingRows,
+    match: Match,
+    gone: Gone,
+    seed: int | None = None,
+    say: Say = lambda what, part: None,
+) -> None:
+    """Writes the directory of a grown checkpoint.
+
+    Args:
+        source: what is grown.
+        tables: what becomes of each table, see `plan.growths`.
+        out: the directory, which must not be there.
+        missing: what fills new rows.
+        match: as the tables were matched, for the record.
+        gone: likewise.
+        seed: of new rows; None: the run's.
+        say: is told what is going on.
+
+    Raises:
+        FileExistsError: `out` is there already.
+        DataError: a file of the source is damaged.
+        RunError: there is no room for it.
+    """
+    seed = source.spec.seed if seed is None else seed
+    try:
+        with files.directory_written_whole(out) as temporary:
+            folder = RunFolder(temporary)
+            folder.final_checkpoint.mkdir(parents=True)
+            writer = BundleWriter(folder.final_checkpoint / "checkpoint")
+            try:
+                for name, table in tables.items():
+                    _write_table(writer, source, table, missing, seed, say)
+                    _write_record(folder, source, name, table)
+                for key, entry in source.tensors.items():
+                    if not key.startswith("embedding/"):
+                        end = "" if key.startswith("_CHECKPOINTABLE") else KEY_END
+                        writer.copy(f"{key}{end}", entry)
+                writer.finish()
+            finally:
+                writer.close()
+            folder.spec.write_bytes(source.folder.spec.read_bytes())
+            content = {
+                "version": VERSION,
+                "source": {"path": str(source.folder.path.resolve()), "digest": source.digest},
+                "missing": missing.value,
+                "match": match.value,
+                "gone": gone.value,
+                "seed": seed,
+                "tables": {name: table.as_json() for name, table in tables.items()},
+            }
+            folder.growth.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+
+
+def _write_table(
+    writer: BundleWriter, source: Earlier, table: TableGrowth, missing: MissingRows, seed: int, say: Say
+) -> None:
+    key = f"embedding/{table.name}"
+    if table.unchanged and source.holds(table.name):
+        for each in (key, *(f"{key}.S{slot}" for slot in table.slots)):
+            say(f"copying {each}", None)
+            writer.copy(f"{each}{KEY_END}", source.tensors[each])
+        return
+    optimizer = source.spec.optimizer_of(table.name)
+    given = PretrainedTable(
+        Checkpoint(path=str(source.folder.path), missing=missing),
+        source.rows(table.name) if source.holds(table.name) else referenced.rows(source, table.name),
+        table.alignment,
+        coverage(table.alignment, words_of(table.vocabulary), shown=0),
+        slots={slot: source.rows(table.name, slot) for slot in table.slots},
+    )
+    settings = source.spec.tables[table.name].model_copy(update={"dim": table.dim})
+    # Other numbers than the run drew: a row that is new here never begins as one that began there.
+    values = row_source(f"{table.name} (grown)", settings, table.rows, seed, given)
+    slots = slot_sources(table.name, given, slots_of(optimizer))
+    for each, rows in ((key, values), *((f"{key}.S{slot}", rows) for slot, rows in slots.items())):
+        writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", say))
+
+
+def _blocks(rows: RowSource, what: str, say: Say) -> Iterator[np.ndarray]:
+    step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
+    for start in range(0, rows.rows, step):
+        stop = min(start + step, rows.rows)
+        yield rows.read(start, stop)
+        say(what, stop / rows.rows)
+
+
+def _write_record(folder: RunFolder, source: Earlier, name: str, table: TableGrowth) -> None:
+    """What the rows stand for, and which row of the run each was trained as."""
+    folder.vocabularies.mkdir(exist_ok=True)
+    table.vocabulary.write(folder.vocabularies / name)
+    places = table.alignment.file_rows
+    of_run = np.where(places >= 0, source.rows_of_run(name)[np.maximum(places, 0)], -1).astype(np.int64)
+    path = folder.provenance(name)
+    path.parent.mkdir(exist_ok=True)
+    np.save(path, of_run, allow_pickle=False)

@@ -1,0 +1,167 @@
+"""Writing a TensorFlow checkpoint piece by piece, without TensorFlow: no tensor is ever in memory whole.
+
+`bundle` has the form and its sources. Every tensor lies in one piece and begins at a multiple of 64 bytes, so that it
+can be mapped and used where it lies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO
+
+import google_crc32c
+import numpy as np
+
+from embexp import arrays
+from embexp.errors import DataError
+from embexp.vectors import bundle
+
+FLOAT32, STRING = 1, 7
+"""Numbers of types in TensorFlow's types.proto."""
+_CHUNK_BYTES = 1 << 24
+_HEADER = b"\x08\x01\x1a\x02\x08\x01"
+"""BundleHeaderProto: one data file, little-endian, as producers of version 1 write it."""
+
+
+class BundleWriter:
+    """Writes `PREFIX.data-00000-of-00001` as tensors come, and `PREFIX.index` at the end."""
+
+    def __init__(self, prefix: Path) -> None:
+        """Makes the data file.
+
+        Args:
+            prefix: of the checkpoint; its folder is there, and no checkpoint of that name.
+        """
+        self._prefix = prefix
+        self._entries: dict[bytes, bytes] = {b"": _HEADER}
+        self._path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
+        self._file: IO[bytes] = self._path.open("xb")
+
+    def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
+        """Writes a float32 matrix.
+
+        Args:
+            key: of the tensor.
+            shape: rows and dim.
+            blocks: its rows, one block behind the other.
+
+        Raises:
+            ValueError: the blocks are not that matrix.
+        """
+        offset = self._aligned()
+        crc = size = 0
+        for block in blocks:
+            if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
+                raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
+            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1).data
+            crc = google_crc32c.extend(crc, bytes(data))
+            self._file.write(data)
+            size += data.nbytes
+        if size != 4 * shape[0] * shape[1]:
+            raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
+        self._enter(key, FLOAT32, shape, offset, size, _masked(crc))
+
+    def copy(self, key: str, entry: bundle.Entry) -> None:
+        """Copies a tensor of another checkpoint, of any type, as it is.
+
+        Raises:
+            DataError: its checksum is wrong, or it lies in several pieces.
+        """
+        (piece, *more) = entry.pieces
+        if more:
+            raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected one")
+        offset = self._aligned()
+        crc, left = 0, piece.size
+        with piece.path.open("rb") as file:
+            file.seek(piece.offset)
+            while left:
+                data = file.read(min(left, _CHUNK_BYTES))
+                if not data:
+                    raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
+                crc = google_crc32c.extend(crc, data)
+                self._file.write(data)
+                left -= len(data)
+        # Those of strings are taken over lengths and characters apart, not over the bytes.
+        if entry.kind != STRING and _masked(crc) != piece.checksum:
+            raise DataError(
+                f"{piece.path}: found the checksum {_masked(crc):#010x} of {key}, expected {piece.checksum:#010x}: the"
+                " file is damaged"
+            )
+        self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
+
+    def finish(self) -> None:
+        """Writes the index; the checkpoint is whole then."""
+        self._file.close()
+        self._prefix.with_name(f"{self._prefix.name}.index").write_bytes(_table(self._entries))
+
+    def close(self) -> None:
+        """Closes the data file, whole or not."""
+        self._file.close()
+
+    def _aligned(self) -> int:
+        self._file.write(bytes(-self._file.tell() % arrays.ALIGNMENT))
+        return self._file.tell()
+
+    def _enter(self, key: str, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int) -> None:
+        dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
+        self._entries[key.encode()] = (
+            _number(1, kind)
+            + _message(2, dimensions)
+            + _number(4, offset)
+            + _number(5, size)
+            + b"\x35"
+            + struct.pack("<I", checksum)
+        )
+
+
+def _masked(crc: int) -> int:
+    """A checksum as TensorFlow stores it: tensorflow/core/lib/hash/crc32c.h."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    """A field of a protocol buffer that is a number; 0 is left out, as it is the default."""
+    return _varint(field << 3) + _varint(value) if value else b""
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _table(entries: Mapping[bytes, bytes]) -> bytes:
+    """The index file: one block of entries in the order of their keys, one that names it, and a footer."""
+    keys = sorted(entries)
+    file = _block([(key, entries[key]) for key in keys])
+    data = _handle(0, file)
+    meta_offset = len(file)
+    meta = _block([])
+    index_offset = meta_offset + len(meta)
+    index = _block([(keys[-1], data)])
+    footer = _handle(meta_offset, meta) + _handle(index_offset, index)
+    return file + meta + index + footer.ljust(bundle.FOOTER_BYTES - 8, b"\0") + bundle.MAGIC.to_bytes(8, "little")
+
+
+def _handle(offset: int, block: bytes) -> bytes:
+    return _varint(offset) + _varint(len(block) - bundle.TRAILER_BYTES)
+
+
+def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
+    """Entries with whole keys, each a point at which reading may begin, and what a block ends with."""
+    content, starts = bytearray(), []
+    for key, value in entries:
+        starts.append(len(content))
+        content += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
+    starts = starts or [0]
+    content += b"".join(struct.pack("<I", start) for start in starts) + struct.pack("<I", len(starts))
+    content += b"\0"  # not compressed
+    return bytes(content) + struct.pack("<I", _masked(google_crc32c.value(bytes(content))))
