@@ -43,7 +43,7 @@ bench: $(BENCH_STAMP) ## all benchmarks, peers in the same run
 
 lock: $(STAMP)   ## renew constraints.txt from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra estimator --extra tracking --extra sweeps pyproject.toml -o constraints.txt
+	  --no-emit-find-links --extra dev --extra estimator --extra tracking --extra sweeps --extra bench pyproject.toml -o constraints.txt
 
 clean:           ## remove the environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

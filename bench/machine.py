@@ -13,7 +13,7 @@ import psutil
 def describe() -> dict[str, str]:
     """Processor, cores, memory, system, and versions of the packages under comparison."""
     versions = {}
-    for package in ("tensorflow", "keras", "torch", "numpy"):
+    for package in ("tensorflow", "keras", "torch", "pykeen", "numpy"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

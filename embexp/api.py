@@ -9,11 +9,12 @@ from rich.console import Console
 
 from embexp import files, story
 from embexp.specs.run import RunSpec
+from embexp.studies import run as studies
 from embexp.training.progress import progress
 
 
 def run(spec: RunSpec, directory: str | Path | None = None) -> story.RunResult:
-    """Runs an experiment.
+    """Runs an experiment, or all those of a study.
 
     Args:
         spec: from `embexp.compose`.
@@ -28,4 +29,4 @@ def run(spec: RunSpec, directory: str | Path | None = None) -> story.RunResult:
     """
     if directory is None:
         directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"
-    return story.run(spec, files.new_directory(Path(directory)), listeners=[progress(Console())])
+    return studies.run(spec, files.new_directory(Path(directory)), listeners=lambda: [progress(Console())])

@@ -12,7 +12,7 @@ from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs import checks, resolution
+from embexp.specs import checks, resolution, staged
 from embexp.specs.checks import Sections
 from embexp.specs.models import KerasModel, Task
 from embexp.specs.pretrained import Checkpoint, File, Sample
@@ -96,6 +96,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     sections = Sections.of(spec) if spec is not None else validate.sections(composition.container)
     faults += [fault for fault in _between(sections, look_at_data=look_at_data) if fault.path not in told]
     if spec is not None:
+        faults += staged.faults(spec)
         faults += [*resolution.combination_faults(spec), *_of_runtime(spec)]
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]
 

@@ -13,7 +13,9 @@ from pydantic import ValidationError
 
 from embexp import files
 from embexp.errors import NotARunError
+from embexp.specs import staged
 from embexp.specs.run import RunSpec
+from embexp.specs.studies import NoStudy
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class RunFolder:
             NotARunError: there is none, or it is not one that this version understands.
         """
         try:
-            return RunSpec.model_validate_json(self.spec.read_bytes())
+            spec = RunSpec.model_validate_json(self.spec.read_bytes())
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
             if (self.path / "sweep.json").exists():
@@ -101,6 +103,10 @@ class RunFolder:
             raise NotARunError(words) from None
         except ValidationError as error:
             raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
+        if not isinstance(spec.study, NoStudy):
+            words = f"{self.path} is the directory of a study; its runs are its folders {', '.join(staged.WORDS)}"
+            raise NotARunError(words)
+        return spec
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.

@@ -28,6 +28,11 @@ def run_id(
         freeze_digests: of the content of files that freeze policies name, by path.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude={"output", "name"})
+    # Settings that came later: without them, ids stay what they were.
+    if content["data"].get("new_entities") is None:
+        content["data"].pop("new_entities", None)
+    if content["study"]["kind"] == "none":
+        del content["study"]
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
     settings = {"pretrained": content["pretrained"]}

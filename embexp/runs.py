@@ -90,7 +90,10 @@ class Run:
 
         Args:
             file: data to evaluate on; None: the run's own.
-            part: train, validation or test, of the run's own data.
+            part: train, validation or test, of the run's own data; or a further one that it has.
+
+        Raises:
+            RunError: it has no such part, or the part is empty.
         """
         if file is None:
             measured = story.evaluation_of(self.spec, story.read_data(self.spec, lambda what, done: None), part)

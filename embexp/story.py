@@ -385,7 +385,13 @@ def train(
 
 
 def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Predictor], dict[str, float]] | None:
-    """From a runtime to metrics of a part of the data, or None if it is empty."""
+    """From a runtime to metrics of a part of the data, or None if it is empty.
+
+    Raises:
+        RunError: the data has no such part.
+    """
+    if part not in data.scan.splits:
+        raise RunError(f"this run's data has no part {part}; its parts are {', '.join(data.scan.splits)}")
     rows = data.scan.splits[part]
     if not len(rows):
         return None
@@ -421,7 +427,7 @@ def evaluate_finally(
 ) -> dict[str, dict[str, float]]:
     """Metrics by part of the data, of the values that are kept."""
     final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
-    for part in ("validation", "test"):
+    for part in (part for part in data.scan.splits if part != "train"):
         if part == "validation" and outcome.validation is not None:
             final[part] = dict(outcome.validation)
         elif (measured := evaluation_of(spec, data, part)) is not None:

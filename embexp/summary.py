@@ -59,6 +59,7 @@ def summarise(
         "classes": list(classes),
         "run_id": run_id,
         "steps": outcome.steps,
+        "batch_size": spec.train.batch_size,
         "best_step": outcome.best_step,
         "metrics": final,
         "truth": dict(scan.truth),

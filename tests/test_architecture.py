@@ -29,6 +29,7 @@ TIERS = [
     {"summary"},
     {"story"},
     {"runs", "composition", "tracing"},
+    {"studies"},
     {"api"},
     {"sweeps"},
     {"cli"},

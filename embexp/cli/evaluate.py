@@ -10,7 +10,7 @@ from embexp.cli.commands import DONE
 from embexp.cli.finished import opened
 from embexp.errors import CommandLineError
 
-USAGE = "embexp evaluate DIR [--data FILE] [--part test|validation|train] [--json]"
+USAGE = "embexp evaluate DIR [--data FILE] [--part PART] [--json]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -18,7 +18,8 @@ usage: {USAGE}
 Metrics of a finished run: on a part of its own data, or on another file of the same form (with labels).
 
     --data FILE   evaluate on all of this file, with the run's vocabularies
-    --part PART   of the run's own data; test unless said otherwise
+    --part PART   of the run's own data: test unless said otherwise, validation or train; of a graph with new
+                  entities also test_new and test_known
     --json        one JSON object instead of a table
 """
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     parser = Parser("evaluate", USAGE)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--data")
-    parser.add_argument("--part", choices=("test", "validation", "train"))
+    parser.add_argument("--part", choices=("test", "validation", "train", "test_new", "test_known"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:

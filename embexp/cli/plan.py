@@ -82,11 +82,15 @@ def _sweep(options: argparse.Namespace) -> None:
 def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
     from rich import box
 
-    from embexp.cli import planned_run
+    from embexp.cli import planned_run, planned_study
     from embexp.cli.planned_run import Sizes
     from embexp.pretrained import dims, heads
     from embexp.reports import coverage
+    from embexp.specs.studies import NoStudy
 
+    if not isinstance(spec.study, NoStudy):
+        planned_study.show(spec, console, scan=scan)
+        return
     if not scan:
         planned_run.show(spec, Sizes(heads.rows(spec), heads.dims(spec.pretrained, spec.tables)), console)
         return

@@ -95,7 +95,9 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
 def _data(data: Data) -> str:
     if isinstance(data, Triples):
         told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
-        return f"triples {data.path}, each answer told from {told}; the files valid and test validate and test"
+        new = data.new_entities
+        some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
+        return f"triples {data.path}, each answer told from {told}; the files valid and test validate and test{some}"
     if isinstance(data, Clicks):
         source = f"{data.examples:,} synthetic clicks"
     else:

@@ -117,24 +117,36 @@ def _with_progress(spec: RunSpec, directory: Path) -> Result:
     environment.load_tensorflow()
     from rich.console import Console
 
-    from embexp import story
     from embexp.cli.stages import Stages
     from embexp.errors import EmbexpError
-    from embexp.reports.results import Results
+    from embexp.studies import run as studies
+    from embexp.studies import shown
     from embexp.training.progress import Lines, progress
 
     terminal = Console()
     stages = Stages(terminal)
     with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
         file = Console(file=log, width=160)
+
+        def announce(words: str) -> None:
+            stages.close()
+            for console in (terminal, file):
+                console.print(f"\n{words}", style="bold", markup=False, highlight=False, soft_wrap=True)
+
         try:
-            result = story.run(spec, directory, listeners=[stages, progress(terminal), Lines(file)], say=stages)
+            result = studies.run(
+                spec,
+                directory,
+                listeners=lambda: [stages, progress(terminal), Lines(file)],
+                say=stages,
+                announce=announce,
+            )
         except EmbexpError as error:
             log.write(f"error: {error}\n")
             raise
         finally:
             stages.close()
         for console in (terminal, file):
-            console.print(Results(result.summary, directory))
+            console.print(shown.of(result.summary, directory))
     sys.stdout.flush()
     return result

@@ -94,7 +94,8 @@ def read(
     if isinstance(data, Columnar):
         return _columnar(data, columns, path, how, cache=cache, tell=tell, divided=divided)
     if isinstance(data, Triples):
-        key = digests.of_json(how | data.model_dump(mode="json", include={"columns", "reciprocal"}))
+        asked = {"columns", "reciprocal"} | ({"new_entities"} if data.new_entities is not None else set())
+        key = digests.of_json(how | data.model_dump(mode="json", include=asked))
         make = partial(triples.write, data, Path(data.path), progress=tell)
         return Raw(caching.folder(cache, "triples", key, make), key, content)
     corpus = corpus_of(data, columns, path)

@@ -32,7 +32,8 @@ class Scan:
     Attributes:
         examples: all of them, encoded, memory-mapped.
         vocabularies: by table.
-        splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty.
+        splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty. A source may
+            have more of them, to evaluate on.
         label_mean: of the training part.
         truth: what only a synthetic source knows, on the test part: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
@@ -76,7 +77,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
     return Scan(
         examples=examples(source.folder, ready if source.layout.token_tables else source.folder),
         vocabularies=_vocabularies(data, columns, source, ready),
-        splits={part: mapped(ready / f"{part}.npy") for part in splits.PARTS},
+        splits={part: mapped(ready / f"{part}.npy") for part in facts.get("parts", splits.PARTS)},
         label_mean=facts["label_mean"],
         truth=facts["truth"],
         digest=source.digest,
@@ -200,6 +201,7 @@ def _resolve(data: Data, source: Raw, folder: Path, *, tell: Progress) -> None:
             data.split, layout.count, folds=data.folds, fold=data.fold, timestamps=timestamps, groups=groups
         )
     splits.write(assigned, layout.count, folder)
+    parts = [*splits.PARTS, *(_new_entities(data, source, folder) if isinstance(data, Triples) else ())]
     train = mapped(folder / "train.npy")
     if not isinstance(data, Clicks | SkipGram | Triples):
         tell("making vocabularies", None)
@@ -218,8 +220,29 @@ def _resolve(data: Data, source: Raw, folder: Path, *, tell: Progress) -> None:
     if isinstance(data, Clicks):
         test = mapped(folder / "test.npy")
         truth = clicks.bayes(labels[test], mapped(source.folder / "probability.npy")[test])
-    facts = {"label_mean": total / len(train), "truth": truth}
+    facts = {"label_mean": total / len(train), "truth": truth, "parts": parts}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")
+
+
+def _new_entities(data: Triples, source: Raw, folder: Path) -> list[str]:
+    """Writes the parts of a graph some of whose entities count as new, and returns the names of those beyond `PARTS`.
+
+    Raises:
+        DataError: no triple would train.
+    """
+    if data.new_entities is None:
+        return []
+    found = {part: np.load(folder / f"{part}.npy") for part in splits.PARTS}
+    divided = triples.parts(data.new_entities.train, source.folder, found)
+    if not len(divided["train"]):
+        raise DataError(
+            f"{data.path}: no training triple has to do with the entities that count as new; take a larger share of"
+            f" them than {data.new_entities.share:g}, or another seed"
+        )
+    for part, chosen in divided.items():
+        with ArrayWriter(folder / f"{part}.npy", np.int64) as writer:
+            writer.append(chosen)
+    return [part for part in divided if part not in splits.PARTS]
 
 
 def _fewer(train: np.ndarray, count: int, seed: int, path: Path) -> np.ndarray:

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.arrays import ArrayWriter
+from embexp.data import new_entities
+from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.encode import Progress
 from embexp.data.examples import Layout
 from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import INVERSE, RELATION, SOURCE, Triples
+from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, Trained, Triples
 
 TARGET = "target"
 """Id column of the answers."""
@@ -27,6 +28,8 @@ ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
 INVERSE_OF = "{}^-1"
 """How the inverse of a relation is called."""
+NEW = "new.npy"
+"""File, in the folder, with a bool for each question: whether it has to do with new entities."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
 
@@ -34,13 +37,16 @@ _CHUNK = 1 << 20
 def write(data: Triples, path: Path, folder: Path, progress: Progress) -> None:
     """Writes a graph's questions into an empty folder: ids are rows already.
 
-    Both vocabularies hold what is in any of the files, in the order of how often it is in the training part.
+    Both vocabularies hold what is in any of the files, in the order of how often it is in the training part. Where
+    only what is known before new entities come trains, triples that have to do with them are left out.
 
     Raises:
         DataError: a file's content is not what it should be.
     """
     lines = read(files_of(path), progress)
     head, relation, tail = places(lines, data.columns)
+    if data.new_entities is not None:
+        lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
     entities, entity_rows = _vocabulary(lines, (head, tail), trains)
     relations, relation_rows = _vocabulary(lines, (relation,), trains)
@@ -99,6 +105,47 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
             f" run ({len(np.unique(unknown[:, 0])):,} of {len(triples):,} triples hold such values)"
         )
     _write_questions(triples, lines, folder, reciprocal=data.reciprocal)
+
+
+def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Path, folder: Path) -> Lines:
+    """Notes which questions have to do with new entities, or leaves these out.
+
+    Raises:
+        DataError: nothing would be left to train on.
+    """
+    training = next(iter(lines.files.values()))
+    touched = new_entities.touched(
+        lines.fields[:, list(order)], lines.tokens, training=training, share=settings.share, seed=settings.seed
+    )
+    if touched[:training].all():
+        raise DataError(
+            f"{path}: every training triple has to do with the entities that count as new; take a smaller share of them"
+            f" than {settings.share:g}, or another seed"
+        )
+    if settings.train is not Trained.KNOWN:
+        with ArrayWriter(folder / NEW, np.bool_) as writer:
+            writer.append(np.repeat(touched, 2))
+        return lines
+    starts = np.cumsum([0, *lines.files.values()])
+    left = np.add.reduceat(~touched, starts[:-1], dtype=np.int64)
+    return Lines(dict(zip(lines.files, left.tolist(), strict=True)), lines.fields[~touched], lines.tokens)
+
+
+def parts(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parts of a graph some of whose entities count as new.
+
+    Args:
+        train: which triples train.
+        folder: what `write` made.
+        found: rows of the questions, by part, as the files have them.
+    """
+    if train is Trained.KNOWN:
+        return dict(found)
+    new = mapped(folder / NEW)
+    tests = {"test_new": found["test"][new[found["test"]]], "test_known": found["test"][~new[found["test"]]]}
+    if train is Trained.ALL:
+        return {**found, **tests}
+    return {**{part: found[part][new[found[part]]] for part in ("train", "validation")}, "test": found["test"], **tests}
 
 
 def _vocabulary(lines: Lines, fields: Sequence[int], trains: np.ndarray) -> tuple[TokenVocabulary, np.ndarray]:

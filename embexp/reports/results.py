@@ -28,7 +28,7 @@ _FILES = {
     "manifest.json": "versions, machine, data",
     "run.log": "what was said",
 }
-_PARTS = ("train", "validation", "test")
+_PARTS = ("train", "validation", "test", "test_new", "test_known")
 _STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
 
 

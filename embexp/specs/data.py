@@ -218,6 +218,33 @@ INVERSE = "inverse"
 """Their dense column, where relations have no rows of their own for the other direction."""
 
 
+class Trained(StrEnum):
+    """Which training triples train, of a graph some of whose entities count as new."""
+
+    KNOWN = "known"
+    """Those without new entities. The data is as if there were no others: vocabularies, validation and test too."""
+    NEW = "new"
+    """Those with new entities; they validate too. The vocabularies are those of all triples."""
+    ALL = "all"
+    """All."""
+
+
+class NewEntities(Spec):
+    """Some entities of a graph count as new: it is seen before they come, or after.
+
+    Drawn by name. Entities and relations that no training triple holds without one that is drawn are new with them.
+    Unless the new ones are left out, what tests has two parts more: `test_new`, the triples that hold something new,
+    and `test_known`, the others.
+    """
+
+    share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
+    """Part of the entities that is drawn; at least one is."""
+    seed: WholeNumber = 0
+    """Seed of the drawing, apart from the run's."""
+    train: Trained = Trained.ALL
+    """known | new | all: which triples train."""
+
+
 class Triples(_Source):
     """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
 
@@ -234,6 +261,8 @@ class Triples(_Source):
     table (Lacroix et al. 2018). False: the model turns the relation's vector round, as the column `inverse` says."""
     negatives: Count | None = None
     """While training, the answer is told from so many entities drawn at random; null: from all others (1-vs-all)."""
+    new_entities: NewEntities | None = None
+    """Some entities count as new; null: none."""
 
     @field_validator("columns")
     @classmethod

@@ -15,6 +15,7 @@ from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Train
 from embexp.specs.strategies import CPU, TPU, Strategy, TPUSimulator
+from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -41,6 +42,7 @@ class RunSpec(Spec):
     runtime: Runtime = Runtime()
     train: Train
     output: Output = Output()
+    study: Study = NoStudy()
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""

@@ -14,21 +14,24 @@ def main() -> int:
     environment.load_tensorflow()
     from rich.console import Console
 
-    from embexp import story
     from embexp.errors import EmbexpError
-    from embexp.reports.results import Results
     from embexp.specs.run import RunSpec
+    from embexp.studies import run as studies
+    from embexp.studies import shown
     from embexp.training.progress import Lines
 
     console = Console(width=160)
     try:
-        result = story.run(
-            RunSpec.model_validate_json(spec_json), directory, listeners=[Lines(console)], say=lambda what, part: None
+        result = studies.run(
+            RunSpec.model_validate_json(spec_json),
+            directory,
+            listeners=lambda: [Lines(console)],
+            announce=lambda words: console.print(words, markup=False, highlight=False, soft_wrap=True),
         )
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    console.print(Results(result.summary, directory))
+    console.print(shown.of(result.summary, directory))
     return 0
 
 

@@ -1,0 +1,275 @@
+"""ComplEx on a knowledge graph, beside PyKEEN's: seconds per epoch, and the MRR that both reach after as many.
+
+    python -m bench.knowledge_graph [FOLDER] [--epochs N] [--threads N] [--json FILE]
+
+FOLDER holds a graph, such as UMLS; without it, random triples of UMLS's size are taken. Both train on the same triples
+in the same process, an epoch in turn, on as many threads: 100 complex numbers for each entity and relation, batches of
+512, Adagrad at 0.1, a softmax over the candidates. In one case each answer is told from 32 drawn entities, in the other
+from all ("1-vs-all", PyKEEN's LCWA). Each begins with small values (PyKEEN as it comes with large ones, from which it
+gets nowhere in so few epochs) and has the regularizer that it comes with.
+
+A question is a triple of which one side is to be found. embexp asks both sides of each triple in an epoch, as inverse
+relations. PyKEEN as it comes asks one of them, so that its epoch is half the work; with `create_inverse_triples` it
+asks both too. It is timed either way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import machine
+from embexp import files
+
+COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
+EPOCHS, WARM_UP = 13, 3
+ENTITIES, RELATIONS = 135, 46
+SIZES = {"train": 5_216, "valid": 652, "test": 661}
+"""Of UMLS."""
+CASES = {f"{NEGATIVES} negatives": NEGATIVES, "1-vs-all": None}
+
+
+def write_graph(folder: Path) -> Path:
+    """Random triples as files."""
+    random = np.random.default_rng(0)
+    for part, count in SIZES.items():
+        ends = random.integers(0, ENTITIES, (count, 2))
+        lines = [f"e{h}\tr{r}\te{t}\n" for (h, t), r in zip(ends, random.integers(0, RELATIONS, count), strict=True)]
+        files.write_text(folder / f"{part}.txt", "".join(lines))
+    return folder
+
+
+class Ours:
+    """`embexp run` in a thread, which does an epoch whenever it is told to and rests in between."""
+
+    def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
+        import embexp
+
+        self.spec = embexp.compose(
+            [
+                "experiment=knowledge_graph",
+                f"data.path={graph}",
+                f"data.negatives={'null' if negatives is None else negatives}",
+                f"tables.entity.dim={2 * COMPLEX_DIM}",
+                f"train.batch_size={BATCH}",
+                f"train.epochs={epochs}",
+                "train.early_stopping.patience=null",
+                f"optimizer.learning_rate={RATE}",
+                f"output.cache={folder}/cache",
+                f"strategy.intra_op_threads={threads}",
+                "output.plots=false",
+                "output.tensorboard=false",
+            ]
+        )
+        self.seconds: list[float] = []
+        self._directory = folder / "run"
+        self._directory.mkdir()
+        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._summary: Mapping[str, Any] = {}
+        self._began = self._last = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def epoch(self) -> None:
+        """Lets an epoch be trained; comes back when it is done."""
+        self._go.release()
+        self._done.acquire()
+
+    def test_mrr(self) -> float:
+        """What the run ends with."""
+        self._go.release()
+        self._thread.join()
+        return float(self._summary["metrics"]["test"]["mrr"])
+
+    def _run(self) -> None:
+        from embexp import story
+
+        try:
+            self._summary = story.run(self.spec, self._directory, listeners=[self]).summary
+        finally:
+            self._done.release()
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Waits for its first turn."""
+        self._wait()
+
+    def progressed(self, step: int) -> None:
+        """Some steps are done."""
+        self._last = time.perf_counter()
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Nothing to do."""
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """An epoch is done, and what comes after it, which does not count."""
+        self.seconds.append(self._last - self._began)
+        self._done.release()
+        self._wait()
+
+    def ended(self, status: str) -> None:
+        """Nothing to do."""
+
+    def _wait(self) -> None:
+        self._go.acquire()
+        self._began = time.perf_counter()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Triples by part, int64 [n, 3]: head, relation, tail, as numbers from 0."""
+
+    triples: Mapping[str, np.ndarray]
+    entities: int
+    relations: int
+
+
+def read(folder: Path) -> Graph:
+    """The triples as a run has them."""
+    import embexp
+    from embexp import story
+
+    with tempfile.TemporaryDirectory() as cache:
+        spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
+        data = story.read_data(spec, lambda what, part: None)
+    ids = data.scan.examples.ids  # each triple is there twice, and so is each relation
+    return Graph(
+        {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},
+        data.vocabularies["entity"].size,
+        data.vocabularies["relation"].size // 2,
+    )
+
+
+def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *, inverse: bool) -> dict[str, Any]:
+    """Trains PyKEEN's ComplEx, with an epoch of ours after each of its own.
+
+    Returns:
+        Seconds of each epoch of both, and the filtered test MRR that they end with.
+    """
+    import torch
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import ComplEx
+    from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback
+    from pykeen.triples import CoreTriplesFactory
+
+    def factory(part: str, *, inverse: bool) -> CoreTriplesFactory:
+        return CoreTriplesFactory(
+            mapped_triples=torch.as_tensor(graph.triples[part]),
+            num_entities=graph.entities,
+            num_relations=graph.relations,
+            create_inverse_triples=inverse,
+        )
+
+    training = factory("train", inverse=inverse)
+    model = ComplEx(
+        triples_factory=training,
+        embedding_dim=COMPLEX_DIM,
+        loss="crossentropy",
+        entity_initializer="xavier_uniform",
+        relation_initializer="xavier_uniform",
+        random_seed=0,
+    )
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=RATE)
+    logging.getLogger("pykeen").setLevel(logging.ERROR)
+    loop: Any
+    if negatives is None:
+        loop = LCWATrainingLoop(model=model, triples_factory=training, optimizer=optimizer)
+    else:
+        drawn = {"num_negs_per_pos": negatives}
+        loop = SLCWATrainingLoop(
+            model=model, triples_factory=training, optimizer=optimizer, negative_sampler_kwargs=drawn
+        )
+    theirs: list[float] = []
+    began = 0.0
+
+    class Alternate(TrainingCallback):  # type: ignore[misc]
+        def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+            nonlocal began
+            theirs.append(time.perf_counter() - began)
+            one.epoch()
+            began = time.perf_counter()
+
+    began = time.perf_counter()
+    loop.train(
+        triples_factory=training,
+        num_epochs=epochs,
+        batch_size=BATCH,
+        use_tqdm=False,
+        use_tqdm_batch=False,
+        callbacks=Alternate,
+        pin_memory=False,
+    )
+    known = [factory(part, inverse=False).mapped_triples for part in ("train", "validation")]
+    ranked = RankBasedEvaluator(filtered=True).evaluate(
+        model=model,
+        mapped_triples=factory("test", inverse=False).mapped_triples,
+        additional_filter_triples=known,
+        batch_size=BATCH,
+        use_tqdm=False,
+    )
+    return {
+        "pykeen": theirs[WARM_UP:],
+        "embexp": one.seconds[WARM_UP:],
+        "pykeen_mrr": float(ranked.get_metric("both.realistic.inverse_harmonic_mean_rank")),
+        "embexp_mrr": one.test_mrr(),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(prog="bench.knowledge_graph")
+    parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each, {WARM_UP} of them to warm up")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=cores, help="of each; one for each core unless said otherwise")
+    parser.add_argument("--quick", action="store_true", help="few epochs")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)
+    import torch
+
+    torch.set_num_threads(options.threads)
+    told = machine.describe()
+    names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
+    print("; ".join([*(f"{name} {told[name]}" for name in names), f"threads {options.threads}"]))
+    found: dict[str, dict[str, Any]] = {}
+    slower = True
+    for case, negatives in CASES.items():
+        for inverse in (False, True):
+            with tempfile.TemporaryDirectory() as scratch:
+                folder = Path(scratch)
+                graph = options.graph or write_graph(folder / "graph")
+                taken = beside_pykeen(
+                    Ours(graph, negatives, epochs, options.threads, folder),
+                    read(graph),
+                    negatives,
+                    epochs,
+                    inverse=inverse,
+                )
+            who = "PyKEEN, inverse triples" if inverse else "PyKEEN"
+            theirs, mine = (statistics.median(taken[name]) for name in ("pykeen", "embexp"))
+            slower &= theirs > mine
+            found[f"{case}, {who}"] = taken
+            print(f"{case:13} {who:24} {theirs:7.3f} s an epoch, embexp {mine:6.3f} s: {theirs / mine:5.1f} ×", end="")
+            print(f"   test MRR {taken['pykeen_mrr']:.3f}, embexp {taken['embexp_mrr']:.3f}, after {epochs} epochs")
+    print(f"an epoch takes PyKEEN longer in every case: {'met' if slower else 'missed'}")
+    if options.json is not None:
+        files.write_text(options.json, json.dumps({"machine": told, "cases": found}, indent=1))
+    return 0 if slower else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

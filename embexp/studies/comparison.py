@@ -1,0 +1,150 @@
+"""What the runs of a study of new entities come to beside each other: the content of its summary.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from embexp import digests
+from embexp.specs.data import CANDIDATES
+from embexp.specs.run import RunSpec
+from embexp.specs.staged import FULL, GROWN
+
+COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A run of the study.
+
+    Attributes:
+        name: base, grown or full; that of its directory too.
+        summary: the content of its summary.json.
+        seconds: by stage: see `Clock.seconds`.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class OldRows:
+    """Rows that the base run trained, before and after the grown one.
+
+    Attributes:
+        rows: how many there are.
+        rows_changed: how many are not the same, bit for bit.
+        digest_before: of them as the base run left them, in the order of its vocabulary.
+        digest_after: of the same rows, in the same order, as the grown run left them.
+    """
+
+    rows: int
+    rows_changed: int
+    digest_before: str
+    digest_after: str
+
+
+def summarise(
+    spec: RunSpec, runs: Mapping[str, Taken], old: Mapping[str, OldRows], new: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """The content of summary.json.
+
+    Args:
+        spec: of the study.
+        runs: by name, those that were run.
+        old: by table; none where there is no grown run.
+        new: by table, the tokens that the base run does not know; none where only that was run.
+    """
+    changed = {f"tables.{name}": rows.rows_changed for name, rows in old.items() if rows.rows_changed}
+    statuses = [each.summary["status"] for each in runs.values()]
+    return {
+        "status": "interrupted" if "interrupted" in statuses else "completed",
+        "name": spec.name,
+        "task": spec.task.value,
+        "study": spec.study.kind,
+        "entities": next(each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES),
+        "run_id": digests.of_json([each.summary["run_id"] for each in runs.values()]),
+        "steps": sum(each.summary["steps"] for each in runs.values()),
+        "metrics": {"test": _metrics(runs)},
+        "runs": {name: _run(each) for name, each in runs.items()},
+        "new": {name: {"rows": len(tokens), "tokens": list(tokens)} for name, tokens in new.items()},
+        "old_rows_changed": sum(rows.rows_changed for rows in old.values()) if old else None,
+        "old_rows": {name: asdict(rows) for name, rows in old.items()},
+        "comparison": _ratios(runs),
+        "warnings": [
+            *(f"{count:,} old rows of {name} changed" for name, count in changed.items()),
+            *(f"{name}: {warning}" for name, each in runs.items() for warning in each.summary["warnings"]),
+        ],
+    }
+
+
+def _run(taken: Taken) -> dict[str, Any]:
+    """What the table and the plot show of a run, and where the rest of it is."""
+    summary = taken.summary
+    examples = summary["examples"]["train"]
+    rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
+    best = summary["best_step"]
+    epochs = steps * summary["batch_size"] / examples
+    return {
+        "directory": taken.name,
+        "run_id": summary["run_id"],
+        "status": summary["status"],
+        "rows": {name: table["vocabulary_size"] for name, table in summary["tables"].items()},
+        "trainable_rows": {name: freeze["trainable_rows"] for name, freeze in summary["freeze"].items()},
+        "trained_triples": examples // 2,
+        "epochs": round(epochs, 2),
+        "steps": steps,
+        "best_step": summary["best_step"],
+        "best_epoch": None if best is None else round(epochs * best / steps, 2),
+        "seconds": {
+            **taken.seconds,
+            "best": None if best is None else round(taken.seconds["training"] * best / steps, 3),
+            # Without tracing and evaluations.
+            "steps": None if rate is None else round(epochs * examples / rate, 3),
+        },
+        "metrics": summary["metrics"],
+    }
+
+
+def _metrics(runs: Mapping[str, Taken]) -> dict[str, float]:
+    """Metrics of the new entities' test triples, then of all: those of the grown run and of the full one in turn."""
+    found = {}
+    for part, ending in (("test_new", "_new"), ("test", "")):
+        for metric in COMPARED:
+            for name in (GROWN, FULL):
+                value = runs[name].summary["metrics"].get(part, {}).get(metric) if name in runs else None
+                if value is not None:
+                    found[f"{name}_{metric}{ending}"] = value
+    return found
+
+
+def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
+    """The grown run in parts of the full one."""
+    if GROWN not in runs or FULL not in runs:
+        return {}
+    grown, full = (_run(runs[name]) for name in (GROWN, FULL))
+
+    def ratio(*keys: str) -> float | None:
+        above, below = _at(grown, *keys), _at(full, *keys)
+        return above / below if above is not None and below else None
+
+    return {
+        "mrr_new": ratio("metrics", "test_new", "mrr"),
+        "hits_at_10_new": ratio("metrics", "test_new", "hits_at_10"),
+        "mrr_known": ratio("metrics", "test_known", "mrr"),
+        "mrr": ratio("metrics", "test", "mrr"),
+        "training_seconds": ratio("seconds", "training"),
+        "step_seconds": ratio("seconds", "steps"),
+        "total_seconds": ratio("seconds", "total"),
+    }
+
+
+def _at(facts: Mapping[str, Any], *keys: str) -> float | None:
+    """The finite number at some keys, or None."""
+    value: Any = facts
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
