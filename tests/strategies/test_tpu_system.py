@@ -65,7 +65,7 @@ def test_nobody_listens() -> None:
 
 @pytest.mark.parametrize("address", ["grpc://127.0.0.1", "http://127.0.0.1:80", "grpc://a:port"])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(RunError, match="an address looks like grpc://10.0.0.2:8470"):
+    with pytest.raises(RunError, match=r"an address looks like grpc://10\.0\.0\.2:8470"):
         check(address)
 
 
