@@ -62,55 +62,64 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     )
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
     placement = strategies.build(spec.strategy)
-    data = story.read_data(spec, lambda what, part: None)
-    sizes, given = story.table_sizes(spec, data.vocabularies), Pretrained()
-    frozen = story.freeze_policies(spec, data, sizes, given, RuntimeKind.FUNCTION)
-    sources = filling.sources(spec, sizes, given)
-    plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-    made: list[assembly.Assembly] = []
+    with strategies.opened(placement):
+        data = story.read_data(spec, lambda what, part: None)
+        sizes, given = story.table_sizes(spec, data.vocabularies), Pretrained()
+        frozen = story.freeze_policies(spec, data, sizes, given, RuntimeKind.FUNCTION)
+        sources = filling.sources(spec, sizes, given)
+        plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
+        made: list[assembly.Assembly] = []
 
-    def assemble(tables: Any, counter: Any) -> assembly.Assembly:
-        made.append(
-            assembly.assemble(
-                spec, tables, counter, dense_width=0, output_bias=0.0, total_steps=plan.steps, placement=placement
+        def assemble(tables: Any, counter: Any, **on_tpu: Any) -> assembly.Assembly:
+            made.append(
+                assembly.assemble(
+                    spec,
+                    tables,
+                    counter,
+                    dense_width=0,
+                    output_bias=0.0,
+                    total_steps=plan.steps,
+                    placement=placement,
+                    **on_tpu,
+                )
             )
+            return made[0]
+
+        training = story.training_data(spec, data, plan)
+        running = execution.of(
+            RuntimeKind.FUNCTION,
+            Blueprint(
+                spec=spec,
+                given=given,
+                sources=sources,
+                policies=frozen,
+                tables=partial(filling.tables, spec, given, sources, frozen),
+                assemble=assemble,
+                training_spec=training.element_spec,
+                prediction_spec=training.element_spec,
+                placement=placement,
+                total_steps=plan.steps,
+            ),
+            cache / "unused",
         )
-        return made[0]
+        step = made[0].step
 
-    training = story.training_data(spec, data, plan)
-    running = execution.of(
-        RuntimeKind.FUNCTION,
-        Blueprint(
-            spec=spec,
-            given=given,
-            sources=sources,
-            policies=frozen,
-            tables=partial(filling.tables, spec, given, sources, frozen),
-            assemble=assemble,
-            training_spec=training.element_spec,
-            prediction_spec=training.element_spec,
-            placement=placement,
-        ),
-        cache / "unused",
-    )
-    step = made[0].step
+        def rows_alone(part: Any) -> None:
+            found = step.backend.activations()
+            step.backend.apply_gradients({name: 1e-6 * value for name, value in found.items()})
 
-    def rows_alone(part: Any) -> None:
-        found = step.backend.activations()
-        step.backend.apply_gradients({name: 1e-6 * value for name, value in found.items()})
+        @tf.function  # type: ignore[untyped-decorator]
+        def rows_steps(iterator: Any, steps: Any) -> None:
+            for _ in tf.range(steps):
+                batch = next(iterator)
+                step.backend.enqueue(step.features(batch), training=True)
+                placement.run(rows_alone, batch)
 
-    @tf.function  # type: ignore[untyped-decorator]
-    def rows_steps(iterator: Any, steps: Any) -> None:
-        for _ in tf.range(steps):
-            batch = next(iterator)
-            step.backend.enqueue(step.features(batch), training=True)
-            placement.run(rows_alone, batch)
-
-    iterator = iter(running.dataset(training))
-    whole, busy = _milliseconds(lambda steps: running.runtime.train(iterator, steps), seconds)
-    rows, rows_busy = _milliseconds(lambda steps: rows_steps(iterator, tf.constant(steps, tf.int64)), seconds)
-    figures = {"step_ms": whole, "busy_ms": busy, "rows_ms": rows, "rows_busy_ms": rows_busy}
-    print(json.dumps({**figures, "examples_per_second": 1e3 * spec.train.batch_size / whole}))
+        iterator = iter(running.dataset(training))
+        whole, busy = _milliseconds(lambda steps: running.runtime.train(iterator, steps), seconds)
+        rows, rows_busy = _milliseconds(lambda steps: rows_steps(iterator, tf.constant(steps, tf.int64)), seconds)
+        figures = {"step_ms": whole, "busy_ms": busy, "rows_ms": rows, "rows_busy_ms": rows_busy}
+        print(json.dumps({**figures, "examples_per_second": 1e3 * spec.train.batch_size / whole}))
 
 
 def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
