@@ -18,9 +18,10 @@ settings.register_profile("embexp", deadline=None, derandomize=True, max_example
 settings.load_profile("embexp")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Gives TensorFlow as many logical processors as any test needs, before the first test runs an operation."""
-    if any(item.get_closest_marker("processors") for item in session.items):
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives TensorFlow as many logical processors as any test needs, before any test module runs an operation."""
+    distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+    if not distributes and not config.option.collectonly:
         from embexp.strategies import logical_devices
 
         logical_devices.processors(PROCESSORS)

@@ -14,7 +14,6 @@ import embexp
 from embexp import story
 from embexp.cli import commands
 
-pytestmark = pytest.mark.processors
 
 ITEMS, DIM = 80, 16
 MIRRORED = ("strategy=mirrored", "strategy.replicas=3")

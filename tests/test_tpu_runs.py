@@ -16,7 +16,6 @@ from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
 
-pytestmark = pytest.mark.processors
 
 ITEMS, DIM = 80, 16
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")

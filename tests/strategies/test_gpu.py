@@ -69,7 +69,6 @@ def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [words for _, words in made] == [{"cross_device_ops": None}] * 2
 
 
-@pytest.mark.processors
 def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
     place = OneDevice("/CPU:1")
     with place.scope():
@@ -94,7 +93,6 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.processors
 @pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
 def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str) -> None:
     """Another logical processor in the place of the GPU."""

@@ -22,8 +22,6 @@ from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.training.step import Input, Step
 
-pytestmark = pytest.mark.processors
-
 
 class Batch(NamedTuple):
     ids: dict[str, Any]
