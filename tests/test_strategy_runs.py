@@ -14,7 +14,6 @@ import embexp
 from embexp import story
 from embexp.cli import commands
 
-
 ITEMS, DIM = 80, 16
 MIRRORED = ("strategy=mirrored", "strategy.replicas=3")
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")

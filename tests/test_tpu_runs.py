@@ -16,7 +16,6 @@ from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
 
-
 ITEMS, DIM = 80, 16
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")

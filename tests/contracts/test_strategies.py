@@ -19,7 +19,6 @@ from embexp.tables import optimizers
 from tests.contracts import exact, experiments
 from tests.contracts.experiments import ROWS, STEPS
 
-
 STRATEGIES: dict[str, Any] = {
     "cpu": CPU(),
     "mirrored, 2": Mirrored(replicas=2),
