@@ -367,6 +367,7 @@ def test_a_dim_that_is_left_open_is_that_of_the_checkpoint(world: World, first: 
     assert embexp.load_run(run).table("item").shape == (8, 6)
 
 
+@pytest.mark.slow
 def test_the_digest_of_the_source_is_part_of_the_run_id(world: World, first: Path) -> None:
     other = world.run("other_first", "first", "seed=1")
     ids = set()
