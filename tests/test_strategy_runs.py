@@ -192,3 +192,17 @@ def test_plan_shows_what_works_where(capsys: pytest.CaptureFixture[str]) -> None
     for override, expected in words.items():
         assert commands.main(["plan", override]) == 0
         assert expected in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_movielens_ends_where_it_does_on_one_device(root: Path, tmp_path: Path) -> None:
+    data = root.parent / "shared" / "data" / "ml-100k"
+    if not data.exists():
+        pytest.skip("without the real data: ml-100k")
+    found = {}
+    for strategy in ("cpu", "mirrored"):
+        words = ["experiment=movielens", f"data.path={data}", f"strategy={strategy}", f"output.cache={tmp_path / 'c'}"]
+        (tmp_path / strategy).mkdir()
+        result = story.run(embexp.compose([*words, "output.plots=false"]), tmp_path / strategy)
+        found[strategy] = result.summary["metrics"]["test"]["rmse"]
+    assert abs(found["mirrored"] - found["cpu"]) <= 0.005

@@ -19,6 +19,8 @@ def placement(count: int) -> Placement:
     found = len(tf.config.list_physical_devices("GPU"))
     if found < count:
         raise RunError(_missing(count, found, cuda=bool(tf.test.is_built_with_gpu_support())))
+    # What no GPU has a kernel for, such as counters of some types, goes to the processor; sessions need to be told.
+    tf.config.set_soft_device_placement(True)
     if count == 1:
         return OneDevice("/GPU:0")
     return mirrored.MirroredPlacement([f"GPU:{number}" for number in range(count)])

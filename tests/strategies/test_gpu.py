@@ -34,6 +34,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, count: int, *, cuda: bool = True) -> N
     devices = [SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in range(count)]
     found = tf.config.list_physical_devices
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices if kind == "GPU" else found(kind))
+    monkeypatch.setattr(tf.config, "set_soft_device_placement", lambda on: None)  # it would outlast the test
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: cuda)
 
 
