@@ -127,7 +127,8 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
     for part, some in (("train", triples[3:]), ("valid", triples[:2]), ("test", triples[2:3])):
         (tmp_path / f"{part}.txt").write_text("".join("\t".join(each) + "\n" for each in some))
     found = []
-    for strategy in ((), MIRRORED):
+    # A TPU takes drawn candidates for a training only, and no evaluation would be possible.
+    for strategy in ((), MIRRORED, *([("strategy=tpu_simulator",)] if negatives == "null" else [])):
         spec = embexp.compose(
             [
                 "experiment=knowledge_graph",
@@ -147,7 +148,8 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
         directory = tmp_path / f"run{len(found)}"
         directory.mkdir()
         found.append(losses(story.run(spec, directory)))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+    for shared in found[1:]:
+        np.testing.assert_allclose(shared, found[0], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,9 @@ def test_movielens_ends_where_it_does_on_one_device(root: Path, tmp_path: Path) 
     if not data.exists():
         pytest.skip("without the real data: ml-100k")
     found = {}
-    for strategy in ("cpu", "mirrored"):
+    for strategy in ("cpu", "mirrored", "tpu_simulator"):
         words = ["experiment=movielens", f"data.path={data}", f"strategy={strategy}", f"output.cache={tmp_path / 'c'}"]
         (tmp_path / strategy).mkdir()
         result = story.run(embexp.compose([*words, "output.plots=false"]), tmp_path / strategy)
         found[strategy] = result.summary["metrics"]["test"]["rmse"]
-    assert abs(found["mirrored"] - found["cpu"]) <= 0.005
+    assert max(abs(rmse - found["cpu"]) for rmse in found.values()) <= 0.005

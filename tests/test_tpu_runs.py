@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,3 +184,21 @@ def test_batches_that_real_cores_can_not_share() -> None:
     assert placement.part_spec(tf.TensorSpec([1, 50], tf.int32)).shape == [1, 50]
     with pytest.raises(RuntimeError, match="outside of `opened`"):
         _ = placement.strategy
+
+
+@pytest.mark.slow
+def test_without_a_tpu_a_run_stops_before_it_reads_data(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TPU_", "KUBE_"))}
+    words = ["strategy=tpu", f"output.cache={tmp_path / 'cache'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    result = subprocess.run(
+        [sys.executable, "-m", "embexp", "run", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=300,
+    )
+    assert result.returncode == 1
+    assert "strategy=tpu: this machine has no TPU chip" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "cache").exists()

@@ -48,8 +48,10 @@ class TPU(_Threads):
     """Zone of a TPU that is given by name; null: that of the environment."""
     project: str | None = None
     """Project of a TPU that is given by name; null: that of the environment."""
-    timeout_seconds: Positive = 8.0
-    """Seconds to wait for the TPU before the run fails."""
+    timeout_seconds: Positive = 5.0
+    """Seconds to wait for an answer of the TPU before the run fails."""
+    initialization_seconds: Positive = 300.0
+    """Seconds that a TPU which answers may take to be ready."""
     pipeline_execution_with_tensor_core: bool = False
     """Look a step's rows up while the step before is computed: faster, on rows as they were one step earlier."""
 

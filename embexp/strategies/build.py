@@ -42,7 +42,8 @@ def opened(placement: Placement) -> AbstractContextManager[Any]:
 
 def _tpu(strategy: TPU) -> TPUPlacement:
     where = strategy.zone, strategy.project, strategy.timeout_seconds
-    there = tpu_system.connect(tpu_system.check(strategy.address, *where), *where)
+    address = tpu_system.check(strategy.address, *where)
+    there = tpu_system.connect(address, *where, strategy.initialization_seconds)
     return TPUPlacement(
         "strategy=tpu",
         lambda: contextlib.nullcontext(there),

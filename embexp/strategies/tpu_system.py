@@ -59,8 +59,17 @@ def check(address: str | None, zone: str | None, project: str | None, timeout_se
     return found
 
 
-def connect(address: str, zone: str | None, project: str | None, timeout_seconds: float) -> Any:
+def connect(
+    address: str, zone: str | None, project: str | None, timeout_seconds: float, initialization_seconds: float
+) -> Any:
     """Connects to the TPU and initialises it.
+
+    Args:
+        address: see `check`.
+        zone: of a TPU that is given by name.
+        project: of a TPU that is given by name.
+        timeout_seconds: to wait for an answer.
+        initialization_seconds: to wait for the TPU to be ready after that.
 
     Returns:
         A `tf.distribute.TPUStrategy`.
@@ -73,15 +82,18 @@ def connect(address: str, zone: str | None, project: str | None, timeout_seconds
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address, zone=zone, project=project)
         if address != LOCAL:
             tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
         return resolver
 
+    waited, setting = timeout_seconds, "timeout_seconds"
     try:
-        return tf.distribute.TPUStrategy(within(timeout_seconds, resolved))
+        resolver = within(timeout_seconds, resolved)
+        waited, setting = initialization_seconds, "initialization_seconds"
+        within(initialization_seconds, lambda: tf.tpu.experimental.initialize_tpu_system(resolver))
+        return tf.distribute.TPUStrategy(resolver)
     except TimeoutError:
         raise RunError(
-            f"strategy=tpu: {address} was found, but did not become a TPU within {timeout_seconds:g} s"
-            f" (strategy.timeout_seconds); see that it is up and free, {_REMEDY}"
+            f"strategy=tpu: {address} was found, but did not become a TPU within {waited:g} s (strategy.{setting});"
+            f" see that it is up and free, {_REMEDY}"
         ) from None
     except (ValueError, RuntimeError, ImportError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()

@@ -27,6 +27,8 @@ STRATEGIES: dict[str, Any] = {
     "tpu_simulator, 2": TPUSimulator(cores=2),
     "tpu_simulator, 4 on 2 hosts": TPUSimulator(cores=4, hosts=2),
 }
+SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]
 RULES = {
     "sgd": SGD(learning_rate=0.125),
     "adagrad": Adagrad(learning_rate=0.125),
@@ -102,14 +104,14 @@ def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean"
 @pytest.mark.parametrize(
     "rule", [pytest.param(name, marks=[] if name == "adagrad" else pytest.mark.slow) for name in RULES]
 )
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_optimizers(strategy: str, rule: str, tmp_path: Path) -> None:
     compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
     compare(STRATEGIES[strategy], RULES["adagrad"], tmp_path / "saved", combiner=combiner)
 
@@ -117,7 +119,7 @@ def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["adam", "adagrad, decayed and clipped"])
 @pytest.mark.parametrize("freeze", FREEZES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> None:
     if freeze == "schedule" and isinstance(STRATEGIES[strategy], TPUSimulator):
         pytest.skip("a TPU keeps no schedule: such a run is refused before it starts")
@@ -125,8 +127,8 @@ def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("restorer", STRATEGIES)
-@pytest.mark.parametrize("saver", STRATEGIES)
+@pytest.mark.parametrize("restorer", NAMES)
+@pytest.mark.parametrize("saver", NAMES)
 def test_each_restores_what_each_saved(saver: str, restorer: str, tmp_path: Path) -> None:
     rule = RULES["adam"]
 
@@ -150,7 +152,7 @@ def test_each_restores_what_each_saved(saver: str, restorer: str, tmp_path: Path
         assert train(made, 5, 15) == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "cpu"])
+@pytest.mark.parametrize("strategy", NAMES[1:])
 def test_predictions_are_those_of_one_device(strategy: str) -> None:
     predicted = []
     for each in (CPU(), STRATEGIES[strategy]):

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -117,14 +118,22 @@ def test_what_is_no_tpu(error: Exception, words: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
     with pytest.raises(RunError, match=words):
-        tpu_system.connect("grpc://x:1", None, None, 5.0)
+        tpu_system.connect("grpc://x:1", None, None, 5.0, 5.0)
 
 
-def test_a_tpu_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    forever = threading.Event()
-    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda **_: forever.wait())
-    with pytest.raises(RunError, match=r"did not become a TPU within 0\.05 s"):
-        tpu_system.connect("grpc://x:1", None, None, 0.05)
+@pytest.mark.parametrize(
+    ("resolve", "words"),
+    [
+        (lambda **_: threading.Event().wait(), r"did not become a TPU within 0\.05 s \(strategy\.timeout_seconds\)"),
+        (lambda **_: None, r"did not become a TPU within 0\.25 s \(strategy\.initialization_seconds\)"),
+    ],
+)
+def test_a_tpu_that_does_not_come_up(resolve: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: threading.Event().wait())
+    with pytest.raises(RunError, match=words):
+        tpu_system.connect("grpc://x:1", None, None, 0.05, 0.25)
 
 
 def test_the_strategy_asks_before_anything_else() -> None:
