@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import embexp
 from embexp import filling, story
+from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.initialization.rows import RowSource
 from embexp.pretrained import succession
@@ -214,6 +215,33 @@ def test_old_rows_stay_and_new_rows_train(
     assert (after["embedding/user"] != before["embedding/user"][[users.index(token) for token in now]]).any()
 
 
+def test_slots_go_on_with_their_rows_and_those_of_new_rows_begin(world: World, first: Path) -> None:
+    """After a step of Adam, m' = 0.9 m + 0.1 g and v' = 0.999 v + 0.001 g^2 tell the same |g|."""
+    second = world.run("one_step", "more", *OLD, f"pretrained.path={first}", "train.steps=1")
+    before, after = final(first), final(second)
+    slots = [f"embedding/{{}}.S{slot}" for slot in SLOTS]
+    _, new = grown(first, second)
+    users = tokens(first, "user")
+    place = [users.index(token) for token in tokens(second, "user")]
+    for table, were, are in (("item", None, new), ("user", place, list(range(len(place))))):
+        m, v = (after[key.format(table)][are].astype(np.float64) for key in slots)
+        m0, v0 = (0.0 if were is None else before[key.format(table)][were].astype(np.float64) for key in slots)
+        g = (m - 0.9 * m0) / 0.1
+        assert np.count_nonzero(np.abs(g).max(1) > 1e-4) > len(are) / 2
+        np.testing.assert_allclose(g**2, (v - 0.999 * v0) / 0.001, rtol=1e-2, atol=1e-3 * (g**2).max())
+
+
+def test_schedules_begin_again(world: World) -> None:
+    """The dense optimizer goes on counting, for its bias correction, but not its learning rate."""
+    cosine = ("schedule@dense_optimizer.schedule=cosine",)
+    ended = world.run("ended", "first", *cosine)
+    again = world.run("again", "first", *cosine, "pretrained=checkpoint", f"pretrained.path={ended}")
+    weights = "optimizer/_trainable_variables/0"
+    moved = np.abs(final(again)[weights] - final(ended)[weights]).max()
+    assert moved > np.abs(final(ended)[weights]).max() / 1000
+    assert final(again)["optimizer/_iterations"] == 40
+
+
 def test_matching_by_position_would_be_seen(world: World, first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = succession.aligned
 
@@ -227,8 +255,6 @@ def test_matching_by_position_would_be_seen(world: World, first: Path, monkeypat
 
 
 def test_rows_that_were_new_in_a_grown_checkpoint_train(world: World, first: Path, tmp_path: Path) -> None:
-    from embexp.cli import commands
-
     (tmp_path / "new.txt").write_text("\n".join(["n1", *tokens(first, "item")[1:], "n0", "n2"]))
     words = ["checkpoint", "grow", str(first), "--vocabulary", f"item={tmp_path / 'new.txt'}", "--missing", "zeros"]
     assert commands.main([*words, "--out", str(tmp_path / "grown")]) == 0
@@ -300,6 +326,13 @@ def test_a_table_that_was_kept_in_its_file_is_found_there(world: World, tmp_path
             np.testing.assert_array_equal(found[row], values[int(token[1:])], token)
     [warning] = [each for each in json.loads((second / "summary.json").read_text())["warnings"] if "slots" in each]
     assert "the checkpoint has no slots momenta, velocities (the table was frozen)" in warning
+    new = tmp_path / "new.txt"
+    new.write_text("i5\nn0\ni1\n")
+    assert (
+        commands.main(["checkpoint", "grow", str(before), "--vocabulary", f"item={new}", "--out", f"{new}.grown"]) == 0
+    )
+    reader = tf.train.load_checkpoint(f"{new}.grown/checkpoints/final/checkpoint")
+    np.testing.assert_array_equal(reader.get_tensor(f"embedding/item{END}")[[1, 3]], values[[5, 1]])
     vectors.write_text(vectors.read_text().replace("i3", "i333"))
     with pytest.raises(embexp.RunError, match=r"items\.vec has changed since the run"):
         world.run("changed", "more", *OLD, f"pretrained.path={before}")
@@ -325,6 +358,7 @@ def test_a_dim_that_is_left_open_is_that_of_the_checkpoint(world: World, first: 
     assert embexp.load_run(run).table("item").shape == (8, 6)
 
 
+@pytest.mark.slow
 def test_the_digest_of_the_source_is_part_of_the_run_id(world: World, first: Path) -> None:
     other = world.run("other_first", "first", "seed=1")
     ids = set()

@@ -217,8 +217,8 @@ def _notes(spec: RunSpec, plan: Sizes, *, scanned: bool) -> Iterator[str]:
                 yield f"O(vocabulary): tables.{table}: 1-vs-all (data.negatives=null) moves every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
-    for place, setting in list(spec.dense_from().items())[:1]:
-        yield f"{place}.path also gives the dense part, as {place}.dense is {str(setting.dense).lower()}"
+    for place in list(spec.dense_from())[:1]:
+        yield f"{place}.path gives the dense part too, unless {place}.dense=false"
     if any(plan.rows[name] is None for name in spec.tables):
         yield "rows from the data are counted by `embexp plan --scan`"
     if any(name not in plan.dims for name in spec.tables):
