@@ -96,7 +96,10 @@ class Run:
             RunError: it has no such part, or the part is empty.
         """
         if file is None:
-            measured = story.evaluation_of(self.spec, story.read_data(self.spec, lambda what, done: None), part)
+            data = story.read_data(self.spec, lambda what, done: None)
+            if part not in data.scan.splits:
+                raise RunError(f"this run's data has no part {part}; its parts are {', '.join(data.scan.splits)}")
+            measured = story.evaluation_of(self.spec, data, part)
             if measured is None:
                 raise RunError(f"the {part} part of this run's data is empty")
             return measured(self._restored.runtime)
