@@ -139,11 +139,11 @@ class Graph:
 def read(folder: Path) -> Graph:
     """The triples as a run has them."""
     import embexp
-    from embexp import story
+    from embexp import scanned
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
-        data = story.read_data(spec, lambda what, part: None)
+        data = scanned.read_data(spec, lambda what, part: None)
     ids = data.scan.examples.ids  # each triple is there twice, and so is each relation
     return Graph(
         {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},

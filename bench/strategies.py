@@ -51,7 +51,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp import assembly, execution, filling, story
+    from embexp import assembly, execution, filling, scanned, story
     from embexp.execution import Blueprint
     from embexp.pretrained.aligned import Pretrained
     from embexp.specs.running import RuntimeKind
@@ -63,8 +63,8 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
     placement = strategies.build(spec.strategy)
     with strategies.opened(placement):
-        data = story.read_data(spec, lambda what, part: None)
-        sizes, given = story.table_sizes(spec, data.vocabularies), Pretrained()
+        data = scanned.read_data(spec, lambda what, part: None)
+        sizes, given = scanned.table_sizes(spec, data.vocabularies), Pretrained()
         frozen = story.freeze_policies(spec, data, sizes, given, RuntimeKind.FUNCTION)
         sources = filling.sources(spec, sizes, given)
         plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))

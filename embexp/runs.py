@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import assembly, evaluations, filling, places, policies, story
+from embexp import assembly, evaluations, filling, places, policies, scanned, story
 from embexp.checkpoints import store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
@@ -96,7 +96,7 @@ class Run:
             RunError: it has no such part, or the part is empty.
         """
         if file is None:
-            data = story.read_data(self.spec, lambda what, done: None)
+            data = scanned.read_data(self.spec, lambda what, done: None)
             if part not in data.scan.splits:
                 raise RunError(f"this run's data has no part {part}; its parts are {', '.join(data.scan.splits)}")
             measured = story.evaluation_of(self.spec, data, part)
@@ -106,7 +106,7 @@ class Run:
         columns, examples = self._encode(Path(file), labelled=True)
         rows, candidates, known = np.arange(examples.count), None, []
         if self.spec.task is Task.RANKING:  # the other right answers are those of the run's data too
-            data = story.read_data(self.spec, lambda what, done: None)
+            data = scanned.read_data(self.spec, lambda what, done: None)
             candidates, known = data.candidates, [data.scan.examples]
         measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
         return measured(self._restored.runtime)

@@ -12,11 +12,8 @@ from typing import Any
 
 from embexp import assembly, caching, evaluations, execution, filling, identity, manifest, places, policies, watching
 from embexp.data import batches
-from embexp.data.candidates import Candidates
-from embexp.data.columns import Columns, columns_of
-from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError, RunError, VocabularyError
+from embexp.errors import DataError
 from embexp.execution import Blueprint, Execution
 from embexp.folder import RunFolder
 from embexp.initialization.rows import RowSource
@@ -27,6 +24,7 @@ from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
 from embexp.pretrained.earlier import Earlier
 from embexp.reports import plots
+from embexp.scanned import Data, Say, read_data, table_sizes
 from embexp.specs import resolution
 from embexp.specs.freezing import files_of
 from embexp.specs.models import Task
@@ -45,9 +43,6 @@ from embexp.training.metrics_file import MetricsFile
 from embexp.training.tensorboard import TensorBoard
 from embexp.watching import Watch
 
-Say = Callable[[str, float | None], None]
-"""Told of stages before the training: what is done, and the part of it that is, if known."""
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -60,19 +55,6 @@ class RunResult:
     def status(self) -> str:
         """completed, stopped_early or interrupted."""
         return str(self.summary["status"])
-
-
-@dataclass(frozen=True)
-class Data:
-    """What the scan found, ready to be read."""
-
-    columns: Columns
-    vocabularies: Mapping[str, Vocabulary]
-    scan: Scan
-    classes: tuple[str, ...] = ()
-    """Of task classification, by number."""
-    candidates: Candidates | None = None
-    """Of task ranking: what the answers are among."""
 
 
 def run(
@@ -154,44 +136,6 @@ def run(
     if spec.output.plots:
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=data.scan.truth)
     return RunResult(directory, summary)
-
-
-def read_data(spec: RunSpec, say: Say) -> Data:
-    """Scans the data (or finds it scanned) and gives each table its vocabulary.
-
-    Raises:
-        DataError: a file's content is not what it should be.
-        RunError: nothing is left to train on.
-    """
-    columns, shared = columns_of(spec.data, spec.features)
-    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=say)
-    if not len(found.splits["train"]):
-        raise RunError("the training part of the data is empty: see data.split")
-    labels = found.examples.labels
-    if labels is not None:
-        metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
-    classes = metrics.class_names(spec.task, labels, found.classes)
-    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    return Data(columns, vocabularies, found, classes, evaluations.candidates_of(spec, vocabularies))
-
-
-def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
-    """Rows of each table: what the config says, or as many as the vocabulary has.
-
-    Raises:
-        VocabularyError: the config gives a table fewer rows than its vocabulary needs.
-    """
-    sizes = {}
-    for name, table in spec.tables.items():
-        needed = vocabularies[name].size
-        sizes[name] = needed if table.vocabulary_size is None else table.vocabulary_size
-        if sizes[name] < needed:
-            raise VocabularyError(
-                f"tables.{name}.vocabulary_size = {table.vocabulary_size}: the data has {needed} values for this"
-                " table (the row of unknown values among them); leave it null to take as many as there are, or set"
-                " data.vocabulary.max_size"
-            )
-    return sizes
 
 
 def dense_source(spec: RunSpec) -> Earlier | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp import arrays, places, story
+from embexp import arrays, places, scanned, story
 from embexp.errors import RunError
 from embexp.folder import RunFolder
 from embexp.pretrained.aligned import align
@@ -78,8 +78,8 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
         if isinstance(spec.strategy, TPUSimulator)
         else strategies.build(spec.strategy)
     )
-    data = story.read_data(spec, say)
-    sizes = story.table_sizes(spec, data.vocabularies)
+    data = scanned.read_data(spec, say)
+    sizes = scanned.table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
     sizes |= {name: table.rows for name, table in given.tables.items()}
     spec = with_dims(spec, given)

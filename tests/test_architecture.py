@@ -25,7 +25,7 @@ TIERS = [
     {"pretrained"},
     {"policies", "growth"},
     {"filling", "assembly", "evaluations", "drift", "rows", "trouble"},
-    {"execution", "watching"},
+    {"execution", "watching", "scanned"},
     {"summary"},
     {"story"},
     {"runs", "composition", "tracing"},

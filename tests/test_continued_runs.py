@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp import filling, story
+from embexp import filling, scanned, story
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.initialization.rows import RowSource
@@ -101,8 +101,8 @@ def tokens(run: Path, table: str) -> list[str]:
 
 def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Path) -> dict[str, np.ndarray]:
     """What a run begins with, as its checkpoint holds it; and again by the readers of its tables."""
-    data = story.read_data(spec, lambda what, part: None)
-    sizes = story.table_sizes(spec, data.vocabularies)
+    data = scanned.read_data(spec, lambda what, part: None)
+    sizes = scanned.table_sizes(spec, data.vocabularies)
     given = story.align(spec, data.vocabularies, sizes, cache=Path(str(spec.output.cache)))
     frozen = story.freeze_policies(spec, data, sizes, given, kind)
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))

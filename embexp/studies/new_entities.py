@@ -8,10 +8,11 @@ from pathlib import Path
 from embexp import digests, story
 from embexp.folder import RunFolder
 from embexp.runs import load_run
+from embexp.scanned import Say
 from embexp.specs import staged
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import BASE, GROWN, WORDS
-from embexp.story import RunResult, Say
+from embexp.story import RunResult
 from embexp.studies import comparison, plot
 from embexp.studies.clock import Clock
 from embexp.studies.comparison import OldRows, Taken

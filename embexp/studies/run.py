@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import assert_never
 
 from embexp import story
+from embexp.scanned import Say
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
-from embexp.story import RunResult, Say
+from embexp.story import RunResult
 from embexp.studies import new_entities
 from embexp.training.listeners import Listener
 

@@ -65,7 +65,7 @@ def train(
             width = inputs[name].reshape(size, -1).shape[1]
             into[name] = (back[:, None] * kernel[start : start + width, 0]).reshape(inputs[name].shape)
             start += width
-        gradients, sizes, touched = _row_gradients(batch, combiner, into)
+        gradients, touched = _row_gradients(batch, combiner, into)
         kernel = kernel - RATE * (x.T @ back)[:, None]
         bias = bias - RATE * back.sum()
         for name in ROWS:
@@ -73,11 +73,6 @@ def train(
             values[name] = applied(rule, before, gradients[name], touched[name], factor)
             for slot, each in values[name].items():
                 moved[name][slot] = moved[name][slot] + np.abs(each - before[slot])
-            # A sum that cancels is only as exact as its terms are large; the rules pass that on.
-            moved[name][None] = moved[name][None] + rule.learning_rate * sizes[name]
-            for slot in values[name]:
-                if slot in ("momenta", "linears"):
-                    moved[name][slot] = moved[name][slot] + sizes[name]
     return Exact(values, moved, losses)
 
 
@@ -108,10 +103,9 @@ def _activations(batch: Examples, name: str, combiner: str, rows: np.ndarray) ->
 
 def _row_gradients(
     batch: Examples, combiner: str, into: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Gradient of each row, the sum of its terms' sizes, and whether it was looked up."""
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Gradient of each row, and whether it was looked up."""
     gradients = {name: np.zeros((rows, DIMS[name])) for name, rows in ROWS.items()}
-    sizes = {name: np.zeros((rows, DIMS[name])) for name, rows in ROWS.items()}
     touched = {name: np.zeros(rows, bool) for name, rows in ROWS.items()}
     for name, table in TABLES.items():
         for example, some in enumerate(batch.given[name]):
@@ -123,9 +117,8 @@ def _row_gradients(
                 else:
                     term = factor * into[name][example]
                 gradients[table][row] += term
-                sizes[table][row] += np.abs(term)
                 touched[table][row] = True
-    return gradients, sizes, touched
+    return gradients, touched
 
 
 def applied(
