@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
+# A process per core; tests of one file share what they set up.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 OVERRIDES ?=
 
 .PHONY: run test test-fast check format bench lock clean help
@@ -23,16 +25,16 @@ run: $(STAMP)    ## train the default experiment (more with OVERRIDES='experimen
 	$(BIN)/embexp run $(OVERRIDES)
 
 test: $(STAMP)   ## all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-fast: $(STAMP) ## the tests that take no more than a few seconds each
-	$(BIN)/python -m pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 check: $(STAMP)  ## format, lint, types, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 format: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff format .
