@@ -252,9 +252,10 @@ def main(argv: list[str]) -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 graph = options.graph or write_graph(folder / "graph")
+                triples = read(graph)  # first, as it imports TensorFlow, which two threads must not do at once
                 taken = beside_pykeen(
                     Ours(graph, negatives, epochs, options.threads, folder),
-                    read(graph),
+                    triples,
                     negatives,
                     epochs,
                     inverse=inverse,
