@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import embexp
-from embexp import story
+from embexp import filling, scanned, story
 from embexp.errors import ConfigError
+from embexp.pretrained.aligned import align
 from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
 from embexp.tables import row_engine
 from embexp.tables.groups import Moving, RowGroups
 
@@ -114,6 +118,76 @@ def test_frozen_rows_in_every_layout_and_runtime(
     matrix, rows = np.load(file), known(file)
     np.testing.assert_array_equal(table[rows].view(np.uint32), matrix.view(np.uint32))
     assert embexp.load_run(result.directory).evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
+
+
+RULES = {
+    "sgd": ["optimizer=sgd", "optimizer.weight_decay_factor=0.01"],
+    "adagrad": ["optimizer=adagrad", "optimizer.clipvalue=0.01"],
+    "adagrad_momentum": ["optimizer=adagrad_momentum", "optimizer.momentum=0.9"],
+    "adam": list(RULE),
+    "ftrl": ["optimizer=ftrl", "optimizer.clip_weight_max=0.2"],
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=2)
+@given(
+    rule=st.sampled_from(sorted(RULES)),
+    model=st.sampled_from(["mlp", "dlrm_concat"]),
+    combiner=st.sampled_from(["sum", "mean", "sqrtn"]),
+    ranges=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 10)), min_size=1, max_size=3),
+    multiplier=st.sampled_from([0.0, 0.5]),
+    users=st.sampled_from(["none", "table", "rows"]),
+    seed=st.integers(0, 2**16),
+)
+def test_any_policy_in_every_layout_and_runtime(
+    file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    rule: str,
+    model: str,
+    combiner: str,
+    ranges: list[tuple[int, int]],
+    multiplier: float,
+    users: str,
+    seed: int,
+) -> None:
+    """Rows of ranges, and rows of the file behind them: no frozen bit changes, layouts of a runtime end alike."""
+    rows = ", ".join(f"[{start}, {start + length}]" for start, length in ranges)
+    overrides = [
+        *RULES[rule],
+        f"model={model}",
+        f"tables.item.combiner={combiner}",
+        f"seed={seed}",
+        "train.steps=50",
+        "output.checkpoint=true",
+        "freeze@tables.item.freeze=schedule",
+        f"tables.item.freeze.phases=[{{rules: [{{kind: rows, rows: [{rows}], multiplier: {multiplier}}},"
+        " {kind: pretrained_rows}]}]",
+        f"freeze@tables.user.freeze={users}",
+        *(["tables.user.freeze.rows=[[3, 9], [20, 40]]"] if users == "rows" else []),
+    ]
+    folder, digests, tables = tmp_path_factory.mktemp("any"), {}, {}
+    for runtime, layout in PAIRS:
+        result = run(file, folder / f"{runtime}_{layout}", f"runtime={runtime}", *LAYOUTS[layout], *overrides)
+        assert result.summary["tables"]["item"]["storage"] == layout
+        for name, found in result.summary["freeze"].items():
+            assert found["frozen_rows_changed"] == 0, (runtime, layout, name)
+        digests[runtime, layout] = {name: each["digest"] for name, each in result.summary["tables"].items()}
+        assert digests[runtime, layout] == digests[runtime, "variable"]
+        tables[runtime] = {name: embexp.load_run(result.directory).table(name) for name in ("item", "user")}
+    spec = spec_of(file, *overrides)
+    data = scanned.read_data(spec, lambda what, part: None)
+    sizes = scanned.table_sizes(spec, data.vocabularies)
+    given_rows = align(spec, data.vocabularies, sizes, cache=file.parent / "cache")
+    frozen = story.freeze_policies(spec, data, sizes, given_rows, RuntimeKind.FUNCTION)
+    for name, source in filling.sources(spec, sizes, given_rows).items():
+        policy, first = frozen[name], source.read(0, sizes[name])
+        still = np.full(sizes[name], policy.still) if policy.frozen is None else policy.frozen
+        for found in tables.values():
+            np.testing.assert_array_equal(found[name][still].view(np.uint32), first[still].view(np.uint32))
+            np.testing.assert_allclose(found[name], tables["function"][name], rtol=1e-3, atol=1e-4)
+        if not policy.still:
+            assert (tables["function"][name] != first).any()
 
 
 @pytest.mark.slow
