@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import pytest
 import embexp
 from embexp import story
 from embexp.cli import commands
+from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 
-ITEMS, DIM = 80, 16
 MIRRORED = ("strategy=mirrored", "strategy.replicas=3")
-PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")
 CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "loaded": ("init=variable_load",),
@@ -30,48 +28,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "init@tables.item.init=memory_map",
     ),
 }
-Run = Callable[..., story.RunResult]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs clicks, with vectors of 50 of the 80 items in no order."""
-    folder = tmp_path_factory.mktemp("strategies")
-    path = folder / "item.npy"
-    generator = np.random.default_rng(0)
-    np.save(path, generator.normal(0, 0.3, (50, DIM)).astype(np.float32))
-    path.with_suffix(".tokens.txt").write_text("".join(f"{token}\n" for token in generator.permutation(ITEMS)[:50]))
-    made: dict[tuple[str, ...], story.RunResult] = {}
-
-    def run(*overrides: str) -> story.RunResult:
-        if overrides not in made:
-            spec = embexp.compose(
-                [
-                    "experiment=clicks",
-                    "optimizer=adam",
-                    "data.examples=4000",
-                    "data.users=60",
-                    f"data.items={ITEMS}",
-                    "train.batch_size=128",
-                    "train.steps=40",
-                    "train.epochs=null",
-                    "train.log_every=1",
-                    "output.plots=false",
-                    "output.tensorboard=false",
-                    f"output.cache={folder / 'cache'}",
-                    *overrides,
-                    *([f"tables.item.pretrained.path={path}"] if PRETRAINED[0] in overrides else []),
-                ]
-            )
-            made[overrides] = story.run(spec, tmp_path_factory.mktemp("run"))
-        return made[overrides]
-
-    return run
-
-
-def losses(result: story.RunResult) -> list[float]:
-    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["event"] == "log"]
+    return runner(tmp_path_factory)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +13,12 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp import story
 from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
+from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 
-ITEMS, DIM = 80, 16
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
-PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")
 CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "loaded": ("init=variable_load",),
@@ -29,48 +26,11 @@ CASES: dict[str, tuple[str, ...]] = {
     "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
     "a schedule": ("optimizer=adagrad", "schedule@optimizer.schedule=cosine", "optimizer.schedule.warmup_steps=5"),
 }
-Run = Callable[..., story.RunResult]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs clicks, with vectors of 50 of the 80 items in no order."""
-    folder = tmp_path_factory.mktemp("tpus")
-    path = folder / "item.npy"
-    generator = np.random.default_rng(0)
-    np.save(path, generator.normal(0, 0.3, (50, DIM)).astype(np.float32))
-    path.with_suffix(".tokens.txt").write_text("".join(f"{token}\n" for token in generator.permutation(ITEMS)[:50]))
-    made: dict[tuple[str, ...], story.RunResult] = {}
-
-    def run(*overrides: str) -> story.RunResult:
-        if overrides not in made:
-            spec = embexp.compose(
-                [
-                    "experiment=clicks",
-                    "optimizer=adam",
-                    "data.examples=4000",
-                    "data.users=60",
-                    f"data.items={ITEMS}",
-                    "train.batch_size=128",
-                    "train.steps=40",
-                    "train.epochs=null",
-                    "train.log_every=1",
-                    "output.plots=false",
-                    "output.tensorboard=false",
-                    f"output.cache={folder / 'cache'}",
-                    *overrides,
-                    *([f"tables.item.pretrained.path={path}"] if PRETRAINED[0] in overrides else []),
-                ]
-            )
-            made[overrides] = story.run(spec, tmp_path_factory.mktemp("run"))
-        return made[overrides]
-
-    return run
-
-
-def losses(result: story.RunResult) -> list[float]:
-    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["event"] == "log"]
+    return runner(tmp_path_factory)
 
 
 @pytest.mark.slow
