@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -19,7 +20,12 @@ settings.load_profile("embexp")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives TensorFlow as many logical processors as any test needs, before any test module runs an operation."""
+    """What holds for the whole process: Ctrl-C, and how many logical processors TensorFlow has.
+
+    There are as many as any test needs, set before any test module runs an operation.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell starts what it runs in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if not distributes and not config.option.collectonly:
         from embexp.strategies import logical_devices

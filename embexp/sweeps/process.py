@@ -52,16 +52,27 @@ def run(command: Sequence[str], *, given: str, log: Path) -> int:
         try:
             with contextlib.suppress(BrokenPipeError), process.stdin:  # type: ignore[union-attr]
                 process.stdin.write(given.encode("utf-8"))  # type: ignore[union-attr]
-            return process.wait()
+            return _ended(process)
         except KeyboardInterrupt:
             print("\nending the job that is running; once more kills it", file=sys.stderr, flush=True)
             raise InterruptedSweepError(_end(process)) from None
 
 
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Waits for the end in short turns.
+
+    A signal that another thread receives, or that comes just before the wait begins, does not wake a thread that
+    waits in the kernel: Python would tell of it when the process has ended by itself.
+    """
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=60)
+
+
 def _end(process: subprocess.Popen[bytes]) -> int:
     process.send_signal(signal.SIGINT)
     try:
-        return process.wait()
+        return _ended(process)
     except KeyboardInterrupt:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -28,8 +28,8 @@ if seed == 103:
     def stop(*_):
         raise KeyboardInterrupt
     signal.signal(signal.SIGINT, stop)
-    (directory / "ready").touch()
     try:
+        (directory / "ready").touch()
         time.sleep(60)
     except KeyboardInterrupt:
         status = "interrupted"

@@ -233,7 +233,8 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
         give_up = time.monotonic() + 30
         while not Path("s/1/ready").exists() and time.monotonic() < give_up:
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        # To this thread: the main one, which waits, is not woken by it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
     presser.start()
