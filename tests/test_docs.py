@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests import preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -36,12 +39,19 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    """A folder with the commands `embexp` and `python`."""
+    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
+        yield found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_examples(page: Path, commands: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache"),
     }
     skipped = []
@@ -60,7 +70,7 @@ def test_examples(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathF
         if block.language == "sh":
             command = ["bash", "-euc", block.text]
         elif block.language == "python":
-            command = [sys.executable, "-c", block.text]
+            command = [str(commands / "python"), "-c", block.text]
         else:
             continue
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays, digests
+from embexp import arrays
 from embexp.specs.tables import Combiner, Storage
+from embexp.tables.readable import ReadableTable
 from embexp.tables.some_rows import Rows, SomeRows
 from embexp.tables.variables import variable_over
 
 _ROWS_LOOKED_AT = 1 << 20
 
 
-class MappedTable:
+class MappedTable(ReadableTable):
     """`rows` × `dim` float32 values: rows of a mapped file, and a small variable of those that it lacks.
 
     To lookups it is an `EmbeddingTable` that is frozen and kept by reference. Eagerly TensorFlow is handed the mapping
@@ -103,22 +103,16 @@ class MappedTable:
         """
         return [(self._variables[part], values) for part, values in self._values.items()]
 
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them: none."""
-        return 0
-
-    def looked_up(self) -> None:
-        """See `EmbeddingTable.looked_up`."""
-
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, float32 [n, dim]."""
         values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
         return values
 
-    def read(self, start: int, stop: int) -> np.ndarray:
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to."""
-        if not 0 <= start <= stop <= self.rows:
-            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+        self.check_range(start, stop)
+        if slot is not None:
+            raise KeyError(slot)
         mapping, index = self._values["mapping"], self._values.get("index")
         if index is None:
             return mapping[start:stop]
@@ -128,15 +122,6 @@ class MappedTable:
         if lacking.any():
             values[lacking] = self._values["others"][-1 - places[lacking]]
         return values
-
-    def blocks(self, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
-        """The table as consecutive blocks of rows, one at a time in memory."""
-        for start in range(0, self.rows, rows):
-            yield self.read(start, min(start + rows, self.rows))
-
-    def digest(self) -> str:
-        """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_rows(self.blocks())
 
 
 def check_mapping(name: str, mapping: np.ndarray) -> None:

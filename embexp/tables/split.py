@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays, digests
+from embexp import arrays
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
+from embexp.tables.readable import ReadableTable
 from embexp.tables.some_rows import Rows, SomeRows
 from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over, write_rows
 
@@ -45,7 +46,7 @@ class Part:
         write_rows(self.variable, self.name, start, values)
 
 
-class SplitTable:
+class SplitTable(ReadableTable):
     """`rows` × `dim` float32 values, of which some never move.
 
     To lookups and to the row engine it is one table: each id is routed to its part, one by one, and rows are put
@@ -54,7 +55,7 @@ class SplitTable:
     behind them those that never move and that the file lacks; slots are as long as the rows that may move.
 
     In a graph of TensorFlow 1, `feeds` has what each new session is to be fed, and what reads at once (`read`,
-    `blocks`, `digest`, `touched_rows`) is of no use, as for an `EmbeddingTable`.
+    `blocks`, `digest`, `looked_up`) is of no use, as for an `EmbeddingTable`.
 
     Attributes:
         name: of the table.
@@ -150,25 +151,6 @@ class SplitTable:
         """Assigns `rows` to the rows `ids`, which must not repeat, and must be such that may move."""
         scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
 
-    def mark_touched(self, ids: Any) -> None:
-        """Remembers that training looked these rows up to move them."""
-        if self.touched is not None:
-            scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
-
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them.
-
-        Raises:
-            ValueError: the table does not track it.
-        """
-        if self.touched is None:
-            raise ValueError(f"table {self.name!r} was made with track_touched=False")
-        return int(tf.math.count_nonzero(self.touched))
-
-    def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
-        return None if self.touched is None else self.touched.numpy() != 0
-
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, float32 [n, dim]."""
         values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
@@ -196,8 +178,7 @@ class SplitTable:
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of rows that never move are as at first."""
-        if not 0 <= start <= stop <= self.rows:
-            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+        self.check_range(start, stop)
         if slot is None:
             values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64)).numpy()
             return values
@@ -206,15 +187,6 @@ class SplitTable:
         moving = (places >= 0) & (places < self._moving)
         values[moving] = gather_rows(self.slots[slot], tf.constant(places[moving])).numpy()
         return values
-
-    def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
-        """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
-        for start in range(0, self.rows, rows):
-            yield self.read(start, min(start + rows, self.rows), slot)
-
-    def digest(self, slot: str | None = None) -> str:
-        """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_rows(self.blocks(slot))
 
     @property
     def mapped(self) -> bool:

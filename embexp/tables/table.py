@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays, digests
+from embexp import arrays
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables.groups import RowGroups
+from embexp.tables.readable import ReadableTable
 from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows
 
 
-class EmbeddingTable:
+class EmbeddingTable(ReadableTable):
     """`rows` × `dim` float32 values and as many for each slot.
 
     The table's own values are left uninitialised, so that filling them (`write`) is the only time their pages
     are touched: never two copies, never filled twice. Slots hold their constant from the start.
 
     The variables are made in the graph that is current. In a graph of TensorFlow 1, what reads or writes at once
-    (`write`, `read`, `blocks`, `digest`, `touched_rows`) is of no use: sessions hold the values there.
+    (`write`, `read`, `blocks`, `digest`, `looked_up`) is of no use: sessions hold the values there.
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.
@@ -106,30 +107,9 @@ class EmbeddingTable:
         """Assigns `rows` to the rows `ids`, which must not repeat."""
         scatter_rows(self._of(slot), ids, rows)
 
-    def mark_touched(self, ids: Any) -> None:
-        """Remembers that training looked these rows up to move them."""
-        if self.touched is not None:
-            scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
-
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """What a new session of a graph of TensorFlow 1 is to be fed, beside the rows; see `MappedTable.feeds`."""
         return [] if self.groups is None else self.groups.feeds()
-
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them: none of a frozen table's.
-
-        Raises:
-            ValueError: the table does not track it.
-        """
-        if self.frozen:
-            return 0
-        if self.touched is None:
-            raise ValueError(f"table {self.name!r} was made with track_touched=False")
-        return int(tf.math.count_nonzero(self.touched))
-
-    def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
-        return None if self.touched is None else self.touched.numpy() != 0
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, float32 [n, dim]."""
@@ -144,27 +124,14 @@ class EmbeddingTable:
         Raises:
             ValueError: the values' dtype or shape does not fit.
         """
-        self._check_range(start, start + len(values))
+        self.check_range(start, start + len(values))
         write_rows(self._of(slot), self.name, start, values)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
-        self._check_range(start, stop)
+        self.check_range(start, stop)
         values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64), slot).numpy()
         return values
 
-    def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
-        """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
-        for start in range(0, self.rows, rows):
-            yield self.read(start, min(start + rows, self.rows), slot)
-
-    def digest(self, slot: str | None = None) -> str:
-        """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_rows(self.blocks(slot))
-
     def _of(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]
-
-    def _check_range(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.rows:
-            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")

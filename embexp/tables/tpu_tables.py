@@ -8,20 +8,21 @@ small to be normal would become 0, as arithmetic flushes them; so such rows are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays, digests
+from embexp import arrays
 from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables import optimizers as rules
+from embexp.tables.readable import ReadableTable
 from embexp.tables.some_rows import Rows, SomeRows
-from embexp.tables.variables import scatter_rows, variable, variable_over, write_rows
+from embexp.tables.variables import variable, variable_over, write_rows
 
 STILL = SGD(learning_rate=1.0)
 """The optimizer of rows that never move: their gradients are zeros."""
@@ -44,7 +45,7 @@ class Part:
     numbers: np.ndarray | None = None
 
 
-class TPUTable:
+class TPUTable(ReadableTable):
     """`rows` × `dim` float32 values and their slots, on a TPU; what reads them asks for what its hosts' memory has.
 
     `fresh` is called before anything is read: it brings what the TPU has learned into the variables of its hosts.
@@ -140,19 +141,9 @@ class TPUTable:
 
     def mark_touched(self, ids: Any) -> None:
         """Remembers that training looked these rows up to move them; of those that never move nothing is kept."""
-        if self.touched is None:
-            return
         if self.index is not None:
             ids = tf.boolean_mask(ids, tf.gather(self.index.read_value(), ids) < 0)
-        scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
-
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them: none of a frozen table's."""
-        return 0 if self.touched is None else int(tf.math.count_nonzero(self.touched))
-
-    def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
-        return None if self.touched is None else self.touched.numpy() != 0
+        super().mark_touched(ids)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, rising, float32 [n, dim]."""
@@ -161,8 +152,7 @@ class TPUTable:
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of rows that never move are as at first."""
-        if not 0 <= start <= stop <= self.rows:
-            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+        self.check_range(start, stop)
         self._fresh()
         return self._taken(np.arange(start, stop), slot)
 
@@ -213,15 +203,6 @@ class TPUTable:
             if slot is None or not part.still
             for shard in self._values[part.name][slot or "parameters"]
         ]
-
-    def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
-        """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
-        for start in range(0, self.rows, rows):
-            yield self.read(start, min(start + rows, self.rows), slot)
-
-    def digest(self, slot: str | None = None) -> str:
-        """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_rows(self.blocks(slot))
 
     def _read(self, part: Part, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         """Some rows of a part, whose numbers rise."""
