@@ -1,0 +1,62 @@
+"""What can be read of a table, whatever it is made of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp import digests
+from embexp.tables.variables import scatter_rows
+
+
+class ReadableTable(ABC):
+    """`rows` × `dim` float32 values that are read a block at a time.
+
+    In a graph of TensorFlow 1, what reads at once is of no use where the values are variables: sessions hold them.
+
+    Attributes:
+        name: of the table.
+        rows: vocabulary size.
+        dim: width of a row.
+        touched: uint8 [rows], 1 for each row that a training step looked up to move it; None when not tracked.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    touched: Any
+
+    @abstractmethod
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
+
+    @abstractmethod
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, rising, float32 [n, dim]."""
+
+    def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
+        """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
+        for start in range(0, self.rows, rows):
+            yield self.read(start, min(start + rows, self.rows), slot)
+
+    def digest(self, slot: str | None = None) -> str:
+        """Digest of all rows, in blocks; see `digests.of_rows`."""
+        return digests.of_rows(self.blocks(slot))
+
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        return None if self.touched is None else self.touched.numpy() != 0
+
+    def mark_touched(self, ids: Any) -> None:
+        """Remembers that training looked these rows up to move them."""
+        if self.touched is not None:
+            scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
+
+    def check_range(self, start: int, stop: int) -> None:
+        """Raises ValueError unless [start, stop) are rows of the table."""
+        if not 0 <= start <= stop <= self.rows:
+            raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")

@@ -1,0 +1,142 @@
+"""`embexp` and `python` as commands that start from a process in which TensorFlow is imported already.
+
+Importing TensorFlow takes longer than most commands of the documentation. Here one process imports it, runs nothing,
+and forks for each command: the command has its own process, its own working directory, environment, arguments and
+standard streams, and nothing of what it does is left for the next one. The processes of a sweep's jobs, and what
+end-to-end tests run, are started afresh as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_COMMAND = """#!{python} -IS
+import array, json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as to:
+    to.connect({address!r})
+    request = json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    to.sendmsg([len(request).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+    to.sendall(request)
+    status = int(to.makefile().read() or 1)
+sys.exit(status if status >= 0 else 128 - status)
+"""
+
+
+@contextmanager
+def commands(folder: Path) -> Iterator[Path]:
+    """Makes a folder for PATH with the commands `embexp` and `python`, which work until the block ends.
+
+    Args:
+        folder: an empty folder of short path, in which the commands and a socket are made.
+    """
+    address = folder / "socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen()
+        for name in ("embexp", "python"):
+            command = folder / name
+            command.write_text(_COMMAND.format(python=sys.executable, address=str(address)))
+            command.chmod(0o755)
+        server = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(listening.fileno())],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        yield folder
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _serve(listening: socket.socket) -> None:
+    """Forks for each command that asks, for ever."""
+    from embexp import environment
+
+    environment.load_tensorflow()
+    import embexp.cli.commands
+    import embexp.story  # noqa: F401
+
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands
+    while True:
+        asking, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with asking:
+                _answer(asking)
+            os._exit(0)
+        asking.close()
+
+
+def _answer(asking: socket.socket) -> None:
+    """Runs one command in a process of its own and sends its exit status."""
+    size, descriptors, _, _ = socket.recv_fds(asking, 8, 3)
+    left, request = int.from_bytes(size, "big"), b""
+    while len(request) < left:
+        request += asking.recv(left - len(request))
+    child = os.fork()
+    if child == 0:
+        asking.close()
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os._exit(_run(*json.loads(request)))
+    for descriptor in descriptors:
+        os.close(descriptor)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(BrokenPipeError):
+        asking.sendall(str(status).encode())
+
+
+def _run(name: str, words: list[str], directory: str, variables: dict[str, str]) -> int:
+    """What `embexp WORDS…` or `python -c TEXT` does; the exit status."""
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.argv = [name, *words]
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=stream.isatty())
+    status: Any = 0
+    try:
+        if name == "embexp":
+            from embexp.cli.commands import main
+
+            status = main()
+        else:
+            option, text = words
+            assert option == "-c", words
+            module = type(sys)("__main__")
+            sys.modules["__main__"] = module
+            sys.path.insert(0, "")
+            exec(compile(text, "<string>", "exec"), module.__dict__)
+    except SystemExit as end:
+        status = end.code
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+            status = 1
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status or 0
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
