@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "embexp"
 
 # A package may import itself and what stands in earlier tiers; packages of one tier don't import each other.
-LEAVES = {"arrays", "errors", "files", "digests", "memory", "places", "environment", "terminal"}
+LEAVES = {"arrays", "errors", "files", "digests", "memory", "places", "environment", "readable", "terminal"}
 TIERS = [
     LEAVES,
     {"caching", "estimator"},
@@ -43,6 +43,7 @@ TENSORFLOW_FREE = {
     "errors",
     "files",
     "digests",
+    "readable",
     "memory",
     "specs",
     "folder",

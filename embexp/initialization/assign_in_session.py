@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.whole import Fills, Rows, pairs
+from embexp.initialization.whole import Fills, pairs
+from embexp.readable import ReadableMatrix
 
 _BYTES_PER_VALUE = 4
 _ALIGNED_ROWS = 16
@@ -49,14 +50,14 @@ class InSession:
 
 @dataclass(frozen=True)
 class _Assignment:
-    rows: Rows
+    rows: ReadableMatrix
     step: int
     numbers: Any
     values: Any
     operation: Any
 
 
-def _assignment(variable: Any, rows: Rows, chunk_bytes: int) -> _Assignment:
+def _assignment(variable: Any, rows: ReadableMatrix, chunk_bytes: int) -> _Assignment:
     with tf.name_scope("assign_rows"):
         numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
         values = tf.compat.v1.placeholder(tf.float32, [None, rows.dim], "values")

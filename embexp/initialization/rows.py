@@ -6,23 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
+from embexp.readable import ReadableMatrix
 
-class RowSource(Protocol):
+
+class RowSource(ReadableMatrix, Protocol):
     """A matrix that is read by ranges of rows, so that it never has to be in memory whole."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop): float32 [stop - start, dim], the same values however the ranges are cut."""
-        ...
 
     def memory_map(self) -> np.ndarray | None:
         """All rows as one mapping of a file, where they lie in one just so; else None.

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tensorflow.python.ops import resources
 
 from embexp.initialization import placeholder_feed
-from embexp.initialization.whole import Fills, Rows, mapped, pairs
+from embexp.initialization.whole import Fills, mapped, pairs
+from embexp.readable import ReadableMatrix
 
 _v1 = tf.compat.v1
 
@@ -60,8 +61,8 @@ class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow
 
     def __init__(
         self,
-        lasting: Sequence[tuple[Any, Rows]],
-        passing: Sequence[tuple[Any, Rows]],
+        lasting: Sequence[tuple[Any, ReadableMatrix]],
+        passing: Sequence[tuple[Any, ReadableMatrix]],
         *,
         init_fn: InitFn | None,
         local_init_op: Any = None,

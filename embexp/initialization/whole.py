@@ -6,38 +6,24 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from embexp import arrays
 from embexp.errors import DataError, RunError
+from embexp.readable import ReadableMatrix
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4
 
 
-class Rows(Protocol):
-    """Rows that can be read by ranges; the `memory_map` of a `RowSource` or `VectorSource` is used where it has one."""
+Source = np.ndarray | str | os.PathLike[str] | ReadableMatrix
+"""Where a variable's values come from: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop): float32 [stop - start, dim]."""
-        ...
-
-
-Source = np.ndarray | str | os.PathLike[str] | Rows
-"""Where a variable's values come from: a matrix, the path of a `.npy` file, or rows that can be read by ranges."""
+The `memory_map` of rows is used where they have one, as a `RowSource` or `VectorSource` has.
+"""
 
 Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]
 """Variables, and for each where its values come from; pairs where a variable can't be a key (eagerly it can't)."""
@@ -85,7 +71,7 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         ) from error
 
 
-def opened(source: Source) -> Rows:
+def opened(source: Source) -> ReadableMatrix:
     """A source as rows that can be read; a file is mapped, and little of it is read.
 
     Raises:
@@ -107,7 +93,7 @@ def opened(source: Source) -> Rows:
     return source
 
 
-def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
+def pairs(fills: Fills) -> list[tuple[Any, ReadableMatrix]]:
     """Variables and their sources, opened.
 
     Raises:
@@ -147,7 +133,7 @@ class _Array:
         return self._array
 
 
-def _own_array(rows: Rows) -> np.ndarray | None:
+def _own_array(rows: ReadableMatrix) -> np.ndarray | None:
     """What a source holds in one piece, whatever its form; None if it doesn't."""
     memory_map = getattr(rows, "memory_map", None)
     array: np.ndarray | None = None if memory_map is None else memory_map()

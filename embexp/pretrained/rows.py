@@ -11,6 +11,7 @@ import numpy as np
 from embexp.initialization import random
 from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import PretrainedTable
+from embexp.readable import ReadableRows
 from embexp.specs.pretrained import MissingRows
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.vectors import missing, projection
@@ -45,7 +46,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
             drawn = Uniform(scale=math.sqrt(3))  # of variance 1
         case _:
             assert_never(fill)
-    others: missing.Rows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
+    others: ReadableRows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
         others = missing.like_the_file(others, given.source, projected)
     return AlignedRows(given.source, given.alignment, others, projected)

@@ -8,9 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import arrays
+from embexp.readable import ReadableRows
 from embexp.specs.tables import Combiner, Storage
-from embexp.tables.readable import ReadableTable
-from embexp.tables.some_rows import Rows, SomeRows
+from embexp.tables.reading import ReadableTable
+from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import variable_over
 
 _ROWS_LOOKED_AT = 1 << 20
@@ -45,7 +46,7 @@ class MappedTable(ReadableTable):
         name: str,
         mapping: np.ndarray,
         file_rows: np.ndarray | None,
-        others: Rows,
+        others: ReadableRows,
         *,
         combiner: Combiner = Combiner.MEAN,
     ) -> None:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from embexp import arrays
+from embexp.readable import ReadableRows
 
 _ROWS_READ = 4_096
-
-
-class Rows(Protocol):
-    """Rows that can be read by ranges."""
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop), float32 [stop - start, dim]."""
-        ...
 
 
 class SomeRows:
@@ -27,7 +18,7 @@ class SomeRows:
         dim: width of a row.
     """
 
-    def __init__(self, source: Rows, numbers: np.ndarray, dim: int) -> None:
+    def __init__(self, source: ReadableRows, numbers: np.ndarray, dim: int) -> None:
         """Takes a source and the numbers of rows in it; reads nothing.
 
         Args:

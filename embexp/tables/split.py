@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import arrays
+from embexp.readable import ReadableRows
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
-from embexp.tables.readable import ReadableTable
-from embexp.tables.some_rows import Rows, SomeRows
+from embexp.tables.reading import ReadableTable
+from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over, write_rows
 
 
@@ -156,7 +157,7 @@ class SplitTable(ReadableTable):
         values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
         return values
 
-    def fills(self, source: Rows) -> list[tuple[Part, SomeRows]]:
+    def fills(self, source: ReadableRows) -> list[tuple[Part, SomeRows]]:
         """What is to be filled, and with which of the table's first values."""
         filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows, self.dim))]
         if self._mapping is None:
@@ -164,7 +165,7 @@ class SplitTable(ReadableTable):
             filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows, self.dim)))
         return filled
 
-    def slot_fill(self, slot: str, source: Rows) -> tuple[Part, SomeRows]:
+    def slot_fill(self, slot: str, source: ReadableRows) -> tuple[Part, SomeRows]:
         """What is to be filled with a slot's values of all rows: those of rows that may move."""
         rows = self._others_rows[: self._moving]
         return Part(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows, self.dim)

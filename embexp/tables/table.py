@@ -12,7 +12,7 @@ import tensorflow as tf
 from embexp import arrays
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables.groups import RowGroups
-from embexp.tables.readable import ReadableTable
+from embexp.tables.reading import ReadableTable
 from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows
 
 

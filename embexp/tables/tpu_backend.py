@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from embexp import arrays
 from embexp.errors import RunError
+from embexp.readable import ReadableRows
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
 from embexp.tables import graph, tpu_inputs
 from embexp.tables.graph import TableShape
-from embexp.tables.some_rows import Rows
 from embexp.tables.tpu_inputs import Enqueued, combiner_of, feature_of
 from embexp.tables.tpu_tables import STILL, TPUTable
 
@@ -208,7 +208,7 @@ class TPUBackend:
             ) from error
 
 
-def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+def first_values(rows: ReadableRows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
     """An initializer of `TableConfig` that gives each shard of a table its own rows, and reads no others.
 
     Args:

@@ -17,11 +17,12 @@ import tensorflow as tf
 
 from embexp import arrays
 from embexp.errors import RunError
+from embexp.readable import ReadableRows
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.tables import optimizers as rules
-from embexp.tables.readable import ReadableTable
-from embexp.tables.some_rows import Rows, SomeRows
+from embexp.tables.reading import ReadableTable
+from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import variable, variable_over, write_rows
 
 STILL = SGD(learning_rate=1.0)
@@ -68,7 +69,7 @@ class TPUTable(ReadableTable):
     def __init__(
         self,
         name: str,
-        source: Rows,
+        source: ReadableRows,
         rows: int,
         dim: int,
         *,
@@ -125,7 +126,7 @@ class TPUTable(ReadableTable):
         self._fresh: Callable[[], object] = lambda: None
         self.touched = None if self.frozen else variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows])
 
-    def rows_of(self, part: Part) -> Rows:
+    def rows_of(self, part: Part) -> ReadableRows:
         """First values of a part's rows."""
         rows = self.source if part.numbers is None else SomeRows(self.source, part.numbers, self.dim)
         return _Normal(self.name, rows) if part.still else rows
@@ -156,7 +157,7 @@ class TPUTable(ReadableTable):
         self._fresh()
         return self._taken(np.arange(start, stop), slot)
 
-    def fill_slot(self, slot: str, source: Rows) -> None:
+    def fill_slot(self, slot: str, source: ReadableRows) -> None:
         """Writes one slot's first values for the rows that may move, a piece at a time; they are to be loaded then."""
         [part] = [part for part in self.parts if not part.still]
         own = source if part.numbers is None else SomeRows(source, part.numbers, self.dim)
@@ -222,7 +223,7 @@ class _Normal:
     """Rows that never move, found to be such that a TPU keeps them."""
 
     table: str
-    rows: Rows
+    rows: ReadableRows
 
     def read(self, start: int, stop: int) -> np.ndarray:
         values = self.rows.read(start, stop)

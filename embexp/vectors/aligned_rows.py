@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp import arrays
+from embexp.readable import ReadableRows
 from embexp.vectors.alignment import Alignment
-from embexp.vectors.missing import Rows
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource
 
@@ -36,7 +36,7 @@ class AlignedRows:
 
     source: VectorSource
     alignment: Alignment
-    missing: Rows
+    missing: ReadableRows
     projection: Projection | None = None
 
     @property

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from embexp.readable import ReadableRows
 from embexp.vectors import moments
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource
-
-
-class Rows(Protocol):
-    """Rows by number: a pure function of the number."""
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop), float32 [stop - start, dim]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -30,17 +22,17 @@ class LikeTheFile:
         deviation: float64 [dim].
     """
 
-    noise: Rows
+    noise: ReadableRows
     mean: np.ndarray
     deviation: np.ndarray
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """See `Rows.read`."""
+        """See `ReadableRows.read`."""
         rows = self.noise.read(start, stop) * self.deviation + self.mean
         return np.asarray(rows, np.float32)
 
 
-def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
+def like_the_file(noise: ReadableRows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
     """Rows like those of a source after projection; reads it once, whole."""
     parts = moments.blocks(source)
     found = moments.of(parts if projection is None else map(projection.apply, parts))

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from embexp.errors import DataError
+from embexp.readable import ReadableMatrix
 
 _CHUNK_BYTES = 16 * 1024 * 1024
-
-
-class Rows(Protocol):
-    """A matrix that is read by ranges of rows; every `VectorSource` is one."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, float32 [stop - start, dim]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +26,7 @@ class Neighbor:
     cosine: float
 
 
-def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neighbor]]:
+def nearest(matrix: ReadableMatrix, queries: Sequence[int], count: int) -> list[list[Neighbor]]:
     """For each of some rows, the others with the greatest cosine, greatest first; of equals the first rows.
 
     Rows of zeros have no direction and are near to none. Memory is bounded by a chunk of rows.
