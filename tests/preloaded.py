@@ -13,11 +13,13 @@ import contextlib
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
 import traceback
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,7 +106,7 @@ def _answer(asking: socket.socket) -> None:
 
 
 def _run(name: str, words: list[str], directory: str, variables: dict[str, str]) -> int:
-    """What `embexp WORDS…` or `python -c TEXT` does; the exit status."""
+    """What the command does; its exit status."""
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
@@ -118,12 +120,7 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str])
 
             status = main()
         else:
-            option, text = words
-            assert option == "-c", words
-            module = type(sys)("__main__")
-            sys.modules["__main__"] = module
-            sys.path.insert(0, "")
-            exec(compile(text, "<string>", "exec"), module.__dict__)
+            _python(words)
     except SystemExit as end:
         status = end.code
         if isinstance(status, str):
@@ -136,6 +133,19 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str])
     sys.stdout.flush()
     sys.stderr.flush()
     return status or 0
+
+
+def _python(words: list[str]) -> None:
+    """What `python -c TEXT` or `python FILE` does."""
+    if words[0] == "-c":
+        sys.path.insert(0, "")
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(words[1], "<string>", "exec"), module.__dict__)
+    else:
+        sys.argv = words
+        sys.path.insert(0, str(Path(words[0]).resolve().parent))
+        runpy.run_path(words[0], run_name="__main__")
 
 
 if __name__ == "__main__":
