@@ -326,7 +326,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
         return touched.get(name)
 
     def elsewhere(name: str) -> TableElsewhere:
-        read = sources[name].read if spec.kept_by_reference(name) else trained(name)
+        read = sources[name].read if filling.by_reference(spec, given, name) else trained(name)
         return TableElsewhere(
             name=name,
             rows=sources[name].rows,

@@ -42,6 +42,11 @@ def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[
     }
 
 
+def by_reference(spec: RunSpec, given: Pretrained, name: str) -> bool:
+    """Whether a table is kept out of checkpoints: none of its rows moves, and its file has them."""
+    return spec.frozen(name) and name in given.tables
+
+
 def slot_fills(made: Mapping[str, Table], spec: RunSpec, given: Pretrained) -> list[tuple[Part, RowSource]]:
     """What is to be filled with slots that go with their rows, and with which values."""
     found: list[tuple[Part, RowSource]] = []
@@ -123,7 +128,7 @@ def tpu_tables(
             combiner=spec.tables[name].combiner,
             optimizer=None if policy.still else spec.optimizer_of(name),
             still=policy.frozen if policy.frozen_rows and not policy.still else None,
-            by_reference=spec.kept_by_reference(name),
+            by_reference=by_reference(spec, given, name),
             hosts=hosts,
             chunk_bytes=_chunk(spec.init_of(name)),
         )
@@ -156,7 +161,7 @@ def _table(spec: RunSpec, given: Pretrained, name: str, rows: RowSource, policy:
         slots=slots,
         track_touched=not policy.still,
         frozen=policy.still,
-        by_reference=spec.kept_by_reference(name),
+        by_reference=by_reference(spec, given, name),
         initial_value=constant.initial_value(rows) if isinstance(init, inits.ConstantInGraph) else None,
         groups=groups,
     )
