@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from embexp import drift
 from embexp.data.scan import Scan
 from embexp.execution import Execution
 from embexp.memory import PeakMemory
 from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPUSimulator
@@ -93,7 +90,7 @@ def summarise(
             name: {
                 "frozen_rows": policies[name].frozen_rows,
                 "trainable_rows": table.rows - policies[name].frozen_rows,
-                "trainable_rows_touched": _touched(table),
+                "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
                 **watch.freeze_json(name),
                 "rules": policies[name].as_json(),
             }
@@ -118,12 +115,6 @@ def summarise(
             *execution.notes,
         ],
     }
-
-
-def _touched(table: TableValues) -> int:
-    """Number of rows that training steps have looked up to move them; 0 where none may move."""
-    looked_up = table.looked_up()
-    return 0 if looked_up is None else int(np.count_nonzero(looked_up))
 
 
 def _provenance(given: PretrainedTable | None) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class TableValues(Protocol):
         """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
         ...
 
+    def touched_rows(self) -> int:
+        """Number of rows that training steps have looked up."""
+        ...
+
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
         ...
@@ -92,6 +96,11 @@ class TableElsewhere:
     def digest(self) -> str:
         """See `TableValues.digest`."""
         return digests.of_rows(self.blocks())
+
+    def touched_rows(self) -> int:
+        """See `TableValues.touched_rows`."""
+        found = self.looked_up()
+        return 0 if found is None else int(np.count_nonzero(found))
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableElsewhere:

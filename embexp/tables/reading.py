@@ -22,12 +22,14 @@ class ReadableTable(ABC):
         name: of the table.
         rows: vocabulary size.
         dim: width of a row.
+        frozen: no step moves a row.
         touched: uint8 [rows], 1 for each row that a training step looked up to move it; None when not tracked.
     """
 
     name: str
     rows: int
     dim: int
+    frozen: bool
     touched: Any
 
     @abstractmethod
@@ -50,6 +52,18 @@ class ReadableTable(ABC):
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
         return None if self.touched is None else self.touched.numpy() != 0
+
+    def touched_rows(self) -> int:
+        """Number of rows that training steps have looked up to move them: none of a frozen table's.
+
+        Raises:
+            ValueError: the table does not track it.
+        """
+        if self.frozen:
+            return 0
+        if self.touched is None:
+            raise ValueError(f"table {self.name!r} was made with track_touched=False")
+        return int(tf.math.count_nonzero(self.touched))
 
     def mark_touched(self, ids: Any) -> None:
         """Remembers that training looked these rows up to move them."""

@@ -56,7 +56,7 @@ class SplitTable(ReadableTable):
     behind them those that never move and that the file lacks; slots are as long as the rows that may move.
 
     In a graph of TensorFlow 1, `feeds` has what each new session is to be fed, and what reads at once (`read`,
-    `blocks`, `digest`, `looked_up`) is of no use, as for an `EmbeddingTable`.
+    `blocks`, `digest`, `touched_rows`) is of no use, as for an `EmbeddingTable`.
 
     Attributes:
         name: of the table.

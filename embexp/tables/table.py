@@ -23,7 +23,7 @@ class EmbeddingTable(ReadableTable):
     are touched: never two copies, never filled twice. Slots hold their constant from the start.
 
     The variables are made in the graph that is current. In a graph of TensorFlow 1, what reads or writes at once
-    (`write`, `read`, `blocks`, `digest`, `looked_up`) is of no use: sessions hold the values there.
+    (`write`, `read`, `blocks`, `digest`, `touched_rows`) is of no use: sessions hold the values there.
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.

@@ -146,7 +146,7 @@ def test_the_engine_looks_it_up_beside_a_table_that_trains(mapping: np.ndarray, 
     np.testing.assert_array_equal(train(tf.constant([1, 2, 1]))["item"], whole[[1, 2, 1]])
     assert (user.read(1, 3) < 1).all()  # trained
     np.testing.assert_array_equal(item.read(0, 3), whole)
-    assert item.looked_up() is None
+    assert item.touched_rows() == 0
     prefix = tf.train.Checkpoint(embedding=TableCheckpoint([item, user])).write(str(tmp_path / "c"))
     assert {key.split("/")[1] for key, _ in tf.train.list_variables(prefix) if "/" in key} == {
         "user",

@@ -75,7 +75,7 @@ def test_what_a_frozen_table_starts_with_can_be_given() -> None:
     table = EmbeddingTable("item", 10, 3, frozen=True, initial_value=lambda: tf.constant(whole))
     np.testing.assert_array_equal(table.read(0, 10), whole, strict=True)
     assert (table.frozen, table.by_reference, table.slots, table.touched) == (True, False, {}, None)
-    assert (table.storage, np.count_nonzero(table.looked_up())) == ("variable", 0)
+    assert (table.storage, table.touched_rows()) == ("variable", 0)
 
 
 @pytest.mark.parametrize("by_reference", [False, True])
@@ -107,13 +107,14 @@ def test_blocks_and_digest_are_those_of_the_matrix() -> None:
 
 def test_touched_rows_are_counted_once() -> None:
     table = EmbeddingTable("item", 10, 3)
-    assert np.count_nonzero(table.looked_up()) == 0
+    assert table.touched_rows() == 0
     table.mark_touched([3, 5])
     table.mark_touched([5])
-    assert np.count_nonzero(table.looked_up()) == 2
+    assert table.touched_rows() == 2
     untracked = EmbeddingTable("user", 10, 3, track_touched=False)
     untracked.mark_touched([1])
-    assert untracked.looked_up() is None
+    with pytest.raises(ValueError, match="table 'user' was made with track_touched=False"):
+        untracked.touched_rows()
 
 
 def test_what_does_not_fit_is_refused() -> None:

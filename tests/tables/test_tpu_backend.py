@@ -220,7 +220,7 @@ def test_rows_that_never_move_keep_their_bits_whatever_comes() -> None:
         assert rows[STILL].tobytes() == first[STILL].tobytes()
         assert not np.array_equal(rows[1], first[1])
         assert (table.read(0, ROWS, "momenta")[STILL] == 0).all()
-        assert np.count_nonzero(table.looked_up()) == 1
+        assert table.touched_rows() == 1
         assert table.storage == "split"
 
 
@@ -244,7 +244,7 @@ def test_a_frozen_table_has_no_slots_and_is_sent_zeros() -> None:
         backend = TPUBackend(strategy, {"t": table}, {"f": Feature(table="t")}, {"f": spec}, step=step, total_steps=1)
         trained_on_tpu(strategy, lambda: tf.constant([0, 1, 2, 3], tf.int64), backend, step, 2)
         assert table.read(0, ROWS).tobytes() == FIRST.tobytes()
-        assert (table.slots, table.frozen, table.looked_up()) == ({}, True, None)
+        assert (table.slots, table.frozen, table.touched_rows()) == ({}, True, 0)
         [described] = backend.configuration().table_descriptor
         assert described.optimization_parameters.WhichOneof("parameters") == "stochastic_gradient_descent"
 
