@@ -5,9 +5,6 @@ Within 2e-6 * (|w0| + sum of |dw|) of float64 after 20 steps, per element; froze
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +13,13 @@ import pytest
 
 from embexp.specs.freezing import FreezeRows, FreezeSchedule, FreezeTable, Phase, RowsRule
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
-from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
+from embexp.specs.strategies import CPU, TPUSimulator
 from embexp.specs.tables import Storage
 from embexp.tables import optimizers
 from tests.contracts import exact, experiments
 from tests.contracts.experiments import ROWS, STEPS
+from tests.contracts.strategies import NAMES, STRATEGIES
 
-STRATEGIES: dict[str, Any] = {
-    "cpu": CPU(),
-    "mirrored, 2": Mirrored(replicas=2),
-    "mirrored, 3": Mirrored(replicas=3),  # which share 8 examples unevenly
-    "tpu_simulator, 1": TPUSimulator(cores=1),
-    "tpu_simulator, 2": TPUSimulator(cores=2),
-    "tpu_simulator, 4 on 2 hosts": TPUSimulator(cores=4, hosts=2),
-}
-SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
-NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]
 RULES = {
     "sgd": SGD(learning_rate=0.125),
     "adagrad": Adagrad(learning_rate=0.125),
@@ -127,54 +115,6 @@ def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> N
     if freeze == "schedule" and isinstance(STRATEGIES[strategy], TPUSimulator):
         pytest.skip("a TPU keeps no schedule: such a run is refused before it starts")
     compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved", freeze=FREEZES[freeze])
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What a strategy saved after five steps, and the loss of the ten that followed."""
-
-    directory: Path
-    values: dict[str, np.ndarray]
-    digests: list[str]
-    loss: float
-
-
-def train(made: experiments.Made, start: int, stop: int) -> float:
-    batches = experiments.dataset(BATCHES[start:stop])
-    return float(made.execution.runtime.train(iter(made.execution.dataset(batches)), stop - start))
-
-
-def digests(made: experiments.Made) -> list[str]:
-    return [made.execution.tables[name].digest() for name in ROWS]
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Saved]:
-    @functools.cache
-    def by(strategy: str) -> Saved:
-        directory = tmp_path_factory.mktemp("saved") / "first"
-        with experiments.making(experiments.spec_of(STRATEGIES[strategy], RULES["adam"])) as made:
-            train(made, 0, 5)
-            values, first = experiments.stored(made, directory), digests(made)
-            return Saved(directory, values, first, train(made, 5, 15))
-
-    return by
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("restorer", NAMES)
-@pytest.mark.parametrize("saver", NAMES)
-def test_each_restores_what_each_saved(
-    saver: str, restorer: str, saved: Callable[[str], Saved], tmp_path: Path
-) -> None:
-    first = saved(saver)
-    with experiments.making(experiments.spec_of(STRATEGIES[restorer], RULES["adam"], seed=7)) as made:
-        made.execution.restore(first.directory)
-        again = experiments.stored(made, tmp_path / "second")
-        assert first.values.keys() == again.keys()
-        assert {key for key in again if first.values[key].tobytes() != again[key].tobytes()} == set()
-        assert digests(made) == first.digests
-        assert train(made, 5, 15) == pytest.approx(first.loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("strategy", NAMES[1:])

@@ -1,0 +1,20 @@
+"""The strategies that can run on a machine without accelerators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
+
+STRATEGIES: dict[str, Any] = {
+    "cpu": CPU(),
+    "mirrored, 2": Mirrored(replicas=2),
+    "mirrored, 3": Mirrored(replicas=3),  # which share 8 examples unevenly
+    "tpu_simulator, 1": TPUSimulator(cores=1),
+    "tpu_simulator, 2": TPUSimulator(cores=2),
+    "tpu_simulator, 4 on 2 hosts": TPUSimulator(cores=4, hosts=2),
+}
+SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]

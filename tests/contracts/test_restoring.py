@@ -1,0 +1,70 @@
+"""What one strategy saved, each other restores: rows, slots and the dense part, under the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embexp.specs.optimizers import Adam
+from tests.contracts import experiments
+from tests.contracts.experiments import ROWS
+from tests.contracts.strategies import NAMES, STRATEGIES
+
+ADAM = Adam(learning_rate=0.0625)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a strategy saved after five steps, and the loss of the ten that followed."""
+
+    directory: Path
+    values: dict[str, np.ndarray]
+    digests: list[str]
+    loss: float
+
+
+def train(made: experiments.Made, start: int, stop: int) -> float:
+    batches = experiments.dataset(experiments.examples()[start:stop])
+    return float(made.execution.runtime.train(iter(made.execution.dataset(batches)), stop - start))
+
+
+def digests(made: experiments.Made) -> list[str]:
+    return [made.execution.tables[name].digest() for name in ROWS]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
+    """What each strategy saved."""
+    found = {}
+    for strategy in STRATEGIES:
+        directory = tmp_path_factory.mktemp("saved") / "first"
+        with experiments.making(experiments.spec_of(STRATEGIES[strategy], ADAM)) as made:
+            train(made, 0, 5)
+            values, first = experiments.stored(made, directory), digests(made)
+            found[strategy] = Saved(directory, values, first, train(made, 5, 15))
+    return found
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def restorer(request: pytest.FixtureRequest, saved: dict[str, Saved]) -> Iterator[experiments.Made]:
+    """An experiment of another seed in each strategy; it has trained when it restores another time."""
+    with experiments.making(experiments.spec_of(STRATEGIES[request.param], ADAM, seed=7)) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saver", STRATEGIES)
+def test_each_restores_what_each_saved(
+    saver: str, restorer: experiments.Made, saved: dict[str, Saved], tmp_path: Path
+) -> None:
+    first = saved[saver]
+    restorer.execution.restore(first.directory)
+    again = experiments.stored(restorer, tmp_path / "second")
+    assert first.values.keys() == again.keys()
+    assert {key for key in again if first.values[key].tobytes() != again[key].tobytes()} == set()
+    assert digests(restorer) == first.digests
+    assert train(restorer, 5, 15) == pytest.approx(first.loss, rel=1e-5)
