@@ -19,8 +19,9 @@ from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
 from embexp.specs.tables import Storage
 from embexp.tables import optimizers
-from tests.contracts import exact, experiments
-from tests.contracts.experiments import ROWS, STEPS
+from tests import checkpoint_values, exact_training
+from tests.contracts import experiments
+from tests.contracts.experiments import RATE, ROWS, STEPS
 
 STRATEGIES: dict[str, Any] = {
     "cpu": CPU(),
@@ -60,7 +61,7 @@ FREEZES: dict[str, tuple[Any, Storage]] = {
 BATCHES = experiments.examples()
 
 
-def factors(freeze: Any) -> exact.Factors:
+def factors(freeze: Any) -> exact_training.Factors:
     """What a freeze policy of the item table makes of its rows' learning rates."""
 
     def of(table: str, step: int) -> np.ndarray:
@@ -82,17 +83,25 @@ def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean"
         runtime = made.execution.runtime
         iterator = iter(made.execution.dataset(experiments.dataset(BATCHES)))
         losses = [runtime.train(iterator, 1) for _ in range(STEPS)]
-        found = experiments.state(experiments.stored(made, directory))
+        found = checkpoint_values.tables(experiments.saved(made, directory))
 
     slots = optimizers.slots_of(rule)
-    expected = exact.train(BATCHES, rule, combiner, first, slots, kernel, bias, factors(freeze and freeze[0]))
+    expected = exact_training.train(
+        BATCHES,
+        experiments.looked(combiner),
+        dict.fromkeys(ROWS, rule),
+        first,
+        kernel,
+        bias,
+        rate=RATE,
+        factors=factors(freeze and freeze[0]),
+    )
     np.testing.assert_allclose(losses, expected.losses, rtol=1e-5)
     still = freeze is not None and freeze[0].kind == "table"
     for name in ROWS:
         assert set(found[name]) == {None} | (set(slots) if name != "item" or not still else set())
-        for slot, values in found[name].items():
-            error = np.abs(values - expected.values[name][slot])
-            assert (error <= 2e-6 * expected.moved[name][slot]).all(), (name, slot, error.max())
+        errors = expected.tables[name].errors(found[name])
+        assert all((error <= 1).all() for error in errors.values()), (name, errors)
     if freeze is not None:
         frozen = np.ones(ROWS["item"], bool) if still else FROZEN
         assert found["item"][None][frozen].tobytes() == first["item"][frozen].tobytes()
@@ -155,7 +164,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Saved]:
         directory = tmp_path_factory.mktemp("saved") / "first"
         with experiments.making(experiments.spec_of(STRATEGIES[strategy], RULES["adam"])) as made:
             train(made, 0, 5)
-            values, first = experiments.stored(made, directory), digests(made)
+            values, first = checkpoint_values.every(experiments.saved(made, directory)), digests(made)
             return Saved(directory, values, first, train(made, 5, 15))
 
     return by
@@ -170,7 +179,7 @@ def test_each_restores_what_each_saved(
     first = saved(saver)
     with experiments.making(experiments.spec_of(STRATEGIES[restorer], RULES["adam"], seed=7)) as made:
         made.execution.restore(first.directory)
-        again = experiments.stored(made, tmp_path / "second")
+        again = checkpoint_values.every(experiments.saved(made, tmp_path / "second"))
         assert first.values.keys() == again.keys()
         assert {key for key in again if first.values[key].tobytes() != again[key].tobytes()} == set()
         assert digests(made) == first.digests
