@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,19 @@ class Graph:
         files: of each pretrained table the tokens and rows of its file.
         written: other files, by name: text or an array.
         parquet: whether the data is Parquet.
+        tested: whether the examples behind those that train are evaluated on; else they are not written.
         runtime: function, session or estimator.
     """
 
     settings: Mapping[str, Any]
-    columns: Mapping[str, Column]
-    dense: np.ndarray
-    labels: np.ndarray
-    vocabularies: Mapping[str, list[str | None]]
-    files: Mapping[str, tuple[list[str], np.ndarray]]
+    columns: Mapping[str, Column] = field(repr=False)
+    dense: np.ndarray = field(repr=False)
+    labels: np.ndarray = field(repr=False)
+    vocabularies: Mapping[str, list[str | None]] = field(repr=False)
+    files: Mapping[str, tuple[list[str], np.ndarray]] = field(repr=False)
     written: Mapping[str, str | np.ndarray]
     parquet: bool
+    tested: bool
     runtime: str
 
     @property
@@ -118,13 +120,15 @@ class Graph:
 
     def write(self, folder: Path) -> None:
         """Writes the data and all files that the settings name."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, Sequence[Any]] = {}
+        count = TRAIN + (TEST if self.tested else 0)
         for name, column in self.columns.items():
             columns[name] = column.values if column.lists else [one for (one,) in column.values]
             if column.weights is not None:
                 columns[f"{name}_weights"] = column.weights
         columns |= {f"number{place}": each.tolist() for place, each in enumerate(self.dense.T)}
-        columns |= {"label": self.labels.tolist(), "time": list(range(TRAIN + TEST))}
+        columns |= {"label": self.labels.tolist(), "time": range(TRAIN + TEST)}
+        columns = {name: each[:count] for name, each in columns.items()}
         if self.parquet:
             polars.DataFrame(columns).write_parquet(folder / "data.parquet")
         else:
@@ -151,7 +155,7 @@ class Graph:
             "timestamp": "time",
             "dense_features": [f"number{place}" for place in range(self.dense.shape[1])],
             "vocabulary": self.settings["vocabulary"],
-            "split": {"kind": "time", "validation": 0.0, "test": TEST / (TRAIN + TEST)},
+            "split": {"kind": "time", "validation": 0.0, "test": TEST / (TRAIN + TEST) if self.tested else 0.0},
             "shuffle": False,
         }
         lists = [name for name, column in self.columns.items() if column.lists]
@@ -313,7 +317,7 @@ def graphs(draw: Any) -> Graph:
         tables[name] = table
     settings: dict[str, Any] = {"tables": tables, "features": features, "vocabulary": rules}
     settings |= {"optimizer": draw(optimizers()), "seed": draw(st.integers(0, 2**16))}
-    bare = Graph(settings, columns, np.zeros(0), np.zeros(0), vocabularies, files, written, False, "function")
+    bare = Graph(settings, columns, np.zeros(0), np.zeros(0), vocabularies, files, written, False, False, "function")
     for name in names:
         own = draw(st.sampled_from([True, True, False]))
         freeze = draw(policies(name, vocabularies[name], written, True)) if own else None
@@ -334,5 +338,6 @@ def graphs(draw: Any) -> Graph:
         files=files,
         written=written,
         parquet=draw(st.booleans()),
+        tested=draw(st.booleans()),
         runtime=draw(st.sampled_from(["function", "session", "function", "session", "estimator"])),
     )

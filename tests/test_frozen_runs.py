@@ -34,7 +34,7 @@ LAYOUTS = {
     "split": ["tables.item.storage=split"],
     "memory_map": ["init@tables.item.init=memory_map"],
 }
-PAIRS = [(runtime, layout) for runtime in ("function", "session") for layout in LAYOUTS] + [("estimator", "variable")]
+PAIRS = [*(("function", layout) for layout in LAYOUTS), ("session", "memory_map"), ("estimator", "variable")]
 RULE = ("optimizer=adam", "optimizer.lazy_adam=false", "optimizer.weight_decay_factor=0.01")
 FROZEN = ("freeze@tables.item.freeze=pretrained_rows",)
 
@@ -117,9 +117,8 @@ def test_frozen_rows_in_every_layout_and_runtime(
     assert result.summary["tables"]["item"]["storage"] == layout
     assert result.summary["runtime"] == runtime
     # Layouts of one runtime agree to the bit; runtimes as far as their graphs are optimized alike.
-    for name in ("item", "user"):
-        same = results[runtime, "variable"].summary["tables"][name]["digest"]
-        assert result.summary["tables"][name]["digest"] == same
+    for name in ("item", "user") if runtime == "function" else ():
+        assert result.summary["tables"][name]["digest"] == reference.summary["tables"][name]["digest"]
     np.testing.assert_allclose(losses(result), losses(reference), rtol=1e-3)
     # The checkpoint is that of a whole table, whatever the layout.
     table = embexp.load_run(result.directory).table("item")
@@ -129,7 +128,7 @@ def test_frozen_rows_in_every_layout_and_runtime(
 
 
 @pytest.mark.slow
-@examples(8)
+@examples(6)
 @given(graph=random_graphs.graphs())
 def test_any_graph_in_every_layout(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whole runs against definitions: frozen bits stay, layouts end alike, all else is where float64 ends."""
@@ -238,13 +237,12 @@ def test_a_run_that_moves_frozen_rows_says_so(file: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["variable", "split"])
-def test_rows_thaw_by_schedule(file: Path, tmp_path: Path, layout: str) -> None:
+def test_rows_thaw_by_schedule(file: Path, tmp_path: Path) -> None:
     policy = (
         "freeze@tables.item.freeze=schedule",
         "tables.item.freeze.phases=[{rules: [{kind: table}]}, {step: 40, rules: [{kind: rows, rows: [[0, 20]]},"
         " {kind: pretrained_rows, multiplier: 0.5}]}]",
-        *LAYOUTS[layout],
+        *LAYOUTS["split"],
     )
     before = run(file, tmp_path / "before", *policy, "train.steps=40")
     assert before.summary["freeze"]["item"]["trainable_rows_touched"] == 0
