@@ -80,7 +80,9 @@ class Course:
         self.values: Values = {slot: each.astype(np.float64) for slot, each in {**initial, **first}.items()}
         self.moved: Values = {slot: np.abs(each) for slot, each in self.values.items()}
 
-    def step(self, g: np.ndarray, touched: np.ndarray, factor: Any = 1.0, rate: float | None = None) -> None:
+    def step(
+        self, g: np.ndarray, touched: np.ndarray, factor: Any = 1.0, rate: float | None = None, size: Any = 0.0
+    ) -> None:
         """A step: rows that were looked up move (with an Adam that is not lazy, all), and none whose factor is 0.
 
         Args:
@@ -88,14 +90,20 @@ class Course:
             touched: bool [rows], whether it was looked up.
             factor: [rows], what its learning rate is multiplied by.
             rate: learning rate of the table; None: that of its rule.
+            size: how large the terms are whose sum `g` is. A sum that cancels is only as exact as its terms are large,
+                and slots, which are made of it, are as exact as it is; rows are held to what is promised of them.
         """
         rule, before = self._rule, self.values
         factor = np.broadcast_to(factor, touched.shape)
         lr = (rule.learning_rate if rate is None else rate) * np.where(factor == 0, 1, factor)[:, None]
         after = applied(rule, before, g, lr, touched[:, None])
+        nearby = applied(rule, before, g + PROMISED * size, lr, touched[:, None])
         moves = (factor != 0) & (touched | (rule.kind == "adam" and not rule.lazy_adam))
         self.values = {slot: np.where(moves[:, None], after[slot], before[slot]) for slot in before}
-        self.moved = {slot: self.moved[slot] + np.abs(self.values[slot] - before[slot]) for slot in before}
+        for slot in before:
+            self.moved[slot] = self.moved[slot] + np.abs(self.values[slot] - before[slot])
+            if slot is not None:
+                self.moved[slot] += np.where(moves[:, None], np.abs(nearby[slot] - after[slot]) / PROMISED, 0)
 
     def errors(self, found: Mapping[str | None, np.ndarray]) -> Values:
         """How far found values are from these, as a part of what float32 promises: at most 1."""

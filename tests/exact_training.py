@@ -95,6 +95,7 @@ def train(
         names = sorted(inputs)
         x = np.concatenate([inputs[name].reshape(size, -1) for name in names], 1)
         logits = x @ kernel[:, 0] + bias[0]
+        terms = np.abs(x) @ np.abs(kernel[:, 0]) + np.abs(bias[0]) + 1  # of which a logit less a label is the sum
         if clicks:
             losses.append(float(np.mean(np.logaddexp(0, logits) - batch.labels * logits)))
             back = (1 / (1 + np.exp(-logits)) - batch.labels) / size
@@ -102,21 +103,24 @@ def train(
             losses.append(float(np.mean((logits - batch.labels) ** 2)))
             back = 2 * (logits - batch.labels) / size
         gradients = {name: np.zeros(rows.shape) for name, rows in first.items()}
+        sizes = {name: np.zeros(rows.shape) for name, rows in first.items()}
         touched = {name: np.zeros(len(rows), bool) for name, rows in first.items()}
         start = 0
         for name in names:
             width = inputs[name].reshape(size, -1).shape[1]
             if name in features:
                 example, place, row, factor = found[name]
-                into = (back[:, None] * kernel[start : start + width, 0]).reshape(inputs[name].shape)
-                np.add.at(gradients[features[name].table], row, factor[:, None] * into[example, place])
+                for summed, each in ((gradients, back), (sizes, 2 * terms / size)):
+                    into = (each[:, None] * kernel[start : start + width, 0]).reshape(inputs[name].shape)
+                    part = factor[:, None] * into[example, place]
+                    np.add.at(summed[features[name].table], row, part if summed is gradients else np.abs(part))
                 touched[features[name].table][row] = True
             start += width
         kernel = kernel - rate * (x.T @ back)[:, None]
         bias = bias - rate * back.sum()
         for name, course in tables.items():
             met[name] |= touched[name] & (factors(name, step) != 0)
-            course.step(gradients[name], touched[name], factors(name, step))
+            course.step(gradients[name], touched[name], factors(name, step), size=sizes[name])
     return Exact(tables, losses, met)
 
 

@@ -85,7 +85,7 @@ def _rules(draw: Any, name: str, vocabulary: Sequence[str | None], written: dict
     kind, rows = draw(st.sampled_from(kinds)), len(vocabulary)
     if kind in ("pretrained_rows", "table"):
         return {"kind": kind}
-    some = draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=6))
+    some = [number % rows for number in draw(st.lists(st.integers(1, rows), min_size=1, max_size=6))]
     tokens = [token for token in (vocabulary[row] for row in some) if token is not None]
     path = f"{name}.{len(written)}"
     match kind:
