@@ -11,12 +11,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 from hypothesis import settings
 
+from tests.thoroughness import PROFILES
+
 PROCESSORS = 4
 
 ROOT = Path(__file__).resolve().parents[1]
 
-settings.register_profile("embexp", deadline=None, derandomize=True, max_examples=40)
-settings.load_profile("embexp")
+for name, profile in PROFILES.items():
+    settings.register_profile(name, profile)
+settings.load_profile("embexp")  # unless --hypothesis-profile names another
 
 
 def pytest_configure(config: pytest.Config) -> None:

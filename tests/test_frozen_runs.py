@@ -8,17 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 import embexp
-from embexp import filling, scanned, story
+from embexp import digests, filling, places, scanned, story
+from embexp.config import validate
 from embexp.errors import ConfigError
+from embexp.models.build import build
 from embexp.pretrained.aligned import align
+from embexp.specs import checks, resolution
+from embexp.specs.checks import Sections
+from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
 from embexp.tables import row_engine
 from embexp.tables.groups import Moving, RowGroups
+from tests import checkpoint_values, exact_training, random_graphs
+from tests.exact_rules import Values
+from tests.exact_training import Looked
+from tests.random_graphs import Graph
+from tests.thoroughness import examples
 
 ITEMS, DIM, STEPS = 80, 16, 60
 LAYOUTS = {
@@ -26,7 +34,7 @@ LAYOUTS = {
     "split": ["tables.item.storage=split"],
     "memory_map": ["init@tables.item.init=memory_map"],
 }
-PAIRS = [(runtime, layout) for runtime in ("function", "session") for layout in LAYOUTS] + [("estimator", "variable")]
+PAIRS = [*(("function", layout) for layout in LAYOUTS), ("session", "memory_map"), ("estimator", "variable")]
 RULE = ("optimizer=adam", "optimizer.lazy_adam=false", "optimizer.weight_decay_factor=0.01")
 FROZEN = ("freeze@tables.item.freeze=pretrained_rows",)
 
@@ -109,9 +117,8 @@ def test_frozen_rows_in_every_layout_and_runtime(
     assert result.summary["tables"]["item"]["storage"] == layout
     assert result.summary["runtime"] == runtime
     # Layouts of one runtime agree to the bit; runtimes as far as their graphs are optimized alike.
-    for name in ("item", "user"):
-        same = results[runtime, "variable"].summary["tables"][name]["digest"]
-        assert result.summary["tables"][name]["digest"] == same
+    for name in ("item", "user") if runtime == "function" else ():
+        assert result.summary["tables"][name]["digest"] == reference.summary["tables"][name]["digest"]
     np.testing.assert_allclose(losses(result), losses(reference), rtol=1e-3)
     # The checkpoint is that of a whole table, whatever the layout.
     table = embexp.load_run(result.directory).table("item")
@@ -120,74 +127,99 @@ def test_frozen_rows_in_every_layout_and_runtime(
     assert embexp.load_run(result.directory).evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
 
 
-RULES = {
-    "sgd": ["optimizer=sgd", "optimizer.weight_decay_factor=0.01"],
-    "adagrad": ["optimizer=adagrad", "optimizer.clipvalue=0.01"],
-    "adagrad_momentum": ["optimizer=adagrad_momentum", "optimizer.momentum=0.9"],
-    "adam": list(RULE),
-    "ftrl": ["optimizer=ftrl", "optimizer.clip_weight_max=0.2"],
-}
-
-
 @pytest.mark.slow
-@settings(max_examples=2)
-@given(
-    rule=st.sampled_from(sorted(RULES)),
-    model=st.sampled_from(["mlp", "dlrm_concat"]),
-    combiner=st.sampled_from(["sum", "mean", "sqrtn"]),
-    ranges=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 10)), min_size=1, max_size=3),
-    multiplier=st.sampled_from([0.0, 0.5]),
-    users=st.sampled_from(["none", "table", "rows"]),
-    seed=st.integers(0, 2**16),
-)
-def test_any_policy_in_every_layout_and_runtime(
-    file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    rule: str,
-    model: str,
-    combiner: str,
-    ranges: list[tuple[int, int]],
-    multiplier: float,
-    users: str,
-    seed: int,
-) -> None:
-    """Rows of ranges, and rows of the file behind them: no frozen bit changes, layouts of a runtime end alike."""
-    rows = ", ".join(f"[{start}, {start + length}]" for start, length in ranges)
-    overrides = [
-        *RULES[rule],
-        f"model={model}",
-        f"tables.item.combiner={combiner}",
-        f"seed={seed}",
-        "train.steps=50",
-        "output.checkpoint=true",
-        "freeze@tables.item.freeze=schedule",
-        f"tables.item.freeze.phases=[{{rules: [{{kind: rows, rows: [{rows}], multiplier: {multiplier}}},"
-        " {kind: pretrained_rows}]}]",
-        f"freeze@tables.user.freeze={users}",
-        *(["tables.user.freeze.rows=[[3, 9], [20, 40]]"] if users == "rows" else []),
-    ]
-    folder, digests, tables = tmp_path_factory.mktemp("any"), {}, {}
-    for runtime, layout in PAIRS:
-        result = run(file, folder / f"{runtime}_{layout}", f"runtime={runtime}", *LAYOUTS[layout], *overrides)
-        assert result.summary["tables"]["item"]["storage"] == layout
-        for name, found in result.summary["freeze"].items():
-            assert found["frozen_rows_changed"] == 0, (runtime, layout, name)
-        digests[runtime, layout] = {name: each["digest"] for name, each in result.summary["tables"].items()}
-        assert digests[runtime, layout] == digests[runtime, "variable"]
-        tables[runtime] = {name: embexp.load_run(result.directory).table(name) for name in ("item", "user")}
-    spec = spec_of(file, *overrides)
+@examples(6)
+@given(graph=random_graphs.graphs())
+def test_any_graph_in_every_layout(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whole runs against definitions: frozen bits stay, layouts end alike, all else is where float64 ends."""
+    folder = tmp_path_factory.mktemp("graph")
+    graph.write(folder)
+    done: dict[tuple[str, ...], tuple[story.RunResult, dict[str, Values]]] = {}
+    for layout in LAYOUTS if graph.runtime != "estimator" else ["variable"]:
+        kept = tuple(graph.storage(name, layout) for name in graph.tables)
+        if kept not in done:
+            (folder / layout).mkdir()
+            result = story.run(checked(graph.container(folder, layout)), folder / layout)
+            assert tuple(table["storage"] for table in result.summary["tables"].values()) == kept
+            done[kept] = result, checkpoint_values.tables(result.directory / "checkpoints" / "final")
+    (reference, values), *_ = done.values()
+    spec = embexp.load_run(reference.directory).spec
+    first = first_rows(graph, spec)
+    right = in_float64(graph, spec, first)
+    for name, start in first.items():
+        still, lies_in_file = graph.still(name), graph.lies_in_file(name)
+        slots = {} if still.all() else slots_of(spec.optimizer_of(name))
+        assert set(values.get(name, {})) == (set() if lies_in_file else {None, *slots})
+        for result, found in done.values():
+            summary = result.summary["freeze"][name]
+            assert (summary["frozen_rows"], summary["frozen_rows_changed"]) == (np.count_nonzero(still), 0)
+            assert summary["trainable_rows_touched"] == np.count_nonzero(right.met[name])
+            digest = digests.of_rows([start if lies_in_file else values[name][None]])
+            assert result.summary["tables"][name]["digest"] == digest
+            for slot, value in found.get(name, {}).items():
+                np.testing.assert_array_equal(bits(value), bits(values[name][slot]))
+        for slot, value in values.get(name, {}).items():
+            before = start if slot is None else np.full_like(start, slots[slot])
+            np.testing.assert_array_equal(bits(value[still]), bits(before[still]))
+        if slots or not still.all():
+            for slot, error in right.tables[name].errors(values[name]).items():
+                assert (error <= 1).all(), (name, slot, error.max())
+    np.testing.assert_allclose(losses(reference), right.losses, rtol=1e-4)
+
+
+def bits(values: np.ndarray) -> np.ndarray:
+    return values.view(np.uint32)
+
+
+def checked(container: dict[str, Any]) -> RunSpec:
+    spec, faults = validate.validate(container)
+    assert spec is not None, faults
+    assert [*checks.faults(Sections.of(spec)), *resolution.combination_faults(spec)] == []
+    return spec
+
+
+def first_rows(graph: Graph, spec: RunSpec) -> dict[str, np.ndarray]:
+    """Values before the first step: of a file's tokens its rows, of others what the package draws."""
     data = scanned.read_data(spec, lambda what, part: None)
     sizes = scanned.table_sizes(spec, data.vocabularies)
-    given_rows = align(spec, data.vocabularies, sizes, cache=file.parent / "cache")
-    frozen = story.freeze_policies(spec, data, sizes, given_rows, RuntimeKind.FUNCTION)
-    for name, source in filling.sources(spec, sizes, given_rows).items():
-        policy, first = frozen[name], source.read(0, sizes[name])
-        still = np.full(sizes[name], policy.still) if policy.frozen is None else policy.frozen
-        for found in tables.values():
-            np.testing.assert_array_equal(found[name][still].view(np.uint32), first[still].view(np.uint32))
-            np.testing.assert_allclose(found[name], tables["function"][name], rtol=1e-3, atol=1e-4)
-        if not policy.still:
-            assert (tables["function"][name] != first).any()
+    found = {}
+    for name, source in filling.sources(
+        spec, sizes, align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache))
+    ).items():
+        tokens = graph.vocabularies[name]
+        assert data.vocabularies[name].tokens()[1:] == [token for token in tokens if token is not None]
+        rows = found[name] = source.read(0, sizes[name])
+        assert len(rows) == len(tokens)
+        of_file = dict(zip(*graph.files.get(name, ([], [])), strict=True))
+        for row in np.flatnonzero(graph.of_file(name)):
+            assert rows[row].tobytes() == of_file[tokens[row]].tobytes()
+    return found
+
+
+def in_float64(graph: Graph, spec: RunSpec, first: dict[str, np.ndarray]) -> exact_training.Exact:
+    looked = {
+        name: Looked(feature.table, spec.tables[feature.table].combiner, feature.max_sequence_length)
+        for name, feature in spec.features.items()
+    }
+    model = build(
+        spec.model,
+        shapes={name: each.activation_shape(spec.tables[each.table].width) for name, each in spec.features.items()},
+        dense_width=graph.dense.shape[1],
+        output_bias=story.output_bias(spec.task, float(graph.labels[: random_graphs.TRAIN].mean(dtype=np.float64))),
+        seed=spec.seed,
+    )
+    kernel, bias = (weight.numpy() for weight in model.trainable_weights)
+    return exact_training.train(
+        graph.batches(),
+        looked,
+        {name: spec.optimizer_of(name) for name in spec.tables},
+        first,
+        kernel,
+        bias,
+        rate=random_graphs.RATE,
+        factors=graph.factors,
+        clicks=spec.task == "click",
+    )
 
 
 @pytest.mark.slow
@@ -205,13 +237,12 @@ def test_a_run_that_moves_frozen_rows_says_so(file: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["variable", "split"])
-def test_rows_thaw_by_schedule(file: Path, tmp_path: Path, layout: str) -> None:
+def test_rows_thaw_by_schedule(file: Path, tmp_path: Path) -> None:
     policy = (
         "freeze@tables.item.freeze=schedule",
         "tables.item.freeze.phases=[{rules: [{kind: table}]}, {step: 40, rules: [{kind: rows, rows: [[0, 20]]},"
         " {kind: pretrained_rows, multiplier: 0.5}]}]",
-        *LAYOUTS[layout],
+        *LAYOUTS["split"],
     )
     before = run(file, tmp_path / "before", *policy, "train.steps=40")
     assert before.summary["freeze"]["item"]["trainable_rows_touched"] == 0

@@ -13,30 +13,16 @@ import embexp
 from embexp import story
 from embexp.cli import plan
 from embexp.errors import ConfigError, RunError
+from tests import planted_triples
+from tests.planted_triples import Triple, read
 
 PLACES = 24
-Triple = tuple[str, str, str]
-
-
-def planted() -> list[Triple]:
-    """Places on a circle, and relations that go some steps along it: none follows from how often something occurs."""
-    steps = {"next": 1, "back": -1, "leap": 5, "across": PLACES // 2}
-    return [
-        (f"p{place}", relation, f"p{(place + step) % PLACES}")
-        for place in range(PLACES)
-        for relation, step in steps.items()
-    ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs") / "circle"
-    folder.mkdir()
-    triples = planted()
-    order = np.random.default_rng(0).permutation(len(triples))
-    for name, part in (("test", order[:10]), ("valid", order[10:20]), ("train", order[20:])):
-        (folder / f"{name}.txt").write_text("".join("\t".join(triples[number]) + "\n" for number in part))
-    return folder
+    return planted_triples.divided(folder, planted_triples.circle(PLACES), test=10, valid=10)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +52,6 @@ def spec_of(folder: Path, *overrides: str) -> embexp.RunSpec:
             *overrides,
         ]
     )
-
-
-def read(folder: Path, part: str) -> list[Triple]:
-    return [tuple(line.split("\t")) for line in (folder / f"{part}.txt").read_text().splitlines()]  # type: ignore[misc]
 
 
 def score(kind: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:

@@ -21,31 +21,17 @@ from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
 from embexp.studies.comparison import OldRows, Taken, summarise
 from embexp.studies.shown import Comparison
+from tests import planted_triples
+from tests.planted_triples import Triple, read
 
 PLACES = 20
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-Triple = tuple[str, str, str]
-
-
-def planted() -> list[Triple]:
-    """Places on a circle, and relations that go some steps along it."""
-    steps = {"next": 1, "back": -1, "leap": 5, "across": PLACES // 2}
-    return [
-        (f"p{place}", relation, f"p{(place + step) % PLACES}")
-        for place in range(PLACES)
-        for relation, step in steps.items()
-    ]
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs") / "circle"
-    folder.mkdir()
-    triples = planted()
-    order = np.random.default_rng(0).permutation(len(triples))
-    for name, part in (("test", order[:14]), ("valid", order[14:26]), ("train", order[26:])):
-        (folder / f"{name}.txt").write_text("".join("\t".join(triples[number]) + "\n" for number in part))
-    return folder
+    return planted_triples.divided(folder, planted_triples.circle(PLACES), test=14, valid=12)
 
 
 def words(graph: Path, *more: str) -> list[str]:
@@ -67,10 +53,6 @@ def words(graph: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def study(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
     return studies.run(embexp.compose(words(graph)), tmp_path_factory.mktemp("study"))
-
-
-def read(graph: Path, part: str) -> list[Triple]:
-    return [tuple(line.split("\t")) for line in (graph / f"{part}.txt").read_text().splitlines()]  # type: ignore[misc]
 
 
 def ranks(directory: Path, graph: Path, triples: Sequence[Triple]) -> np.ndarray:

@@ -12,6 +12,7 @@ import pytest
 import embexp
 from embexp import story
 from embexp.cli import commands
+from tests import planted_triples
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 
 MIRRORED = ("strategy=mirrored", "strategy.replicas=3")
@@ -85,8 +86,7 @@ def test_the_best_values_come_back(run: Run) -> None:
 def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> None:
     names = [f"p{number}" for number in range(20)]
     triples = [(name, "next", names[(place + 1) % 20]) for place, name in enumerate(names)]
-    for part, some in (("train", triples[3:]), ("valid", triples[:2]), ("test", triples[2:3])):
-        (tmp_path / f"{part}.txt").write_text("".join("\t".join(each) + "\n" for each in some))
+    planted_triples.write(tmp_path, train=triples[3:], valid=triples[:2], test=triples[2:3])
     found = []
     # A TPU takes drawn candidates for a training only, and no evaluation would be possible.
     for strategy in ((), MIRRORED, *([("strategy=tpu_simulator",)] if negatives == "null" else [])):

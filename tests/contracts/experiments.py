@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import assembly, execution, filling, policies
-from embexp.checkpoints import store
 from embexp.data.batches import Batch
 from embexp.execution import Blueprint, Execution
 from embexp.freezing.selection import RowFacts
@@ -26,6 +25,7 @@ from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import build as strategies
 from embexp.strategies.placement import Placement
+from tests.exact_training import Examples, Lists, Looked
 
 ROWS = {"item": 23, "word": 17}
 DIMS = {"item": 3, "word": 2}
@@ -36,6 +36,13 @@ TABLES = {"dense": "item", "bag": "item", "sparse": "item", "sequence": "word", 
 dense: one id. bag: a ragged list, with weights. sparse: a sparse one, with weights. sequence: a ragged list, cut or
 padded to LENGTH. gaps: a sparse one of the same kind, with empty places.
 """
+
+
+def looked(combiner: str) -> dict[str, Looked]:
+    """How each feature is looked up."""
+    return {
+        name: Looked(table, combiner, LENGTH if name in ("sequence", "gaps") else 0) for name, table in TABLES.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,6 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
         name: Table(dim=dim, combiner=Combiner(combiner), initializer=Normal(stddev=0.5)) for name, dim in DIMS.items()
     }
     tables["item"] = tables["item"].model_copy(update=settings)
-    lengths = {"sequence": LENGTH, "gaps": LENGTH}
     return RunSpec(
         name="contract",
         task=Task.RATING,
@@ -63,11 +69,11 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
         tables=tables,
         features={
             name: Feature(
-                table=table,
+                table=each.table,
                 weights=f"{name}_weights" if name in ("bag", "sparse") else None,
-                max_sequence_length=lengths.get(name, 0),
+                max_sequence_length=each.length,
             )
-            for name, table in TABLES.items()
+            for name, each in looked(combiner).items()
         },
         model=MLP(hidden=()),
         optimizer=optimizer,
@@ -122,21 +128,12 @@ def _made(spec: RunSpec, placement: Placement) -> Made:
     return Made(made, captured[0], settled, first)
 
 
-@dataclass(frozen=True)
-class Examples:
-    """A batch in NumPy: for each feature and example the places (with gaps), ids and weights that it names."""
-
-    given: Mapping[str, list[list[tuple[int, int, float]]]]
-    dense: np.ndarray
-    labels: np.ndarray
-
-
 def examples(steps: int = STEPS, seed: int = 1, batch: int = BATCH) -> list[Examples]:
     """Some batches, with repeated ids, empty examples and lists that are too long."""
     generator = np.random.default_rng(seed)
     made = []
     for _ in range(steps):
-        given: dict[str, list[list[tuple[int, int, float]]]] = {}
+        given: dict[str, Lists] = {}
         for name, table in TABLES.items():
             rows = ROWS[table] - 2  # the last two are never looked up
             lists = []
@@ -207,23 +204,7 @@ def _sparse(lists: Any, part: int, dtype: Any) -> Any:
     return tf.SparseTensor(places, values, [len(lists), LENGTH + 3])
 
 
-def stored(made: Made, directory: Path) -> dict[str, np.ndarray]:
-    """All that a checkpoint of the experiment holds, by key."""
+def saved(made: Made, directory: Path) -> Path:
+    """Saves a checkpoint of the experiment there."""
     made.execution.save(directory)
-    reader = tf.train.load_checkpoint(store.prefix_in(directory))
-    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
-    return {
-        key.removesuffix(suffix): np.asarray(reader.get_tensor(key))
-        for key in reader.get_variable_to_shape_map()
-        if key.endswith(suffix)
-    }
-
-
-def state(found: Mapping[str, np.ndarray]) -> dict[str, dict[str | None, np.ndarray]]:
-    """Of what a checkpoint holds, the rows (None) and slots of each table."""
-    tables: dict[str, dict[str | None, np.ndarray]] = {name: {} for name in ROWS}
-    for key, values in found.items():
-        if key.startswith("embedding/"):
-            name, _, slot = key.removeprefix("embedding/").partition(".S")
-            tables[name][slot or None] = values
-    return tables
+    return directory

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from embexp.specs.optimizers import Adam
+from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.experiments import ROWS
 from tests.contracts.strategies import NAMES, STRATEGIES
@@ -44,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
         directory = tmp_path_factory.mktemp("saved") / "first"
         with experiments.making(experiments.spec_of(STRATEGIES[strategy], ADAM)) as made:
             train(made, 0, 5)
-            values, first = experiments.stored(made, directory), digests(made)
+            values, first = checkpoint_values.every(experiments.saved(made, directory)), digests(made)
             found[strategy] = Saved(directory, values, first, train(made, 5, 15))
     return found
 
@@ -63,7 +64,7 @@ def test_each_restores_what_each_saved(
 ) -> None:
     first = saved[saver]
     restorer.execution.restore(first.directory)
-    again = experiments.stored(restorer, tmp_path / "second")
+    again = checkpoint_values.every(experiments.saved(restorer, tmp_path / "second"))
     assert first.values.keys() == again.keys()
     assert {key for key in again if first.values[key].tobytes() != again[key].tobytes()} == set()
     assert digests(restorer) == first.digests

@@ -16,8 +16,9 @@ from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from embexp.specs.strategies import CPU, TPUSimulator
 from embexp.specs.tables import Storage
 from embexp.tables import optimizers
-from tests.contracts import exact, experiments
-from tests.contracts.experiments import ROWS, STEPS
+from tests import checkpoint_values, exact_training
+from tests.contracts import experiments
+from tests.contracts.experiments import RATE, ROWS, STEPS
 from tests.contracts.strategies import NAMES, STRATEGIES
 
 RULES = {
@@ -48,7 +49,7 @@ FREEZES: dict[str, tuple[Any, Storage]] = {
 BATCHES = experiments.examples()
 
 
-def factors(freeze: Any) -> exact.Factors:
+def factors(freeze: Any) -> exact_training.Factors:
     """What a freeze policy of the item table makes of its rows' learning rates."""
 
     def of(table: str, step: int) -> np.ndarray:
@@ -70,17 +71,25 @@ def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean"
         runtime = made.execution.runtime
         iterator = iter(made.execution.dataset(experiments.dataset(BATCHES)))
         losses = [runtime.train(iterator, 1) for _ in range(STEPS)]
-        found = experiments.state(experiments.stored(made, directory))
+        found = checkpoint_values.tables(experiments.saved(made, directory))
 
     slots = optimizers.slots_of(rule)
-    expected = exact.train(BATCHES, rule, combiner, first, slots, kernel, bias, factors(freeze and freeze[0]))
+    expected = exact_training.train(
+        BATCHES,
+        experiments.looked(combiner),
+        dict.fromkeys(ROWS, rule),
+        first,
+        kernel,
+        bias,
+        rate=RATE,
+        factors=factors(freeze and freeze[0]),
+    )
     np.testing.assert_allclose(losses, expected.losses, rtol=1e-5)
     still = freeze is not None and freeze[0].kind == "table"
     for name in ROWS:
         assert set(found[name]) == {None} | (set(slots) if name != "item" or not still else set())
-        for slot, values in found[name].items():
-            error = np.abs(values - expected.values[name][slot])
-            assert (error <= 2e-6 * expected.moved[name][slot]).all(), (name, slot, error.max())
+        errors = expected.tables[name].errors(found[name])
+        assert all((error <= 1).all() for error in errors.values()), (name, errors)
     if freeze is not None:
         frozen = np.ones(ROWS["item"], bool) if still else FROZEN
         assert found["item"][None][frozen].tobytes() == first["item"][frozen].tobytes()

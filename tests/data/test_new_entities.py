@@ -16,13 +16,14 @@ from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
 from embexp.specs.data import NewEntities, Trained, Triples
 from embexp.specs.tables import Feature
+from tests import planted_triples
+from tests.planted_triples import Triple
 
 FEATURES = {
     "source": Feature(table="entity"),
     "relation": Feature(table="relation"),
     "candidates": Feature(table="entity"),
 }
-Triple = tuple[str, str, str]
 Parts = tuple[list[Triple], list[Triple], list[Triple]]
 FILES = ("train", "valid", "test")
 NAME = st.sampled_from(["a", "b", "c", "d", "e", "r"])
@@ -40,10 +41,7 @@ def scanned(folder: Path, train: Trained, *, reciprocal: bool = True, share: flo
 
 
 def write(parts: Parts, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, triples in zip(FILES, parts, strict=True):
-        (folder / f"{name}.txt").write_text("".join("\t".join(triple) + "\n" for triple in triples))
-    return folder
+    return planted_triples.write(folder, **dict(zip(FILES, parts, strict=True)))
 
 
 def triples_of(found: Scan, part: str, *, reciprocal: bool) -> list[Triple]:

@@ -1,4 +1,4 @@
-"""Update rules against float64 formulas, written again here, and against TensorFlow's kernels."""
+"""Update rules against float64 formulas and against TensorFlow's kernels."""
 
 from __future__ import annotations
 
@@ -12,48 +12,9 @@ from hypothesis import strategies as st
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from embexp.tables import optimizers
+from tests.exact_rules import Course
 
 ROWS, DIM, STEPS = 6, 4, 8
-
-Arrays = dict[str, np.ndarray]
-
-
-def exact(rule: Any, w: np.ndarray, slots: Arrays, g: np.ndarray, lr: float) -> tuple[np.ndarray, Arrays]:
-    """One step in float64."""
-    if rule.clipvalue is not None:
-        low, high = rule.clipvalue if isinstance(rule.clipvalue, tuple) else (-rule.clipvalue, rule.clipvalue)
-        g = np.clip(g, low, high)
-    w = w - rule.weight_decay_factor * (lr if rule.multiply_weight_decay_factor_by_learning_rate else 1) * w
-    if rule.kind == "sgd":
-        w, slots = w - lr * g, {}
-    elif rule.kind == "adagrad":
-        a = slots["accumulators"] + g**2
-        w, slots = w - lr * g / np.sqrt(a), {"accumulators": a}
-    elif rule.kind == "adagrad_momentum":
-        a, b = slots["accumulators"], rule.beta2
-        a = a + g**2 if b == 1 else b * a + (1 - b) * g**2
-        s = (a + rule.epsilon) ** (-1 / rule.exponent) * g
-        m = rule.momentum * slots["momenta"] + s
-        w = w - lr * (rule.momentum * m + s if rule.use_nesterov else m)
-        slots = {"accumulators": a, "momenta": m}
-    elif rule.kind == "adam":
-        m = rule.beta_1 * slots["momenta"] + (1 - rule.beta_1) * g
-        v = rule.beta_2 * slots["velocities"] + (1 - rule.beta_2) * g**2
-        w = w - lr * m / (np.sqrt(v + rule.epsilon**2) if rule.sum_inside_sqrt else np.sqrt(v) + rule.epsilon)
-        slots = {"momenta": m, "velocities": v}
-    else:
-        p, l1, l2 = -rule.learning_rate_power, rule.l1_regularization_strength, rule.l2_regularization_strength
-        a = slots["accumulators"] + g**2
-        d = a**p - slots["accumulators"] ** p
-        if rule.multiply_linear_by_learning_rate:
-            linear = slots["linears"] + lr * g - d * w
-            w = (np.clip(linear, -lr * l1, lr * l1) - linear) / (a**p + 2 * lr * l2 + rule.beta)
-        else:
-            linear = slots["linears"] + g - d * w / lr
-            w = (np.clip(linear, -l1, l1) - linear) / ((a**p + rule.beta) / lr + 2 * l2)
-        slots = {"accumulators": a, "linears": linear}
-    low, high = rule.clip_weight_min, rule.clip_weight_max
-    return np.clip(w, -np.inf if low is None else low, np.inf if high is None else high), slots
 
 
 def single(value: float) -> float:
@@ -98,18 +59,13 @@ def steps(rule: Any, weights: np.ndarray, gradients: list[np.ndarray], rates: li
     """Runs both computations side by side and holds them to 2e-6 * (|w0| + sum |dw|), slots likewise."""
     initial = optimizers.slots_of(rule)
     found, found_slots = tf.constant(weights), {s: tf.fill(weights.shape, np.float32(v)) for s, v in initial.items()}
-    w, slots = weights.astype(np.float64), {s: np.full(weights.shape, single(v)) for s, v in initial.items()}
-    moved = {"w": np.abs(w), **{s: np.abs(v) for s, v in slots.items()}}
+    course = Course(rule, {None: weights})
     for gradient, rate in zip(gradients, rates, strict=True):
         found, found_slots = optimizers.updated(rule, found, found_slots, tf.constant(gradient), tf.constant(rate))
-        before = {"w": w, **slots}
-        w, slots = exact(rule, w, slots, gradient.astype(np.float64), single(rate))
-        for name, value in {"w": w, **slots}.items():
-            moved[name] = moved[name] + np.abs(value - before[name])
-        assert set(found_slots) == set(slots) == set(initial)
-    for name, value in {"w": w, **slots}.items():
-        result = (found if name == "w" else found_slots[name]).numpy()
-        assert (np.abs(result - value) <= 2e-6 * moved[name]).all(), name
+        course.step(gradient.astype(np.float64), np.ones(len(weights), bool), rate=single(rate))
+        assert set(found_slots) == set(initial)
+    errors = course.errors({None: found.numpy(), **{slot: each.numpy() for slot, each in found_slots.items()}})
+    assert all((error <= 1).all() for error in errors.values()), errors
 
 
 @pytest.mark.parametrize("name", RULES)

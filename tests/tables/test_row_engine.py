@@ -20,6 +20,7 @@ from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, optimizers
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
+from tests.exact_rules import Course
 
 DIM = 4
 RULES = {
@@ -65,8 +66,7 @@ def test_steps_are_one_application_of_the_summed_gradient(name: str, seed: int) 
         engine.activations()
         engine.apply_gradients({"dense": dense_gradient, "bag": bag_gradient})
 
-    exact = {slot: value.astype(np.float64) for slot, value in state(table).items()}
-    moved = {slot: np.abs(value) for slot, value in exact.items()}
+    course = Course(rule, state(table))
     for _ in range(4):
         dense = generator.integers(0, rows - 2, (batch, 2))
         lengths = generator.integers(0, 4, batch)
@@ -81,45 +81,13 @@ def test_steps_are_one_application_of_the_summed_gradient(name: str, seed: int) 
         ):
             np.add.at(summed, ids, gradient.astype(np.float64))
             np.add.at(size, ids, np.abs(gradient))
-        touched = np.unique(np.concatenate([dense.ravel(), values]))
-        before = exact
-        exact = applied(rule, exact, summed, touched)
-        moved = {slot: moved[slot] + np.abs(exact[slot] - before[slot]) for slot in exact}
+        course.step(summed, np.isin(np.arange(rows), np.concatenate([dense.ravel(), values])))
         # A sum that cancels is only as exact as its terms are large; the rules pass that on times the learning rate.
-        moved[None] = moved[None] + rule.learning_rate * size / 4
+        course.moved[None] += rule.learning_rate * size / 4
         if rule.kind in ("adam", "adagrad_momentum"):
-            moved["momenta"] = moved["momenta"] + size
-    for slot, found in state(table).items():
-        assert (np.abs(found - exact[slot]) <= 2e-6 * moved[slot]).all(), slot
-
-
-def applied(rule: Any, values: dict[Any, np.ndarray], g: np.ndarray, touched: np.ndarray) -> dict[Any, np.ndarray]:
-    """The rules above in float64: touched rows, and all rows where Adam is not lazy."""
-    lr, mask = rule.learning_rate, np.isin(np.arange(len(g)), touched)[:, None]
-    w = values[None] - np.where(mask, rule.weight_decay_factor * values[None], 0)
-    g = g if rule.clipvalue is None else np.clip(g, -rule.clipvalue, rule.clipvalue)
-    if rule.kind == "sgd":
-        new = {None: w - lr * g}
-    elif rule.kind == "adagrad":
-        a = values["accumulators"] + g**2
-        new = {None: w - lr * g / np.sqrt(a), "accumulators": a}
-    elif rule.kind == "adagrad_momentum":
-        a = values["accumulators"] + g**2
-        m = rule.momentum * values["momenta"] + g / np.sqrt(a + rule.epsilon)
-        new = {None: w - lr * m, "accumulators": a, "momenta": m}
-    elif rule.kind == "adam":
-        m = rule.beta_1 * values["momenta"] + (1 - rule.beta_1) * g
-        v = rule.beta_2 * values["velocities"] + (1 - rule.beta_2) * g**2
-        new = {None: w - lr * m / np.sqrt(v + rule.epsilon**2), "momenta": m, "velocities": v}
-    else:
-        a = values["accumulators"] + g**2
-        linear = values["linears"] + g - (np.sqrt(a) - np.sqrt(values["accumulators"])) * w / lr
-        new = {None: -linear / (np.sqrt(a) / lr + 2 * rule.l2_regularization_strength)}
-        new |= {"accumulators": a, "linears": linear}
-    if rule.clip_weight_max is not None:
-        new[None] = np.minimum(new[None], rule.clip_weight_max)
-    every = rule.kind == "adam" and not rule.lazy_adam
-    return new if every else {slot: np.where(mask, new[slot], values[slot]) for slot in values}
+            course.moved["momenta"] += size
+    for slot, error in course.errors(state(table)).items():
+        assert (error <= 1).all(), slot
 
 
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not optimizers.moves_every_row(rule)])

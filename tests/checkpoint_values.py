@@ -1,0 +1,33 @@
+"""What a checkpoint holds, read by TensorFlow's own reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.checkpoints import store
+from tests.exact_rules import Values
+
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def every(directory: Path) -> dict[str, np.ndarray]:
+    """All of it, by key."""
+    reader = tf.train.load_checkpoint(store.prefix_in(directory))
+    return {
+        key.removesuffix(_SUFFIX): np.asarray(reader.get_tensor(key))
+        for key in reader.get_variable_to_shape_map()
+        if key.endswith(_SUFFIX)
+    }
+
+
+def tables(directory: Path) -> dict[str, Values]:
+    """Rows and slots of each table that it holds, by name."""
+    found: dict[str, Values] = {}
+    for key, values in every(directory).items():
+        if key.startswith("embedding/"):
+            name, _, slot = key.removeprefix("embedding/").partition(".S")
+            found.setdefault(name, {})[slot or None] = values
+    return found
