@@ -10,6 +10,13 @@ from embexp import digests
 from embexp.specs.run import RunSpec
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NO_PART: dict[str, Any] = {
+    "output": True,
+    "name": True,
+    # How a TPU is found changes nothing of what it computes. Numbers of threads do: products of large matrices are
+    # divided among them, and sums of float32 depend on their order.
+    "strategy": {"address", "zone", "project", "timeout_seconds", "initialization_seconds"},
+}
 
 
 def run_id(
@@ -18,7 +25,7 @@ def run_id(
     pretrained_digests: Mapping[str, str] = _NONE,
     freeze_digests: Mapping[str, str] = _NONE,
 ) -> str:
-    """Digest of the spec, with paths replaced by digests of what they hold, and without output settings.
+    """Digest of the spec, with paths replaced by digests of what they hold, and without what changes no result.
 
     Args:
         spec: what the user asked for.
@@ -27,7 +34,7 @@ def run_id(
             `tables.item.pretrained`; a file that no table takes anything from is left out.
         freeze_digests: of the content of files that freeze policies name, by path.
     """
-    content: dict[str, Any] = spec.model_dump(mode="json", exclude={"output", "name"})
+    content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
     # Settings that came later: without them, ids stay what they were.
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from embexp.cli.arguments import Parser, composing
 from embexp.cli.commands import DONE, FAILED
@@ -112,41 +112,52 @@ def _single(options: argparse.Namespace, runner: Runner) -> int:
 
 def _with_progress(spec: RunSpec, directory: Path) -> Result:
     """Runs, shows how it goes and what it came to, and keeps both in run.log."""
-    from embexp import environment
+    from embexp.errors import EmbexpError
 
+    with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
+        try:
+            result = _shown(spec, directory, log)
+        except EmbexpError as error:
+            log.write(f"error: {error}\n")
+            raise
+    sys.stdout.flush()
+    return result
+
+
+def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
+    from embexp import environment
+    from embexp.specs.strategies import TPU
+    from embexp.strategies import tpu_address
+
+    if isinstance(where := spec.strategy, TPU):  # that there is none can be told before TensorFlow is there
+        tpu_address.check(where.address, where.zone, where.project, where.timeout_seconds)
     environment.load_tensorflow()
     from rich.console import Console
 
     from embexp.cli.stages import Stages
-    from embexp.errors import EmbexpError
     from embexp.studies import run as studies
     from embexp.studies import shown
     from embexp.training.progress import Lines, progress
 
     terminal = Console()
     stages = Stages(terminal)
-    with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
-        file = Console(file=log, width=160)
+    file = Console(file=log, width=160)
 
-        def announce(words: str) -> None:
-            stages.close()
-            for console in (terminal, file):
-                console.print(f"\n{words}", style="bold", markup=False, highlight=False, soft_wrap=True)
-
-        try:
-            result = studies.run(
-                spec,
-                directory,
-                listeners=lambda: [stages, progress(terminal), Lines(file)],
-                say=stages,
-                announce=announce,
-            )
-        except EmbexpError as error:
-            log.write(f"error: {error}\n")
-            raise
-        finally:
-            stages.close()
+    def announce(words: str) -> None:
+        stages.close()
         for console in (terminal, file):
-            console.print(shown.of(result.summary, directory))
-    sys.stdout.flush()
+            console.print(f"\n{words}", style="bold", markup=False, highlight=False, soft_wrap=True)
+
+    try:
+        result = studies.run(
+            spec,
+            directory,
+            listeners=lambda: [stages, progress(terminal), Lines(file)],
+            say=stages,
+            announce=announce,
+        )
+    finally:
+        stages.close()
+    for console in (terminal, file):
+        console.print(shown.of(result.summary, directory))
     return result

@@ -9,6 +9,8 @@ from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import Sample
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Train
+from embexp.specs.strategies import TPU, TPUSimulator
 
 
 def inert(spec: RunSpec) -> list[str]:
@@ -81,6 +83,12 @@ def _model(spec: RunSpec) -> Iterator[str]:
 
 
 def _train(spec: RunSpec) -> Iterator[str]:
+    asked, used = spec.train.evaluation_batch_size, spec.evaluation_batch_size
+    if asked not in (used, Train.model_fields["evaluation_batch_size"].default):
+        why = "an output_shape names the size of batches"
+        if isinstance(spec.strategy, TPU | TPUSimulator):
+            why = f"strategy {spec.strategy.kind} takes batches of one size only"
+        yield f"train.evaluation_batch_size: {why}, so evaluations take train.batch_size ({used:,})"
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

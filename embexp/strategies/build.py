@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, Strategy, TPUSimulator
-from embexp.strategies import graphics, mirrored, tpu_system
+from embexp.strategies import graphics, mirrored, tpu_address, tpu_system
 from embexp.strategies.one_device import OneDevice
 from embexp.strategies.placement import Placement
 from embexp.strategies.tpu import TPUPlacement
@@ -42,7 +42,7 @@ def opened(placement: Placement) -> AbstractContextManager[Any]:
 
 def _tpu(strategy: TPU) -> TPUPlacement:
     where = strategy.zone, strategy.project, strategy.timeout_seconds
-    address = tpu_system.check(strategy.address, *where)
+    address = tpu_address.check(strategy.address, *where)
     there = tpu_system.connect(address, *where, strategy.initialization_seconds)
     return TPUPlacement(
         "strategy=tpu",

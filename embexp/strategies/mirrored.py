@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -11,9 +10,10 @@ import tensorflow as tf
 from embexp.strategies import logical_devices
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
 from embexp.strategies.placement import Part
+from embexp.strategies.replicated import Replicated
 
 
-class MirroredPlacement:
+class MirroredPlacement(Replicated):
     """The dense part mirrored, rows once in the machine's memory; a `Placement`.
 
     Batches are whole. Each is cut into the replicas' parts in the traced step, so it needs not divide evenly.
@@ -27,6 +27,11 @@ class MirroredPlacement:
         self._strategy = tf.distribute.MirroredStrategy(self._devices, cross_device_ops=reduction)
 
     @property
+    def strategy(self) -> Any:
+        """The `tf.distribute.MirroredStrategy`."""
+        return self._strategy
+
+    @property
     def replicas(self) -> int:
         """See `Placement`."""
         return len(self._devices)
@@ -35,16 +40,6 @@ class MirroredPlacement:
     def devices(self) -> tuple[str, ...]:
         """See `Placement`."""
         return self._devices
-
-    def host(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
-        context: AbstractContextManager[Any] = tf.device("/CPU:0")
-        return context
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
-        context: AbstractContextManager[Any] = self._strategy.scope()
-        return context
 
     def dataset(self, batches: Any) -> Any:
         """See `Placement`."""
@@ -69,24 +64,9 @@ class MirroredPlacement:
         """See `Placement`."""
         return tf.add_n(self._strategy.experimental_local_results(results))
 
-    def joined(self, results: Any) -> Any:
-        """See `Placement`."""
-        return tf.concat(self._strategy.experimental_local_results(results), 0)
-
     def labels(self, batch: Any) -> Any:
         """See `Placement`."""
         return batch.labels
-
-    def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Placement`."""
-        return _reduced(tf.distribute.ReduceOp.SUM, gradients)
-
-    def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Placement`."""
-        if variables:
-            means = _reduced(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in variables])
-            for variable, mean in zip(variables, means, strict=True):
-                variable.assign(mean)
 
 
 def placement(replicas: int) -> MirroredPlacement:
@@ -108,9 +88,3 @@ def _shares(labels: Any, replicas: int) -> list[Any]:
         return [size / count for size in sizes(count, replicas)]
     total = tf.shape(labels)[0]
     return [tf.cast(size / total, tf.float32) for size in sizes(total, replicas)]
-
-
-def _reduced(operation: Any, values: Sequence[Any]) -> list[Any]:
-    there = [value for value in values if value is not None]
-    found = iter(tf.distribute.get_replica_context().all_reduce(operation, there) if there else ())
-    return [None if value is None else next(found) for value in values]

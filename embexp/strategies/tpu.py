@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from embexp.errors import RunError
 from embexp.strategies.placement import Part
+from embexp.strategies.replicated import Replicated
 
 Opened = AbstractContextManager[Any]
 """Gives a `tf.distribute.TPUStrategy`."""
 
 
-class TPUPlacement:
+class TPUPlacement(Replicated):
     """Rows in the TPU, the dense part mirrored over its cores; a `Placement`.
 
     A batch is what a distributed dataset gives: each replica's part of a whole batch, still on its host, as a TPU
@@ -74,16 +75,6 @@ class TPUPlacement:
         """Machines over which the TPU spreads its tables."""
         return int(self.strategy.extended.num_hosts)
 
-    def host(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
-        context: AbstractContextManager[Any] = tf.device("/CPU:0")
-        return context
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
-        context: AbstractContextManager[Any] = self.strategy.scope()
-        return context
-
     def dataset(self, batches: Any) -> Any:
         """See `Placement`.
 
@@ -139,24 +130,9 @@ class TPUPlacement:
         """See `Placement`."""
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, results, axis=None)
 
-    def joined(self, results: Any) -> Any:
-        """See `Placement`."""
-        return tf.concat(self.strategy.experimental_local_results(results), 0)
-
     def labels(self, batch: Any) -> Any:
         """See `Placement`."""
         return self.joined(batch.labels)
-
-    def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Placement`."""
-        return _reduced(tf.distribute.ReduceOp.SUM, gradients)
-
-    def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Placement`."""
-        if variables:
-            means = _reduced(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in variables])
-            for variable, mean in zip(variables, means, strict=True):
-                variable.assign(mean)
 
     def _check(self, batch: int | None) -> None:
         replicas = self.replicas
@@ -184,9 +160,3 @@ def _parts(batch: Any, replicas: int) -> Any:
         return tf.reshape(whole, [replicas, count // replicas, *whole.shape[1:]])
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(part, batch))
-
-
-def _reduced(operation: Any, values: Sequence[Any]) -> list[Any]:
-    there = [value for value in values if value is not None]
-    found = iter(tf.distribute.get_replica_context().all_reduce(operation, there) if there else ())
-    return [None if value is None else next(found) for value in values]

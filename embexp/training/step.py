@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.models import build as models
+from embexp.strategies.own_draws import own_draws
 from embexp.strategies.placement import Part, Placement
 from embexp.tables.backend import EmbeddingBackend
 
@@ -57,7 +58,8 @@ class Step:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(activations)
             tape.watch(variables)
-            logits = self.model(models.inputs(activations, part.dense), training=True)
+            with own_draws(models.random_state(self.model), self.placement.replicas):
+                logits = self.model(models.inputs(activations, part.dense), training=True)
             loss = self.loss(part.labels, logits)
             if self.model.losses:  # add_loss and regularisers
                 loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])

@@ -137,6 +137,16 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         ),
         (["freeze=table"], "optimizer: every table is frozen"),
         (
+            ["strategy=tpu_simulator", "train.evaluation_batch_size=512"],
+            "train.evaluation_batch_size: strategy tpu_simulator takes batches of one size only, so evaluations take"
+            " train.batch_size (1,024)",
+        ),
+        (
+            ["features.user.output_shape=[1024]", "train.evaluation_batch_size=512"],
+            "train.evaluation_batch_size: an output_shape names the size of batches, so evaluations take"
+            " train.batch_size (1,024)",
+        ),
+        (
             ["train.early_stopping.min_delta=0.1"],
             "train.early_stopping.min_delta: patience is null, so nothing stops early",
         ),
@@ -147,6 +157,13 @@ def test_inert_settings(overrides: list[str], note: str, capsys: pytest.CaptureF
     assert note not in inert(composition.compose(["model=mlp"]))
     assert commands.main(["plan", *overrides]) == 0
     assert f"no effect: {note}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["strategy=cpu"], ["strategy=tpu", "train.evaluation_batch_size=1024"], ["strategy=tpu"]]
+)
+def test_a_batch_size_that_holds_or_that_nobody_set(words: list[str]) -> None:
+    assert not [note for note in inert(composition.compose(words)) if "evaluation_batch_size" in note]
 
 
 def test_jobs_and_doubles_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,227 @@
+"""A TPU that is not there: said within seconds, before TensorFlow is imported, with what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from embexp.errors import RunError
+from embexp.specs.strategies import TPU
+from embexp.strategies import build, grpc_server, tpu_address
+
+
+@pytest.fixture(autouse=True)
+def _no_tpu_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{_closed_port()}")
+    monkeypatch.setattr(tpu_address, "_CHIPS", ("/nonexistent/accel*",))
+
+
+def _closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+SETTINGS = b"\0\0\6\4\0\0\0\0\0" + b"\0\3\0\0\0\x64"
+
+
+@contextlib.contextmanager
+def listener(*says: bytes, closing: bool = False) -> Iterator[str]:
+    """Something that takes connections and says something that is no HTTP/2, or nothing."""
+    with socket.socket() as server, contextlib.ExitStack() as taken:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection = taken.enter_context(server.accept()[0])
+                for each in says:
+                    connection.sendall(each)
+                if closing:
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
+
+
+def check(
+    address: str | None, zone: str | None = None, project: str | None = None, timeout_seconds: float = 2.0
+) -> str:
+    return tpu_address.check(address, zone, project, timeout_seconds)
+
+
+def test_nothing_named_and_nothing_here() -> None:
+    with pytest.raises(RunError) as raised:
+        check(None)
+    words = str(raised.value)
+    for missing in ("no TPU chip", "libtpu, is not installed", "no TPU is named: strategy.address is null", "TPU_NAME"):
+        assert missing in words
+    assert "strategy=tpu_simulator" in words
+
+
+def test_local_asked_for() -> None:
+    with pytest.raises(RunError, match="no TPU chip") as raised:
+        check("local")
+    assert "no TPU is named" not in str(raised.value)
+
+
+def test_nobody_listens() -> None:
+    address = f"grpc://127.0.0.1:{_closed_port()}"
+    with pytest.raises(RunError, match=rf"nothing answers at {address} \(strategy.address\) within 2 s"):
+        check(address)
+
+
+@pytest.mark.parametrize("address", ["grpc://127.0.0.1", "http://127.0.0.1:80", "grpc://a:port"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(RunError, match=r"an address looks like grpc://10\.0\.0\.2:8470"):
+        check(address)
+
+
+def test_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_NAME", f"grpc://127.0.0.1:{_closed_port()}")
+    with pytest.raises(RunError, match=r"nothing answers at .* \(TPU_NAME\)"):
+        check(None)
+
+
+def test_a_name_means_something_to_google_only() -> None:
+    with pytest.raises(RunError, match=r"TPU 'mine' .* no machine of Google's cloud .* are not both set either"):
+        check("mine")
+    with pytest.raises(RunError, match=r"does not answer\)\. Set strategy\.address"):
+        check("mine", zone="z", project="p")
+
+
+def test_a_grpc_server_is_found() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        assert check(f"grpc://127.0.0.1:{port}") == f"grpc://127.0.0.1:{port}"
+        assert check(f"127.0.0.1:{port},grpc://127.0.0.1:{port}")
+        with pytest.raises(RunError, match="nothing answers at"):  # each of them is asked
+            check(f"127.0.0.1:{port},127.0.0.1:{_closed_port()}")
+    finally:
+        server.stop(0).wait()
+
+
+SERVER = """
+import sys, tensorflow as tf
+print(tf.distribute.Server.create_local_server().target, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_of_tensorflow_is_found() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as worker:
+        assert worker.stdout is not None
+        try:
+            address = worker.stdout.readline().strip()
+            assert re.fullmatch(r"grpc://localhost:\d+", address)
+            assert check(address) == address
+        finally:
+            worker.kill()
+
+
+@pytest.mark.parametrize(
+    ("says", "closing", "words"),
+    [
+        ((), False, "says nothing within 0.5 s; see that the TPU is up"),
+        ((), True, "says nothing within"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), False, "says b'HTTP/1.1 ';"),
+        ((b"SSH-2.0\r\n",), False, r"says b'SSH-2.0\r\n';"),
+        ((b"\0\0",), False, r"says b'\x00\x00';"),
+        ((b"\0\0\0\6\0\0\0\0\0",), False, r"says b'\x00\x00\x00\x06"),  # a frame of HTTP/2, and no preface
+        ((SETTINGS, b"\0\0\1\1\5\0\0\0\1\x8d"), False, "speaks HTTP/2, and answers a call with status 404"),
+        ((SETTINGS, b"\0\0\7\1\x2d\0\0\0\1\0\0\0\0\0\0\x8c"), False, "with status 400"),
+        ((SETTINGS, b"\0\0\5\1\5\0\0\0\1\x48\x03503"), False, "with status other than 200"),
+    ],
+)
+def test_what_listens_and_is_no_grpc_server(says: tuple[bytes, ...], closing: bool, words: str) -> None:
+    with listener(*says, closing=closing) as address:
+        start = rf"what listens at {address} \(strategy\.address\) does not answer as a TPU does, .*"
+        with pytest.raises(RunError, match=start + re.escape(words)):
+            check(address, timeout_seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        (SETTINGS,),  # an answer to a call may come later
+        (SETTINGS, b"\0\0\4\x08\0\0\0\0\0\0\0\1\0", b"\0\0\1\1\5\0\0\0\1\x88"),
+        (SETTINGS, b"\0\0\4\3\0\0\0\0\1\0\0\0\7"),  # it takes no call now
+    ],
+)
+def test_what_may_be_a_grpc_server(says: tuple[bytes, ...]) -> None:
+    with listener(*says) as address:
+        assert check(address, timeout_seconds=0.5) == address
+
+
+@pytest.mark.parametrize("size", [0, 126, 127, 254, 255, 300])
+def test_strings_of_headers(size: int) -> None:
+    """Their lengths, by the rule of RFC 7541, 5.1."""
+    prefix, *more = grpc_server._string(bytes(size))[: -size or None]
+    assert prefix + sum((byte & 127) << 7 * place for place, byte in enumerate(more)) == size
+
+
+def test_a_web_server_is_no_tpu() -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        thread.start()
+        with pytest.raises(RunError, match="does not answer as a TPU does, which speaks gRPC: it says b'"):
+            check(f"grpc://127.0.0.1:{server.server_port}")
+        thread.join()
+
+
+def test_what_says_nothing_is_given_up() -> None:
+    with pytest.raises(TimeoutError):
+        tpu_address.within(0.05, threading.Event().wait)
+
+
+def test_what_fails_in_time_is_raised() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError, match="x"):
+        tpu_address.within(5.0, fail)
+    assert tpu_address.within(5.0, lambda: 7) == 7
+
+
+def test_the_strategy_asks_before_anything_else() -> None:
+    with pytest.raises(RunError, match="strategy=tpu: this machine has no TPU chip"):
+        build.build(TPU())
+
+
+def test_without_tensorflow(tmp_path: Path) -> None:
+    """A run tells that there is no TPU before it imports TensorFlow, which takes seconds."""
+    script = """
+import sys
+from embexp.cli import commands
+status = commands.main(sys.argv[1:])
+print(status, [name for name in ("tensorflow", "keras", "numpy") if name in sys.modules])
+"""
+    with listener() as address:
+        words = ["strategy=tpu", f"strategy.address={address}", "strategy.timeout_seconds=0.5"]
+        command = [sys.executable, "-c", script, "run", *words, f"hydra.run.dir={tmp_path / 'run'}"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert result.stdout.splitlines()[-1] == "1 []"
+    assert "it says nothing within 0.5 s" in result.stderr
+    assert "it says nothing within 0.5 s" in (tmp_path / "run" / "run.log").read_text()
