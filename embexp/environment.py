@@ -14,14 +14,19 @@ _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
 
 
+def quiet() -> None:
+    """Asks TensorFlow and gRPC for errors only, unless the user has said otherwise; to be called before either."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")
+
+
 def load_tensorflow() -> None:
     """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
 
     What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")
+    quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with _without_chatter():
         importlib.import_module("tensorflow")
