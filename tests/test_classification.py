@@ -214,14 +214,6 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
     assert notes.doubtful(control) == []
 
 
-def test_static_vectors_of_a_file_with_none_of_the_words(folder: Path, run: Callable[..., story.RunResult]) -> None:
-    np.save(folder / "others.npy", VECTORS)
-    (folder / "others.tokens.txt").write_text("".join(f"no{row}\n" for row in range(len(VECTORS))))
-    file = ["pretrained=file", f"pretrained.path={folder}/others.npy"]
-    with pytest.raises(ConfigError, match="random is false, and the pretrained file has nothing for table word"):
-        run("model=bag_of_words", "vectors=static", *file, "train.epochs=1")
-
-
 def test_frozen_random_values_are_told(folder: Path, run: Callable[..., story.RunResult]) -> None:
     frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
     [warning] = notes.doubtful(frozen)
