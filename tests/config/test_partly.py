@@ -138,6 +138,16 @@ def test_a_wrong_part_hides_no_fault_between_others(case: str, place: str, how: 
     assert told(spoilt(composed(*words), place, how)) == told_of(case) | wrong
 
 
+@pytest.mark.parametrize("key", ["init", "freeze", "pretrained", "storage", "optimizer", "dim"])
+@pytest.mark.parametrize("case", [case for case in COMBINATIONS if "a table's" in case or case.startswith("r")])
+def test_a_table_with_faults_hides_nothing_of_another(case: str, key: str) -> None:
+    words, depends = COMBINATIONS[case]
+    place = f"tables.user.{key}"
+    if "tables" not in depends:
+        wrong = told(spoilt(composed(), place, "another type"))
+        assert told(spoilt(composed(*words), place, "another type")) == told_of(case) | wrong
+
+
 def test_an_example_for_people() -> None:
     with pytest.raises(ConfigError) as caught:
         composition.candidate(
