@@ -6,16 +6,22 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from embexp import digests
 from embexp.files import write_text
 
 _SETTLED_SECONDS = 2.0
+_MAKING = ".making-"
+_ABANDONED_SECONDS = 24 * 3600.0
 
 
 def file_digest(path: Path, *, cache: Path) -> str:
@@ -44,13 +50,14 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
 
     It is made under a temporary name and renamed when whole, so that nobody ever reads a half-made one. Of two
     processes that make the same folder at once, the first to finish wins and the other uses its result. What a
-    killed process leaves behind (`.making-…`) is never read.
+    killed process leaves behind (`.making-…`) is never read, and is taken away here.
     """
     place = cache / f"{kind}-{key[:32]}"
     if place.is_dir():
         return place
     cache.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
+    _tidy(cache)
+    making = Path(tempfile.mkdtemp(prefix=f"{_MAKING}{_here()}-{os.getpid()}-", dir=cache))
     try:
         make(making)
         _to_disk(making)
@@ -65,6 +72,37 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return place
+
+
+def _tidy(cache: Path) -> None:
+    """Takes half-made folders away whose makers are gone, as far as that can be known."""
+    for path in cache.glob(f"{_MAKING}*"):
+        if _abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _abandoned(making: Path) -> bool:
+    """Whether nobody makes a folder any more: its maker is gone, or for a day nothing was written.
+
+    The cache may be shared by machines, and of a process elsewhere only the day tells.
+    """
+    name = re.fullmatch(rf"{re.escape(_MAKING)}([0-9a-f]+)-([0-9]+)-\w+", making.name)
+    if name is not None and name[1] == _here() and not psutil.pid_exists(int(name[2])):
+        return True
+    try:
+        last = max(path.stat().st_mtime for path in (making, *making.iterdir()))
+    except OSError:  # gone, or a file of it is, so somebody is at work
+        return False
+    return time.time() - last > _ABANDONED_SECONDS
+
+
+def _here() -> str:
+    """A short name of where numbers of processes mean what they mean here: this machine, or this container of it."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
 def _to_disk(folder: Path) -> None:

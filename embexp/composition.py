@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.config import folders, validate
+from embexp.config import folders, partly, validate
 from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
@@ -15,6 +15,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import checks, resolution, staged
 from embexp.specs.checks import Sections
 from embexp.specs.models import KerasModel, Task
+from embexp.specs.partial import where_known
 from embexp.specs.pretrained import Checkpoint, File, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -93,11 +94,10 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     """
     told = {fault.path for fault in composition.faults}
     spec, faults = validate.validate(composition.container, told=told)
-    sections = Sections.of(spec) if spec is not None else validate.sections(composition.container)
-    faults += [fault for fault in _between(sections, look_at_data=look_at_data) if fault.path not in told]
-    if spec is not None:
-        faults += staged.faults(spec)
-        faults += [*resolution.combination_faults(spec), *_of_runtime(spec)]
+    known = spec if spec is not None and not told else partly.known(composition.container, told)
+    between = _between(Sections.of(known), look_at_data=look_at_data)
+    faults += [fault for fault in between if fault.path not in told]
+    faults += where_known(staged.faults(known), resolution.combination_faults(known), _of_runtime(known))
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]
 
 
@@ -148,18 +148,15 @@ def _of_metric(sections: Sections) -> list[Fault]:
     return []
 
 
-def _of_runtime(spec: RunSpec) -> list[Fault]:
+def _of_runtime(spec: RunSpec) -> Iterator[Fault]:
     """A runtime whose package is not installed."""
-    if spec.runtime.kind is not RuntimeKind.ESTIMATOR or importlib.util.find_spec("tensorflow_estimator") is not None:
-        return []
-    return [
-        Fault(
+    if spec.runtime.kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
+        yield Fault(
             "runtime",
             repr(spec.runtime.kind.value),
             "it needs the package tensorflow-estimator, which is not installed",
             "pip install 'embexp[estimator]', or set runtime=session",
         )
-    ]
 
 
 def _of_pretrained(sections: Sections) -> list[Fault]:

@@ -94,8 +94,29 @@ class RunFolder:
         Raises:
             NotARunError: there is none, or it is not one that this version understands.
         """
+        spec = self._read()
+        if not isinstance(spec.study, NoStudy):
+            runs = [name for name, run in self._stages().items() if run.summary.exists()]
+            words = f"its finished runs are its folders {', '.join(runs)}" if runs else "none of its runs has ended"
+            raise NotARunError(f"{self.path} is the directory of a study; {words}")
+        return spec
+
+    def runs_of_study(self) -> dict[str, RunFolder]:
+        """The runs of a study that have ended, by name, in their order; none where this is a run.
+
+        Raises:
+            NotARunError: it is neither, or not one that this version understands.
+        """
+        if isinstance(self._read().study, NoStudy):
+            return {}
+        return {name: run for name, run in self._stages().items() if run.summary.exists()}
+
+    def _stages(self) -> dict[str, RunFolder]:
+        return {name: RunFolder(self.path / name) for name in staged.WORDS}
+
+    def _read(self) -> RunSpec:
         try:
-            spec = RunSpec.model_validate_json(self.spec.read_bytes())
+            return RunSpec.model_validate_json(self.spec.read_bytes())
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
             if (self.path / "sweep.json").exists():
@@ -103,10 +124,6 @@ class RunFolder:
             raise NotARunError(words) from None
         except ValidationError as error:
             raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
-        if not isinstance(spec.study, NoStudy):
-            words = f"{self.path} is the directory of a study; its runs are its folders {', '.join(staged.WORDS)}"
-            raise NotARunError(words)
-        return spec
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.

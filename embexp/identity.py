@@ -50,6 +50,8 @@ def run_id(
             setting.pop("tokens_file", None)  # which the digest is of too
     for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
         _replace_files(freeze, freeze_digests)
+        if freeze is not None:
+            freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
 
 

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("embexp", "tensorflow", "keras", "numpy", "hydra-core", "omegaconf", "pydantic", "polars", "pyarrow")
+_PACKAGES = ("embexp", "tensorflow", "keras", "numpy", "hydra-core", "omegaconf", "pydantic", "pyarrow")
 # Named one by one: by prefix, TF_ would also take in Terraform's variables, which hold secrets.
 _ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",

@@ -135,6 +135,11 @@ def _of_table(
     mapped = isinstance(init, MemoryMap) and given is not None
     if isinstance(freeze, FreezeTable | NoFreeze):
         still = isinstance(freeze, FreezeTable)
+        if isinstance(freeze, FreezeTable) and freeze.random is False and not np.any(facts.pretrained):
+            raise ValueError(
+                f"random is false, and the pretrained file has nothing for table {name}, so that random values would"
+                " stay as they are"
+            )
         storage = Storage.MEMORY_MAP if mapped and still else Storage.VARIABLE
         kind = (Taken(0, 0, "table", 0.0, facts.rows, facts.rows),) if still else ()
         return TablePolicy(facts.rows, storage, still=still, taken=kind)

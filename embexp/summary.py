@@ -11,6 +11,7 @@ from embexp.execution import Execution
 from embexp.memory import PeakMemory
 from embexp.policies import TablePolicy
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
+from embexp.specs import notes
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPUSimulator
@@ -148,7 +149,7 @@ def _unfit(given: Pretrained) -> list[str]:
 
 def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:
     """What the user should know about a run that did not fail."""
-    found = []
+    found = notes.doubtful(spec)
     for part in ("validation", "test"):
         rows = scan.splits[part]
         if len(rows) and scan.examples.labels is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -43,10 +44,14 @@ class StillRows:
     Attributes:
         found: the rows, by cause.
         warning: what the user is told of them in one line; None if there is nothing to tell.
+        unmet: what is told of them all, if all it is that they were never met; else None.
+        count: how many of how many, of which table.
     """
 
     found: Unmoved
     warning: str | None
+    unmet: str | None = None
+    count: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """What stands in summary.json."""
@@ -108,10 +113,32 @@ def still_rows(
         f" {_words(cause, mask, paused[cause], policy.grouping, training)} ({_some(mask, vocabulary)})"
         for cause, mask in found.rows.items()
     ]
-    trainable = policy.rows - policy.frozen_rows
+    count = f"{found.count:,} of {policy.rows - policy.frozen_rows:,}"
+    unmet = None
+    if found.rows.keys() == {Cause.NEVER_MET}:
+        unmet = _words(Cause.NEVER_MET, found.rows[Cause.NEVER_MET], paused[Cause.NEVER_MET], None, training)
     return StillRows(
-        found, f"tables.{name}: {found.count:,} of {trainable:,} trainable rows never moved: {'; '.join(parts)}"
+        found,
+        f"tables.{name}: {count} trainable rows never moved: {'; '.join(parts)}",
+        unmet,
+        f"tables.{name} {count}",
     )
+
+
+def warnings(tables: Iterable[StillRows]) -> list[str]:
+    """What the user is told of all tables: a line each, but one for those of which rows were never met, and no more."""
+    found: dict[str, list[StillRows]] = {}
+    for table in tables:
+        if table.warning is not None:
+            found.setdefault(table.unmet or table.warning, []).append(table)
+    lines = []
+    for words, alike in found.items():
+        if len(alike) == 1:
+            lines.append(str(alike[0].warning))
+        else:
+            counts = ", ".join(table.count for table in alike)
+            lines.append(f"trainable rows never moved ({counts}): they {words}")
+    return lines
 
 
 def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:

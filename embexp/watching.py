@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp import drift
+from embexp import drift, trouble
 from embexp.data.vocabulary import Vocabulary
 from embexp.drift import Drift, Origin
 from embexp.freezing.hashes import RowHashes
@@ -148,7 +148,7 @@ class Watch:
     @property
     def warnings(self) -> list[str]:
         """What the user is told of rows that never moved."""
-        return [each.warning for each in self.still.values() if each.warning is not None]
+        return trouble.warnings(self.still.values())
 
     def close(self) -> None:
         """Forgets what the rows were."""

@@ -13,8 +13,9 @@ import pytest
 import embexp
 from embexp import story
 from embexp.cli import predict
-from embexp.errors import ConfigError, DataError
+from embexp.errors import CombinationFault, ConfigError, DataError
 from embexp.folder import RunFolder
+from embexp.specs import notes
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -195,3 +196,36 @@ def test_kims_variants_share_one_path(
         assert (0 < apart < 0.01) if moves else apart == 0
     else:
         assert apart > 0.5
+
+
+def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
+    words = ["model=bag_of_words", "vectors=static"]
+    with pytest.raises(ConfigError) as caught:
+        spec_of(folder, *words)
+    [fault] = caught.value.faults
+    assert isinstance(fault, CombinationFault)  # a sweep over vectors skips it
+    assert fault.path == "tables.word.freeze"
+    assert "the table is not pretrained" in fault.rule
+    assert "freeze@tables.word.freeze=random_table" in fault.remedy
+    for meant in (["freeze@tables.word.freeze=random_table"], ["tables.word.freeze.random=true"]):
+        assert spec_of(folder, *words, *meant).frozen("word")
+    control = spec_of(folder, "model=bag_of_words", "vectors=random_static", "pretrained=sample")
+    assert (control.frozen("word"), control.pretrained_of("word").kind) == (True, "none")
+    assert notes.doubtful(control) == []
+
+
+def test_frozen_random_values_are_told(folder: Path, run: Callable[..., story.RunResult]) -> None:
+    frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
+    [warning] = notes.doubtful(frozen)
+    assert warning.startswith("tables.word: frozen and not pretrained, so that random values stay as they are")
+    assert warning.endswith("choose freeze=random_table")
+    [own] = notes.doubtful(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
+    assert own.endswith("choose freeze@tables.word.freeze=random_table")
+    result = run("model=bag_of_words", "freeze=table", "train.steps=2")
+    assert warning in result.summary["warnings"]
+    meant = run("model=bag_of_words", "freeze=random_table", "train.steps=2")
+    assert not [line for line in meant.summary["warnings"] if "random" in line]
+    assert meant.summary["run_id"] == result.summary["run_id"]
+    np.testing.assert_array_equal(
+        embexp.load_run(meant.directory).table("word"), embexp.load_run(result.directory).table("word")
+    )

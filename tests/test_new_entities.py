@@ -136,7 +136,7 @@ def test_each_run_is_an_ordinary_one(study: story.RunResult, graph: Path, tmp_pa
     assert (study.directory / "plots" / "comparison.png").stat().st_size > 10_000
     with pytest.raises(RunError, match="no part test_new; its parts are train, validation, test"):
         embexp.load_run(study.directory / "base").evaluate(part="test_new")
-    with pytest.raises(NotARunError, match="directory of a study; its runs are its folders base, grown, full"):
+    with pytest.raises(NotARunError, match="directory of a study; its finished runs are its folders base, grown, full"):
         embexp.load_run(study.directory)
 
 
@@ -257,8 +257,19 @@ def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert commands.main(["plan", "--scan", *words(graph)]) == 0
     shown = capsys.readouterr().out
-    assert "freeze: tables.entity: old_rows takes 16 of 20 rows, those of the base run; 4 are trained" in shown
-    assert "freeze: tables.relation: old_rows takes 8 of 8 rows, those of the base run; 0 are trained" in shown
+    base, grown, full = shown.split(" of 3, ")[1:]
+    assert "freeze: tables.entity: old_rows takes 16 of 20 rows\n" in grown
+    assert "as 4 of 20 rows may move" in grown
+    assert "freeze: tables.relation: old_rows takes 8 of 8 rows\n" in grown
+    # 8 float32 for each row: parameters, Adagrad's slots of the rows that move, frozen ones.
+    for part, entity, relation in (
+        (base, "16 8 512 B 512 B 0 B", "8 8 256 B 256 B 0 B"),
+        (grown, "20 8 640 B 640 B 512 B", "8 8 256 B 0 B 256 B"),
+        (full, "20 8 640 B 640 B 0 B", "8 8 256 B 256 B 0 B"),
+    ):
+        lines = [" ".join(line.split()) for line in part.splitlines()]
+        assert any(f"entity {entity} " in line for line in lines), part
+        assert any(f"relation {relation} " in line for line in lines), part
     trains = [line.split()[1] for line in shown.splitlines() if line.startswith("triples: ")]
     assert trains[1:] == [str(len(read(graph, "train")))] * 2
 

@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 
 import embexp
-from embexp import story
+from embexp import story, trouble
 from embexp.freezing.grouping import Grouping
+from embexp.freezing.unmoved import Cause, Unmoved
 from embexp.reports.results import Results
 from embexp.specs.optimizers import SGD
 from embexp.trouble import Training, learning_steps
@@ -166,6 +167,34 @@ def test_rows_that_training_never_met(folder: Path, tmp_path: Path) -> None:
     (warning,) = about(result, "item")
     count = f"{OLD + NEW - met} of 50 trainable rows never moved"
     assert re.search(rf"{count}: they were never met in training, which saw 2\.6% of its data \('\w+', ", warning)
+
+
+def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_path: Path) -> None:
+    result = run(folder, tmp_path / "run", "train.steps=1", "train.batch_size=8")
+    counts = {name: found["trainable_rows_never_moved"] for name, found in result.summary["freeze"].items()}
+    assert set(counts) == {"user", "item"}
+    assert min(counts.values()) > 0
+    [warning] = result.summary["warnings"]
+    shown = ", ".join(
+        f"tables.{name} {counts[name]} of {rows}" for name, rows in (("user", USERS + 1), ("item", OLD + NEW + 1))
+    )
+    words = "they were never met in training, which saw 0.3% of its data"
+    assert warning == f"trainable rows never moved ({shown}): {words}"
+
+
+def test_a_table_with_another_cause_has_a_line_of_its_own() -> None:
+    def still(name: str, words: str | None) -> trouble.StillRows:
+        found = Unmoved(1, {Cause.NEVER_MET: np.ones(1, np.bool_)}, 0)
+        return trouble.StillRows(found, f"tables.{name}: all of it", words, f"tables.{name} 1 of 2")
+
+    quiet = trouble.StillRows(Unmoved(2, {}, 0), None)
+    found = [still("a", "were never met"), still("b", None), quiet, still("c", "were never met"), still("d", "else")]
+    assert trouble.warnings(found) == [
+        "trainable rows never moved (tables.a 1 of 2, tables.c 1 of 2): they were never met",
+        "tables.b: all of it",
+        "tables.d: all of it",
+    ]
+    assert trouble.warnings([quiet]) == []
 
 
 def test_a_learning_rate_that_is_zero_throughout(folder: Path, tmp_path: Path) -> None:

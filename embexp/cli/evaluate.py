@@ -58,4 +58,5 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
 
 def _evaluate(directory: str, file: str | None, part: str) -> Mapping[str, float]:
-    return opened(directory).evaluate(file, part=part)
+    rest = ["--data", file] if file is not None else ["--part", part] if part != "test" else []
+    return opened(directory, "evaluate", *rest).evaluate(file, part=part)

@@ -12,7 +12,7 @@ from rich.table import Table as Rich
 from embexp import terminal
 from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.notes import inert
+from embexp.specs.notes import doubtful, inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.resolution import runtime_of
@@ -70,7 +70,8 @@ def show(
     console.print(_tables(settled or spec, spec.tables, plan, policies or {}, console))
     say()
     console.print(_features(spec, plan, console))
-    notes = [*_frozen(policies or {}), *_notes(spec, plan, scanned=policies is not None)]
+    warnings = [f"warning: {each}" for each in doubtful(settled or spec)]
+    notes = [*warnings, *_frozen(policies or {}), *_notes(spec, plan, scanned=policies is not None)]
     if notes:
         say()
     for note in notes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,14 @@ from rich.console import Console
 from embexp.cli import planned_run
 from embexp.cli.planned_run import Sizes
 from embexp.specs import staged
+from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import BASE, GROWN, WORDS
 
 if TYPE_CHECKING:
     from embexp.data.scan import Scan
     from embexp.data.vocabulary import Vocabulary
+    from embexp.policies import TablePolicy
 
 _DIRECTORY = Path("…")
 """Stands for that of the study, which is named when it begins."""
@@ -39,19 +41,17 @@ def show(spec: RunSpec, console: Console, *, scan: bool) -> None:
     for number, (name, stage) in enumerate(stages.items(), 1):
         say(f"{number} of {len(stages)}, {name}: {WORDS[name]}")
         dims = {table: settings.width for table, settings in stage.tables.items()}
-        rows = {table: settings.vocabulary_size for table, settings in stage.tables.items()}
+        asked = {table: settings.vocabulary_size for table, settings in stage.tables.items()}
         if not scan:
-            planned_run.show(stage, Sizes(rows, dims), console)
+            planned_run.show(stage, Sizes(asked, dims), console)
         else:
             found, vocabularies = _scanned(stage)
-            rows = {table: size or vocabularies[table].size for table, size in rows.items()}
-            planned_run.show(stage, Sizes(rows, dims), console, policies={})
-            say(f"triples: {_counts(found)}")
+            rows = {table: size or vocabularies[table].size for table, size in asked.items()}
             if name == BASE:
                 known = vocabularies
-            elif name == GROWN:
-                for line in _new(known, vocabularies):
-                    say(line)
+            moves = _policies(stage, rows, found, vocabularies, known if name == GROWN else {})
+            planned_run.show(stage, Sizes(rows, dims), console, policies=moves)
+            say(f"triples: {_counts(found)}")
         say()
     say(f"{len(stages)} runs, in the folders {', '.join(stages)}; then what they came to beside each other")
 
@@ -78,11 +78,35 @@ def _counts(found: Scan) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in shown.items())
 
 
-def _new(known: Mapping[str, Vocabulary], grown: Mapping[str, Vocabulary]) -> Iterator[str]:
-    """How many rows of each table the base run has, which are frozen then."""
-    for table, vocabulary in grown.items():
-        old = known[table].size
-        yield (
-            f"freeze: tables.{table}: old_rows takes {old:,} of {vocabulary.size:,} rows, those of the base run;"
-            f" {vocabulary.size - old:,} are trained"
-        )
+def _policies(
+    spec: RunSpec,
+    sizes: Mapping[str, int],
+    found: Scan,
+    vocabularies: Mapping[str, Vocabulary],
+    known: Mapping[str, Vocabulary],
+) -> Mapping[str, TablePolicy]:
+    """Which rows of each table move.
+
+    Args:
+        spec: of one run of the study.
+        sizes: rows of each table.
+        found: what its data holds.
+        vocabularies: of its tables.
+        known: those of the run that it begins with, whose rows are old then; empty: it begins with none.
+    """
+    import numpy as np
+
+    from embexp import policies
+    from embexp.freezing.selection import RowFacts
+    from embexp.pretrained.aligned import Pretrained
+
+    facts = {}
+    for table, rows in sizes.items():
+        old = None
+        if table in known:
+            places = vocabularies[table].rows(known[table].tokens())
+            old = np.zeros(rows, np.bool_)
+            old[places[places >= 0]] = True
+        facts[table] = RowFacts(rows, pretrained=old, old=old)
+    steps_per_epoch = len(found.splits["train"]) / spec.train.batch_size
+    return policies.settle(spec, facts, Pretrained(), steps_per_epoch=steps_per_epoch, runtime=runtime_of(spec))

@@ -62,5 +62,5 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str) -> Iterable[float | str]:
-    predicted: list[float | str] = opened(directory).predict(file).tolist()
+    predicted: list[float | str] = opened(directory, "predict", "--data", file).predict(file).tolist()
     return predicted

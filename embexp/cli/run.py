@@ -101,11 +101,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _single(options: argparse.Namespace, runner: Runner) -> int:
     from embexp import composition, files
     from embexp.config import record
+    from embexp.specs import notes
 
     job = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides)
     directory = files.new_directory(record.run_directory(job.composition.config))
     record.write(job.composition.config, directory)
     print(f"{job.spec.name} in {directory}", flush=True)
+    for warning in notes.doubtful(job.spec):
+        print(f"warning: {warning}", flush=True)
     result = runner(job.spec, directory)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -20,10 +21,23 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, setup_globals
+from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config.folders import Folders
+
+COMPLAINTS = (
+    HydraException,
+    OmegaConfBaseException,
+    yaml.YAMLError,
+    OSError,  # a file that can't be read, or holds a single value
+    ValueError,  # a defaults list, or a choice, of a form that there is not; text that is not UTF-8
+    AssertionError,  # a defaults list that names a group ""
+    RecursionError,  # a file that leads back to itself
+)
+"""What Hydra and OmegaConf raise where files can't be put together, or not with some choice."""
 
 
 class Loader:
@@ -53,7 +67,7 @@ class Loader:
         """The config of one job, with Hydra's own under `hydra`.
 
         Raises:
-            Exception: whatever Hydra or OmegaConf complain of.
+            Exception: one of `COMPLAINTS`.
         """
         return self._loader.load_configuration(self.config_name, list(overrides), RunMode.RUN, from_shell=True)
 
@@ -62,18 +76,22 @@ class Loader:
 
         Raises:
             OverrideParseException: it is not one.
+            RecursionError: it is nested too deeply.
         """
         return self._parser.parse_overrides([override])[0]
 
     def is_group(self, name: str) -> bool:
         """Whether a folder of that name holds choices."""
-        return bool(self._loader.repository.group_exists(name))
+        try:
+            return bool(self._loader.repository.group_exists(name))
+        except OSError:  # no folder can have such a name
+            return False
 
     def apply(self, override: Override, config: DictConfig) -> None:
         """Applies the override of a value to a composed config.
 
         Raises:
-            Exception: Hydra can't.
+            HydraException: it can't be.
         """
         self._loader._apply_overrides_to_config([override], config)
 

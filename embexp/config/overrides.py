@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 
 from hydra.core.override_parser.types import Override, ValueType
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config.loader import Loader
+from embexp.config.loader import COMPLAINTS, Loader
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
 
+_DEEPEST = 32
+"""Hydra and OmegaConf would run out of stack at about a hundred."""
 _OF_NAMES = ("tables", "features")
 """Mappings whose keys are names: a new one must be meant (`+`), or a typo would make a new table."""
 
@@ -25,10 +27,16 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
     for text in texts:
         try:
             override = loader.parse(text)
+        except RecursionError:
+            faults.append(_too_deep(text))
+            continue
         except OverrideParseException as error:
             detail = " ".join(error.message.split("\n")[0].split())
             rule = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
             faults.append(Fault(text, "unreadable", rule, _of_syntax(text, detail)))
+            continue
+        if max(override.key_or_group.count("."), _depth(override.value())) > _DEEPEST:
+            faults.append(_too_deep(text))
             continue
         if override.is_sweep_override() and not sweeping:
             faults.append(
@@ -44,6 +52,19 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
             continue
         parsed.append(override)
     return parsed, faults
+
+
+def _too_deep(text: str) -> Fault:
+    return Fault(text.partition("=")[0][:80], "nested", f"nothing in a config is nested deeper than {_DEEPEST} times")
+
+
+def _depth(value: object) -> int:
+    """How deeply lists and mappings are nested, counted no further than to what is too deep."""
+    depth, level = 0, [value]
+    while depth <= _DEEPEST and (level := [each for each in level if isinstance(each, list | dict)]):
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
 
 
 def is_selection(loader: Loader, override: Override) -> bool:
@@ -72,7 +93,7 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
     while True:
         try:
             return loader.compose([str(each.input_line) for each in kept]), kept, faults
-        except Exception as error:
+        except COMPLAINTS as error:
             if not kept:
                 raise ConfigError([*faults, _in_files(loader, error)]) from error
             culprit = _culprit(loader, kept, error)
@@ -107,7 +128,7 @@ def apply(loader: Loader, override: Override, config: DictConfig) -> Fault | Non
             OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
         else:
             return _unknown_key(config, override)
-    except Exception as error:
+    except (HydraException, OmegaConfBaseException) as error:
         return Fault(key, shown(override.value()), f"the override can't be applied: {_first_line(error)}")
     return None
 
@@ -119,8 +140,10 @@ def _of_syntax(text: str, detail: str) -> str:
 
 
 def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
-    """A fault if an override chooses a file that is not there."""
+    """A fault if an override chooses a file that is not there, or what can't be one."""
     group, choice = override.key_or_group, override.value()
+    if loader.is_group(group) and not all(isinstance(each, str | None) for each in _each(choice)):
+        return Fault(override.get_key_element(), shown(choice), "a choice is the name of a file, or a list of names")
     if override.is_hydra_override() or override.is_delete():
         return None
     choices = loader.folders.choices().get(group, {})
@@ -128,6 +151,10 @@ def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
         return None
     rule = f"group {group} has {listing(choices)}"
     return Fault(override.get_key_element(), shown(choice), rule, did_you_mean(str(choice), choices))
+
+
+def _each(choice: object) -> Sequence[object]:
+    return choice if isinstance(choice, list) else [choice]
 
 
 def _culprit(loader: Loader, selections: Sequence[Override], error: Exception) -> Override:
@@ -139,7 +166,7 @@ def _culprit(loader: Loader, selections: Sequence[Override], error: Exception) -
     for count in range(1, len(selections)):
         try:
             loader.compose([str(each.input_line) for each in selections[:count]])
-        except Exception:
+        except COMPLAINTS:
             return selections[count - 1]
     return selections[-1]
 
@@ -154,7 +181,7 @@ def _not_selected(loader: Loader, override: Override, others: Sequence[Override]
         try:
             config = loader.compose([str(each.input_line) for each in others])
             known = [each for each in config.hydra.runtime.choices if not each.startswith("hydra/")]
-        except Exception:
+        except COMPLAINTS:
             known = []
         same = [each for each in known if each.startswith(f"{override.key_or_group}@")] or known
         near = did_you_mean(key, known)
@@ -181,6 +208,10 @@ def _in_files(loader: Loader, error: Exception) -> Fault:
             did_you_mean(choice, known),
             str(file or ""),
         )
+    if isinstance(error, RecursionError):
+        return Fault("", "its files", "one of them leads back to itself")
+    if isinstance(error, AssertionError):
+        return Fault("", "its files", "the defaults of one of them name no group")
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         problem = getattr(error, "problem", None) or "it can't be read"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from embexp.config import rules
@@ -15,10 +15,7 @@ from embexp.config.grammar import Models, chosen, kind_of, models_at
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.shown import shown
 from embexp.errors import Fault
-from embexp.specs.checks import Sections
 from embexp.specs.run import RunSpec
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def validate(container: Mapping[str, Any], *, told: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
@@ -62,41 +59,8 @@ def _copy(value: Any) -> Any:
     return list(map(_copy, value)) if isinstance(value, list) else value
 
 
-def sections(container: Mapping[str, Any]) -> Sections:
-    """The parts of a config that are right by themselves, where the whole is not."""
-    container = known_keys(container)
-    tables = _mapping(container.get("tables"))
-    features = _mapping(container.get("features"))
-    return Sections(
-        table_names=tuple(tables),
-        feature_names=tuple(features),
-        used_tables=frozenset(str(_mapping(feature).get("table")) for feature in features.values()),
-        tables={name: table for name in tables if (table := _valid(("tables", name), container)) is not None},
-        features={name: feature for name in features if (feature := _valid(("features", name), container)) is not None},
-        task=container.get("task"),
-        data=_valid(("data",), container),
-        model=_valid(("model",), container),
-        train=_valid(("train",), container),
-        pretrained=_valid(("pretrained",), container),
-    )
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _valid(path: Sequence[str], container: Mapping[str, Any]) -> Any:
-    """The part of a config at `path` as its model, or None if that finds fault with it."""
-    value: Any = container
-    for key in path:
-        value = _mapping(value).get(key)
-    model = chosen(models_at(path, container), value)
-    if model is None:
-        return None
-    try:
-        return model.model_validate(value)
-    except ValidationError:
-        return None
 
 
 def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from embexp.specs.partial import UnknownPartError
 
 
 class Spec(BaseModel):
@@ -17,6 +19,14 @@ class Spec(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+
+    if not TYPE_CHECKING:  # which would take any attribute for granted then
+
+        def __getattr__(self, name: str) -> Any:
+            """Asked for what is not there: a field that is not known, as in a spec only a part of which is."""
+            if name in type(self).model_fields:
+                raise UnknownPartError(name)
+            return super().__getattr__(name)
 
 
 Number = Annotated[float, Field(strict=True)]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from embexp.errors import Fault
 from embexp.specs import knowledge_graphs
 from embexp.specs.data import CSV, Clicks, Data, SplitKind, Text, Triples
 from embexp.specs.models import Model, Task
+from embexp.specs.partial import is_whole, known_or
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
 from embexp.specs.tables import Feature, Table
+
+_Part = TypeVar("_Part")
 
 _CLICK_COLUMNS = {"user": "users", "item": "items", "history": "items"}
 """Columns of the synthetic click log, and what their ids number."""
@@ -27,10 +31,10 @@ class Sections:
     Attributes:
         table_names: of all tables, also of those with faults.
         feature_names: of all features, also of those with faults.
-        used_tables: tables that any feature names.
+        used_tables: tables that any feature names, or that one may name which is not known.
         tables: the right ones.
         features: the right ones.
-        task: as it was written.
+        task: None where it is not known.
         data: None where it has faults; likewise the rest.
         model: the dense part.
         train: length and rhythm.
@@ -42,7 +46,7 @@ class Sections:
     used_tables: frozenset[str]
     tables: Mapping[str, Table]
     features: Mapping[str, Feature]
-    task: str | None = None
+    task: Task | None = None
     data: Data | None = None
     model: Model | None = None
     train: Train | None = None
@@ -50,24 +54,35 @@ class Sections:
 
     @classmethod
     def of(cls, spec: RunSpec) -> Sections:
-        """All parts of a spec."""
+        """The parts of a spec, which may be known in part."""
+        tables: Mapping[str, Table] = known_or({}, lambda: spec.tables)
+        features: Mapping[str, Feature] = known_or({}, lambda: spec.features)
         return cls(
-            table_names=tuple(spec.tables),
-            feature_names=tuple(spec.features),
-            used_tables=frozenset(feature.table for feature in spec.features.values()),
-            tables=spec.tables,
-            features=spec.features,
-            task=spec.task,
-            data=spec.data,
-            model=spec.model,
-            train=spec.train,
-            pretrained=spec.pretrained,
+            table_names=tuple(tables),
+            feature_names=tuple(features),
+            used_tables=known_or(
+                frozenset(tables), lambda: frozenset(feature.table for feature in spec.features.values())
+            ),
+            tables={name: table for name, table in tables.items() if is_whole(table)},
+            features={name: feature for name, feature in features.items() if is_whole(feature)},
+            task=known_or(None, lambda: spec.task),
+            data=_whole(lambda: spec.data),
+            model=_whole(lambda: spec.model),
+            train=_whole(lambda: spec.train),
+            pretrained=_whole(lambda: spec.pretrained),
         )
 
     @property
     def complete(self) -> bool:
         """Whether every table and every feature is right by itself."""
-        return len(self.tables) == len(self.table_names) and len(self.features) == len(self.feature_names)
+        named = bool(self.table_names and self.feature_names)
+        return named and (len(self.tables), len(self.features)) == (len(self.table_names), len(self.feature_names))
+
+
+def _whole(part: Callable[[], _Part]) -> _Part | None:
+    """A part if all of it is known."""
+    found = known_or(None, part)
+    return found if is_whole(found) else None
 
 
 def faults(sections: Sections) -> list[Fault]:
@@ -88,6 +103,8 @@ def faults(sections: Sections) -> list[Fault]:
 
 
 def _graph(sections: Sections) -> Iterator[Fault]:
+    if not sections.table_names:  # what should be tables is none
+        return
     for name, feature in sections.features.items():
         if feature.table not in sections.table_names:
             near = difflib.get_close_matches(feature.table, sections.table_names, n=1)

@@ -22,6 +22,8 @@ class FreezeTable(Spec):
     """No row moves; a table that is also pretrained is no part of checkpoints, as its file and seed make it again."""
 
     kind: Literal["table"] = "table"
+    random: bool | None = None
+    """Whether a table may stay at random values, one that is not pretrained; null: it may, with a warning."""
 
 
 class FreezeRows(Spec):
@@ -59,9 +61,10 @@ class FreezeOldRows(Spec):
     kind: Literal["old_rows"] = "old_rows"
 
 
-class TableRule(FreezeTable):
+class TableRule(Spec):
     """All rows."""
 
+    kind: Literal["table"] = "table"
     multiplier: NonNegative = 0.0
     """What the learning rate of these rows is multiplied by; 0: they do not move. Likewise the next two."""
 
@@ -142,7 +145,10 @@ def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
         case FreezeTable():
             return (Phase(rules=(TableRule(),)),)
         case FreezeRows():
-            return (Phase(rules=(RowsRule(**freeze.model_dump()),)),)
+            named = RowsRule(
+                rows=freeze.rows, tokens=freeze.tokens, tokens_file=freeze.tokens_file, mask_file=freeze.mask_file
+            )
+            return (Phase(rules=(named,)),)
         case FreezePretrainedRows():
             return (Phase(rules=(PretrainedRowsRule(),)),)
         case FreezeOldRows():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from embexp.specs.freezing import FreezeTable
 from embexp.specs.inits import MemoryMap
 from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
 from embexp.specs.optimizers import AdagradMomentum
-from embexp.specs.pretrained import Sample
+from embexp.specs.pretrained import NoPretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Train
 from embexp.specs.strategies import TPU, TPUSimulator
@@ -24,6 +25,24 @@ def inert(spec: RunSpec) -> list[str]:
         *_model(spec),
         *_train(spec),
     ]
+
+
+def doubtful(spec: RunSpec) -> list[str]:
+    """What works, and is seldom meant: the user is told of it before a run, and by `embexp plan`."""
+    found: dict[str, list[str]] = {}
+    for name in spec.tables:
+        freeze = spec.freeze_of(name)
+        random = isinstance(freeze, FreezeTable) and freeze.random is None
+        if random and isinstance(spec.pretrained_of(name), NoPretrained):
+            found.setdefault(spec.freeze_path(name), []).append(name)
+    lines = []
+    for path, names in found.items():
+        tables, choice = ", ".join(f"tables.{name}" for name in names), path if path == "freeze" else f"freeze@{path}"
+        lines.append(
+            f"{tables}: frozen and not pretrained, so that random values stay as they are; where that is meant, choose"
+            f" {choice}=random_table"
+        )
+    return lines
 
 
 def _inherited(spec: RunSpec) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from embexp.errors import CombinationFault
 from embexp.specs import inits, strategy_faults
@@ -16,6 +17,7 @@ from embexp.specs.freezing import (
     phases_of,
 )
 from embexp.specs.inits import Assign, MemoryMap
+from embexp.specs.partial import known_or, of_each, where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -37,16 +39,28 @@ def runtime_of(spec: RunSpec) -> RuntimeKind:
 
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:
-    """Everything that is right by itself and can't work with the rest."""
-    return [
-        *_runtime(spec),
-        *_strategy(spec),
-        *_freeze(spec),
-        *_old_rows(spec),
-        *_dense(spec),
-        *_memory_map(spec),
-        *_storage(spec),
-    ]
+    """Everything that is right by itself and can't work with the rest.
+
+    Args:
+        spec: it may be known in part: rules look at no more than what they need.
+    """
+    return list(
+        where_known(
+            _runtime(spec),
+            _strategy(spec),
+            strategy_faults.faults(spec),
+            of_each(lambda: spec.tables, lambda name: _freeze_of_table(spec, name)),
+            _freeze(spec),
+            of_each(lambda: spec.tables, lambda name: _random_of_table(spec, name)),
+            _random(spec),
+            of_each(lambda: spec.tables, lambda name: _old_rows_of_table(spec, name)),
+            _old_rows(spec),
+            _dense(spec),
+            of_each(lambda: spec.tables, lambda name: _memory_map_of_table(spec, name)),
+            _memory_map(spec),
+            of_each(lambda: spec.tables, lambda name: _storage(spec, name)),
+        )
+    )
 
 
 def _shared(spec: RunSpec) -> list[RuntimeKind]:
@@ -68,45 +82,63 @@ def _runtime(spec: RunSpec) -> Iterator[CombinationFault]:
             )
         return
     possible = [kind for kind, runtimes in inits.RUNTIMES.items() if chosen in runtimes]
-    for path, kind in dict.fromkeys((_path_of_init(spec, name), spec.init_of(name).kind) for name in spec.tables):
-        if kind not in possible:
-            runtimes = inits.RUNTIMES[kind]
-            group = path if path == "init" else f"init@{path}"
-            mappable = any(spec.mappable(name) for name in spec.tables)
-            others = [each for each in possible if each != "memory_map" or mappable]
-            yield CombinationFault(
-                path,
-                kind,
-                f"it works in the runtime {_or(runtimes)}, and the runtime is {chosen}",
-                f"set runtime={_or(runtimes)}; or choose {group}={_or(others)}",
-            )
+    seen = set()
+
+    def of_table(name: str) -> Iterator[CombinationFault]:
+        path, kind = _path_of_init(spec, name), spec.init_of(name).kind
+        if kind in possible or (path, kind) in seen:
+            return
+        seen.add((path, kind))
+        runtimes = inits.RUNTIMES[kind]
+        group = path if path == "init" else f"init@{path}"
+        mappable = any(known_or(False, partial(spec.mappable, each)) for each in spec.tables)
+        others = [each for each in possible if each != "memory_map" or mappable]
+        yield CombinationFault(
+            path,
+            kind,
+            f"it works in the runtime {_or(runtimes)}, and the runtime is {chosen}",
+            f"set runtime={_or(runtimes)}; or choose {group}={_or(others)}",
+        )
+
+    yield from of_each(lambda: spec.tables, of_table)
 
 
 def _strategy(spec: RunSpec) -> Iterator[CombinationFault]:
-    chosen, shared = spec.runtime.kind, _shared(spec)
-    yield from strategy_faults.faults(spec, shared[0] if chosen is RuntimeKind.AUTO and shared else chosen)
+    yield from strategy_faults.of_runtime(spec, _likely(spec))
+
+
+def _likely(spec: RunSpec) -> RuntimeKind:
+    """The runtime that would execute a run; `auto` where the tables' ways in share none."""
+    chosen = spec.runtime.kind
+    if chosen is not RuntimeKind.AUTO:
+        return chosen
+    return next(iter(_shared(spec)), chosen)
+
+
+def _memory_map_of_table(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    table = spec.tables[name]
+    if isinstance(table.init, MemoryMap) and not spec.mappable(name):
+        place = f"tables.{name}"
+        lacking, words = [], []
+        if isinstance(spec.freeze_of(name), NoFreeze):
+            lacking.append("no row of the table is frozen")
+            words.append(f"freeze@{place}.freeze=table")
+        if isinstance(spec.pretrained_of(name), NoPretrained):
+            lacking.append("the table has no pretrained file")
+            words.append(f"pretrained@{place}.pretrained=file {place}.pretrained.path=…")
+        yield CombinationFault(
+            f"{place}.init",
+            table.init.kind,
+            f"frozen rows of a pretrained file are mapped, and {' and '.join(lacking)}",
+            f"add {' '.join(words)}, or choose init@{place}.init=assign",
+        )
 
 
 def _memory_map(spec: RunSpec) -> Iterator[CombinationFault]:
-    for name, table in spec.tables.items():
-        if isinstance(table.init, MemoryMap) and not spec.mappable(name):
-            place = f"tables.{name}"
-            lacking, words = [], []
-            if isinstance(spec.freeze_of(name), NoFreeze):
-                lacking.append("no row of the table is frozen")
-                words.append(f"freeze@{place}.freeze=table")
-            if isinstance(spec.pretrained_of(name), NoPretrained):
-                lacking.append("the table has no pretrained file")
-                words.append(f"pretrained@{place}.pretrained=file {place}.pretrained.path=…")
-            yield CombinationFault(
-                f"{place}.init",
-                table.init.kind,
-                f"frozen rows of a pretrained file are mapped, and {' and '.join(lacking)}",
-                f"add {' '.join(words)}, or choose init@{place}.init=assign",
-            )
     heirs = [name for name, table in spec.tables.items() if table.init is None]
-    mapped = any(isinstance(spec.init_of(name), MemoryMap) for name in heirs)
-    if isinstance(spec.init, MemoryMap) and heirs and not mapped:
+    if isinstance(spec.init, MemoryMap) and heirs:
+        if any(isinstance(spec.init_of(name), MemoryMap) for name in heirs):
+            return
         yield CombinationFault(
             "init",
             spec.init.kind,
@@ -115,58 +147,57 @@ def _memory_map(spec: RunSpec) -> Iterator[CombinationFault]:
         )
 
 
-def _storage(spec: RunSpec) -> Iterator[CombinationFault]:
-    for name, table in spec.tables.items():
-        own = isinstance(table.init, MemoryMap)
-        path = f"tables.{name}.storage"
-        if table.storage is Storage.SPLIT:
-            yield from _split(spec, name, path)
-        if table.storage is Storage.VARIABLE and own:
-            yield CombinationFault(
-                path,
-                repr(table.storage.value),
-                "the table's own init is memory_map, which keeps it in a mapped file",
-                f"leave it auto, or choose init@tables.{name}.init=assign",
-            )
-        if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
-            yield CombinationFault(
-                path,
-                repr(table.storage.value),
-                f"only memory_map keeps a table in a mapped file, and this one's way in is {spec.init_of(name).kind}",
-                f"leave it auto, or freeze the pretrained table and choose init@tables.{name}.init=memory_map",
-            )
+def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    table, path = spec.tables[name], f"tables.{name}.storage"
+    if table.storage is Storage.SPLIT:
+        yield from _split(spec, name, path)
+    if table.storage is Storage.VARIABLE and isinstance(table.init, MemoryMap):
+        yield CombinationFault(
+            path,
+            repr(table.storage.value),
+            "the table's own init is memory_map, which keeps it in a mapped file",
+            f"leave it auto, or choose init@tables.{name}.init=assign",
+        )
+    if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
+        yield CombinationFault(
+            path,
+            repr(table.storage.value),
+            f"only memory_map keeps a table in a mapped file, and this one's way in is {spec.init_of(name).kind}",
+            f"leave it auto, or freeze the pretrained table and choose init@tables.{name}.init=memory_map",
+        )
 
 
 def _split(spec: RunSpec, name: str, path: str) -> Iterator[CombinationFault]:
     freeze, init = spec.freeze_of(name), spec.init_of(name)
-    shared = _shared(spec)
-    chosen = shared[0] if spec.runtime.kind is RuntimeKind.AUTO and shared else spec.runtime.kind
     rule, remedy = "", f"leave it auto, or choose init@tables.{name}.init=assign"
     if isinstance(freeze, NoFreeze | FreezeTable):
         rule = f"a table is split into frozen rows and others, and its freeze is {freeze.kind}"
         remedy = f"leave it auto, or choose freeze@tables.{name}.freeze=rows"
     elif not isinstance(init, Assign):
         rule = f"a split table is assigned, and this one's way in is {init.kind}"
-    elif chosen is RuntimeKind.ESTIMATOR:
+    elif _likely(spec) is RuntimeKind.ESTIMATOR:
         rule, remedy = "no split table works in the runtime estimator", "leave it auto, or set runtime=session"
     if rule:
         yield CombinationFault(path, repr(Storage.SPLIT.value), rule, remedy)
 
 
+def _freeze_of_table(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """Rows of a pretrained file are to be frozen, and there is none; likewise the next."""
+    if isinstance(spec.tables[name].freeze, FreezePretrainedRows) and _lacks_rows(spec, name):
+        place = f"tables.{name}"
+        yield CombinationFault(
+            f"{place}.freeze",
+            "pretrained_rows",
+            "it is about rows that came from a file, and the table has no pretrained file",
+            f"add pretrained@{place}.pretrained=file {place}.pretrained.path=…, or choose another freeze",
+        )
+
+
 def _freeze(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Rows of a pretrained file are to be frozen, and there is none."""
-    lacking = [name for name in spec.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
-    for name in lacking:
-        if isinstance(spec.tables[name].freeze, FreezePretrainedRows):
-            place = f"tables.{name}"
-            yield CombinationFault(
-                f"{place}.freeze",
-                "pretrained_rows",
-                "it is about rows that came from a file, and the table has no pretrained file",
-                f"add pretrained@{place}.pretrained=file {place}.pretrained.path=…, or choose another freeze",
-            )
+    if not isinstance(spec.freeze, FreezePretrainedRows):
+        return
     heirs = [name for name, table in spec.tables.items() if table.freeze is None]
-    if isinstance(spec.freeze, FreezePretrainedRows) and heirs and set(heirs) <= set(lacking):
+    if heirs and all(_lacks_rows(spec, name) for name in heirs):
         yield CombinationFault(
             "freeze",
             "pretrained_rows",
@@ -175,27 +206,67 @@ def _freeze(spec: RunSpec) -> Iterator[CombinationFault]:
         )
 
 
+def _random_of_table(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """Values that are to stay are to be pretrained, and are not; likewise the next."""
+    freeze = spec.tables[name].freeze
+    if isinstance(freeze, FreezeTable) and freeze.random is False and _lacks_rows(spec, name):
+        place = f"tables.{name}"
+        yield CombinationFault(
+            f"{place}.freeze",
+            "table",
+            f"{place}.freeze.random is false, so no random values are to stay as they are, and the table is not"
+            " pretrained",
+            "add pretrained=file pretrained.path=…; or, where random values are meant, choose"
+            f" freeze@{place}.freeze=random_table",
+        )
+
+
+def _random(spec: RunSpec) -> Iterator[CombinationFault]:
+    if not isinstance(spec.freeze, FreezeTable) or spec.freeze.random is not False:
+        return
+    lacking = [name for name, table in spec.tables.items() if table.freeze is None and _lacks_rows(spec, name)]
+    if lacking:
+        yield CombinationFault(
+            "freeze",
+            "table",
+            "freeze.random is false, so no random values are to stay as they are, and these tables are not pretrained: "
+            + ", ".join(lacking),
+            "add pretrained=file pretrained.path=…; or, where random values are meant, choose freeze=random_table",
+        )
+
+
+def _lacks_rows(spec: RunSpec, name: str) -> bool:
+    return isinstance(spec.pretrained_of(name), NoPretrained)
+
+
+def _old_rows_of_table(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """Rows of a checkpoint are to be frozen, and there is none; likewise the next."""
+    own, place = spec.tables[name].freeze, f"tables.{name}"
+    if own is not None and (path := _about_old_rows(f"{place}.freeze", own)) and _lacks_old_rows(spec, name):
+        yield CombinationFault(
+            path,
+            "old_rows",
+            "it is about rows that came from a checkpoint, and the table takes none from one",
+            f"add pretrained@{place}.pretrained=checkpoint {place}.pretrained.path=…, or choose another freeze",
+        )
+
+
 def _old_rows(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Rows of a checkpoint are to be frozen, and there is none."""
-    lacking = [name for name in spec.tables if not isinstance(spec.pretrained_of(name), Checkpoint)]
-    for name in lacking:
-        own = spec.tables[name].freeze
-        if own is not None and (path := _about_old_rows(f"tables.{name}.freeze", own)):
-            place = f"tables.{name}"
-            yield CombinationFault(
-                path,
-                "old_rows",
-                "it is about rows that came from a checkpoint, and the table takes none from one",
-                f"add pretrained@{place}.pretrained=checkpoint {place}.pretrained.path=…, or choose another freeze",
-            )
+    path = _about_old_rows("freeze", spec.freeze)
+    if not path:
+        return
     heirs = [name for name, table in spec.tables.items() if table.freeze is None]
-    if heirs and set(heirs) <= set(lacking) and (path := _about_old_rows("freeze", spec.freeze)):
+    if heirs and all(_lacks_old_rows(spec, name) for name in heirs):
         yield CombinationFault(
             path,
             "old_rows",
             "it is about rows that came from a checkpoint, and no table that inherits it takes any from one",
             "add pretrained=checkpoint pretrained.path=…, or choose another freeze",
         )
+
+
+def _lacks_old_rows(spec: RunSpec, name: str) -> bool:
+    return not isinstance(spec.pretrained_of(name), Checkpoint)
 
 
 def _about_old_rows(path: str, freeze: Freeze) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from embexp.errors import Fault
 from embexp.specs.data import NewEntities, Trained, Triples
 from embexp.specs.freezing import FreezeOldRows
+from embexp.specs.partial import known_or, of_each, where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
@@ -69,28 +70,51 @@ def _with(model: Any, **settings: Any) -> Any:
 
 
 def faults(spec: RunSpec) -> Iterator[Fault]:
-    """Settings that a study has no use for, as it makes them itself."""
-    if isinstance(spec.study, NoStudy):
+    """Settings that a study has no use for, as it makes them itself.
+
+    Args:
+        spec: it may be known in part.
+    """
+    if known_or(True, lambda: isinstance(spec.study, NoStudy)):
         return
-    kind = spec.study.kind
-    if not isinstance(spec.data, Triples):
+    if known_or(False, lambda: not isinstance(spec.data, Triples)):
         rule = f"its new entities are a knowledge graph's, and the data is of kind {spec.data.kind}"
-        yield Fault("study", kind, rule, "take data=triples, or study=none")
+        yield Fault("study", spec.study.kind, rule, "take data=triples, or study=none")
         return
-    if spec.data.new_entities is not None:
+    yield from where_known(
+        _new_entities(spec),
+        _made("", spec),
+        of_each(lambda: spec.tables, lambda name: _made(f"tables.{name}.", spec.tables[name])),
+        _checkpoint(spec),
+    )
+
+
+def _new_entities(spec: RunSpec) -> Iterator[Fault]:
+    if isinstance(spec.data, Triples) and spec.data.new_entities is not None:
         rule = "the study says of each of its runs which entities are new to it"
         yield Fault("data.new_entities", "a mapping", rule, "leave it null, and set study.share and study.seed")
-    own: list[tuple[str, RunSpec | Table]] = [
-        ("", spec),
-        *((f"tables.{name}.", table) for name, table in spec.tables.items()),
-    ]
-    for place, settings in own:
-        if not isinstance(settings.pretrained, NoPretrained | None):
-            rule = "the values of the grown run are those of the base run, and the others have none to start from"
-            yield Fault(f"{place}pretrained", settings.pretrained.kind, rule, "leave it out, or set study=none")
-        if not isinstance(settings.freeze, NoFreeze | None):
-            rule = "what the grown run freezes are the rows of the base run, and the others train all rows"
-            yield Fault(f"{place}freeze", settings.freeze.kind, rule, "leave it out, or set study=none")
+
+
+def _made(place: str, settings: RunSpec | Table) -> Iterator[Fault]:
+    """What the study itself says of the tables of its runs."""
+    yield from where_known(_own_values(place, settings), _own_policy(place, settings))
+
+
+def _own_values(place: str, settings: RunSpec | Table) -> Iterator[Fault]:
+    pretrained = settings.pretrained
+    if not isinstance(pretrained, NoPretrained | None):
+        rule = "the values of the grown run are those of the base run, and the others have none to start from"
+        yield Fault(f"{place}pretrained", pretrained.kind, rule, "leave it out, or set study=none")
+
+
+def _own_policy(place: str, settings: RunSpec | Table) -> Iterator[Fault]:
+    freeze = settings.freeze
+    if not isinstance(freeze, NoFreeze | None):
+        rule = "what the grown run freezes are the rows of the base run, and the others train all rows"
+        yield Fault(f"{place}freeze", freeze.kind, rule, "leave it out, or set study=none")
+
+
+def _checkpoint(spec: RunSpec) -> Iterator[Fault]:
     if not spec.output.checkpoint:
         rule = "the grown run begins with the checkpoint of the base run"
         yield Fault("output.checkpoint", "false", rule, "leave it true, or set study=none")

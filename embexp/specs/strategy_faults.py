@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from embexp.errors import CombinationFault
 from embexp.specs import tpu_faults
+from embexp.specs.partial import of_each
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, TPUSimulator, replicas_of
@@ -14,14 +15,8 @@ _ON_ONE_DEVICE = (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR)
 """Runtimes that know nothing of replicas."""
 
 
-def faults(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:
-    """Settings that the spec's strategy can't honour.
-
-    Args:
-        spec: what the user asked for.
-        runtime: that would execute it; `auto` where the tables' ways in share none.
-    """
-    yield from _runtime(spec, runtime)
+def faults(spec: RunSpec) -> Iterator[CombinationFault]:
+    """Settings that the spec's strategy can't honour, whatever the runtime."""
     match spec.strategy:
         case CPU():
             pass
@@ -31,7 +26,13 @@ def faults(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:
             yield from tpu_faults.faults(spec, spec.strategy)
 
 
-def _runtime(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:
+def of_runtime(spec: RunSpec, runtime: RuntimeKind) -> Iterator[CombinationFault]:
+    """A runtime that the spec's strategy can't honour.
+
+    Args:
+        spec: what the user asked for.
+        runtime: that would execute it; `auto` where the tables' ways in share none.
+    """
     strategy = spec.strategy
     if runtime not in _ON_ONE_DEVICE or isinstance(strategy, CPU) or (isinstance(strategy, GPU) and _alone(spec)):
         return
@@ -57,14 +58,18 @@ def _shared_batches(spec: RunSpec) -> Iterator[CombinationFault]:
             f"{words}, and each needs an example",
             f"set it to {replicas} or more",
         )
-    for name, feature in spec.features.items():
-        if feature.output_shape is not None and feature.output_shape[0] != spec.train.batch_size:
+
+    def of_feature(name: str) -> Iterator[CombinationFault]:
+        shape = spec.features[name].output_shape
+        if shape is not None and shape[0] != spec.train.batch_size:
             yield CombinationFault(
                 f"features.{name}.output_shape",
-                str(list(feature.output_shape)),
+                str(list(shape)),
                 f"{words} by examples, so the first number must be train.batch_size ({spec.train.batch_size})",
                 "set strategy=cpu, or reshape in the model",
             )
+
+    yield from of_each(lambda: spec.features, of_feature)
 
 
 def _alone(spec: RunSpec) -> bool:

@@ -8,6 +8,7 @@ from embexp.errors import CombinationFault
 from embexp.specs.data import Triples
 from embexp.specs.freezing import FreezeSchedule
 from embexp.specs.inits import MemoryMap
+from embexp.specs.partial import of_each, where_known
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import TPU, TPUSimulator, replicas_of
 from embexp.specs.tables import FreezeTable, NoFreeze, Storage
@@ -17,9 +18,17 @@ _ELSEWHERE = "set strategy=cpu"
 
 def faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
     """Settings of a run that a TPU can't honour."""
-    yield from _batches(spec, strategy)
-    yield from _layouts(spec, strategy)
-    yield from _schedules(spec, strategy)
+    yield from where_known(
+        _batches(spec, strategy),
+        of_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
+        _mapped(spec, strategy),
+        _schedules(spec, strategy),
+        _candidates(spec, strategy),
+    )
+
+
+def _candidates(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+    """Evaluations have candidates that a training has not."""
     if isinstance(spec.data, Triples) and spec.data.negatives is not None:
         yield CombinationFault(
             "data.negatives",
@@ -44,52 +53,69 @@ def _batches(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combinatio
         )
 
 
-def _layouts(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    words = f"strategy {strategy.kind} keeps tables in the memory of the TPU"
-    paths: dict[str, str] = {}
-    for name, table in spec.tables.items():
-        path = "init" if table.init is None else f"tables.{name}.init"
-        if isinstance(spec.init_of(name), MemoryMap):
-            paths[path] = path if table.init is None else f"init@{path}"
-        elif table.storage is Storage.MEMORY_MAP:
-            yield CombinationFault(
-                f"tables.{name}.storage", repr(table.storage.value), f"{words}, not in a file", "leave it auto"
-            )
-        partly = not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)
-        if table.storage is Storage.VARIABLE and partly:
-            yield CombinationFault(
-                f"tables.{name}.storage",
-                repr(table.storage.value),
-                f"with strategy {strategy.kind} rows that never move are kept apart from the others, as a TPU moves all"
-                " rows of a table",
-                "leave it auto",
-            )
-    for path, group in paths.items():
+def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[CombinationFault]:
+    """A storage of a table's own."""
+    table = spec.tables[name]
+    if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
         yield CombinationFault(
-            path, "memory_map", f"{words}, and no row can stay in its file", f"choose {group}=assign, or {_ELSEWHERE}"
+            f"tables.{name}.storage", repr(table.storage.value), f"{_where(strategy)}, not in a file", "leave it auto"
         )
+    if table.storage is Storage.VARIABLE and not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable):
+        yield CombinationFault(
+            f"tables.{name}.storage",
+            repr(table.storage.value),
+            f"with strategy {strategy.kind} rows that never move are kept apart from the others, as a TPU moves all"
+            " rows of a table",
+            "leave it auto",
+        )
+
+
+def _mapped(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+    """Frozen rows that are to stay in their file."""
+    told = set()
+
+    def of_table(name: str) -> Iterator[CombinationFault]:
+        own = spec.tables[name].init is not None
+        path = f"tables.{name}.init" if own else "init"
+        if isinstance(spec.init_of(name), MemoryMap) and path not in told:
+            told.add(path)
+            group = f"init@{path}" if own else path
+            rule = f"{_where(strategy)}, and no row can stay in its file"
+            yield CombinationFault(path, "memory_map", rule, f"choose {group}=assign, or {_ELSEWHERE}")
+
+    yield from of_each(lambda: spec.tables, of_table)
+
+
+def _where(strategy: TPU | TPUSimulator) -> str:
+    return f"strategy {strategy.kind} keeps tables in the memory of the TPU"
 
 
 def _schedules(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
     """A TPU moves all rows of one of its tables, at one pace, from the first step to the last."""
     seen = set()
-    for name in spec.tables:
+
+    def of_table(name: str) -> Iterator[CombinationFault]:
         freeze, path = spec.freeze_of(name), spec.freeze_path(name)
-        if not isinstance(freeze, FreezeSchedule) or path in seen:
-            continue
-        seen.add(path)
-        if len(freeze.phases) > 1:
+        if isinstance(freeze, FreezeSchedule) and path not in seen:
+            seen.add(path)
+            yield from _schedule(freeze, path, strategy)
+
+    yield from of_each(lambda: spec.tables, of_table)
+
+
+def _schedule(freeze: FreezeSchedule, path: str, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+    if len(freeze.phases) > 1:
+        yield CombinationFault(
+            f"{path}.phases",
+            f"{len(freeze.phases)} phases",
+            f"with strategy {strategy.kind} a row moves throughout, or never",
+            f"leave one phase, or {_ELSEWHERE}",
+        )
+    for number, rule in enumerate(freeze.phases[0].rules):
+        if rule.multiplier not in (0.0, 1.0):
             yield CombinationFault(
-                f"{path}.phases",
-                f"{len(freeze.phases)} phases",
-                f"with strategy {strategy.kind} a row moves throughout, or never",
-                f"leave one phase, or {_ELSEWHERE}",
+                f"{path}.phases.0.rules.{number}.multiplier",
+                f"{rule.multiplier:g}",
+                f"with strategy {strategy.kind} all rows of a table that move have one learning rate",
+                f"set it to 0, so that they do not move, or to 1, or {_ELSEWHERE}",
             )
-        for number, rule in enumerate(freeze.phases[0].rules):
-            if rule.multiplier not in (0.0, 1.0):
-                yield CombinationFault(
-                    f"{path}.phases.0.rules.{number}.multiplier",
-                    f"{rule.multiplier:g}",
-                    f"with strategy {strategy.kind} all rows of a table that move have one learning rate",
-                    f"set it to 0, so that they do not move, or to 1, or {_ELSEWHERE}",
-                )

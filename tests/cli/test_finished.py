@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from embexp import composition
 from embexp.cli import commands, evaluate, predict
+from embexp.folder import RunFolder
 
 
 def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,3 +44,30 @@ def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_that_is_no_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main([word.format(tmp_path) for word in words]) == 1
     assert "there is no spec.json in it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["evaluate", "{}"], ["evaluate {}/base", "evaluate {}/grown"]),
+        (["evaluate", "{}", "--part", "test_new"], ["evaluate {}/base --part test_new"]),
+        (["predict", "{}", "--data", "my file"], ["predict {}/grown --data 'my file'"]),
+    ],
+)
+def test_a_folder_of_a_study_names_its_runs(
+    words: list[str], shown: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = ["experiment=new_entities", "data.path=graph"]
+    folder = RunFolder(tmp_path / "study")
+    folder.write_spec(composition.job(composition.loader(), study, look_at_data=False).spec)
+    assert commands.main([word.format(folder.path) for word in words]) == 1
+    assert "is the directory of a study; none of its runs has ended" in capsys.readouterr().err
+    for name in ("base", "grown"):  # it was interrupted then
+        run = RunFolder(folder.path / name)
+        run.write_json(run.summary, {})
+    assert commands.main([word.format(folder.path) for word in words]) == 1
+    told = capsys.readouterr().err
+    assert f"{folder.path} is the directory of a study; say which of its runs:\n" in told
+    for command in shown:
+        assert f"    embexp {command.format(folder.path)}\n" in told
+    assert "full" not in told

@@ -49,6 +49,15 @@ def test_a_run_gets_a_directory_with_what_hydra_records() -> None:
     assert hydra["mode"] == "RUN"
 
 
+def test_what_is_seldom_meant_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "warning: tables.user, tables.item: frozen and not pretrained, so that random values stay as they are"
+    for command in (lambda *more: run.main([*more], runner=FakeRunner()), lambda *more: commands.main(["plan", *more])):
+        assert command("freeze=table") == 0
+        assert words in capsys.readouterr().out
+        assert command("freeze=random_table") == 0
+        assert "warning" not in capsys.readouterr().out
+
+
 def test_a_second_run_never_writes_into_the_first_ones_directory() -> None:
     runner = FakeRunner()
     with concurrent.futures.ThreadPoolExecutor(1):

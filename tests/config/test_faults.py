@@ -430,7 +430,9 @@ class TestDataFiles:
 
 
 KEYS = ["seed", "train.epochs", "tables.item.dim", "tables.item", "optimizer", "optimizer.kind", "features", "data"]
+KEYS += ["model.top.0", "hydra", "hydra/launcher", "hydra.searchpath", "init@tables.item.init", "table@tables.y"]
 VALUES = ["1", "-1", "null", "x", "[1,2]", "{a: 1}", "1.5", "true", "${seed}", "${no}", "'a b'", "???", "", "nan"]
+VALUES += ["[adam,[sgd]]", "int(x)", "tag(a,1)", "extend_list(1)", "${hydra:x.y}", "adam"]
 
 
 @given(

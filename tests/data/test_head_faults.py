@@ -399,7 +399,7 @@ from embexp.data.inspect import head_faults
 from embexp.specs.data import Data
 data = TypeAdapter(Data).validate_python({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
 assert head_faults(data, Columns(ids={{"user": "u"}}, label="y")) == []
-print(json.dumps(sorted({{"tensorflow", "polars", "pyarrow", "numpy", "keras"}} & set(sys.modules))))
+print(json.dumps(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules))))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(result.stdout) == (["numpy", "pyarrow"] if kind == "parquet" else [])

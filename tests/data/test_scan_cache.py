@@ -207,6 +207,7 @@ scan(data, columns, cache=Path(sys.argv[2]), progress=die)
         left = sorted(each.name for each in (tmp_path / "cache").iterdir())
         assert any(name.startswith(".making-") for name in left)
         again = scan(csv_of(file), COLUMNS, cache=tmp_path / "cache")
+        assert not list((tmp_path / "cache").glob(".making-*"))
         assert content(again) == content(scan(csv_of(file), COLUMNS, cache=tmp_path / "fresh"))
 
     def test_a_failed_scan_leaves_nothing(self, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-import polars
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +64,8 @@ def write(form: str, tmp_path: Path) -> Path:
             lines = [f'"{label}","{text.replace(chr(34), chr(34) * 2)}",x\r\n' for label, text in TEXTS]
             path.write_bytes("".join(["label,text,more\r\n", *lines]).encode("utf-8-sig"))
         case ".parquet":
-            polars.DataFrame(TEXTS, schema=["label", "text"], orient="row").write_parquet(path)
+            labels, texts = zip(*TEXTS, strict=True)
+            pyarrow.parquet.write_table(pyarrow.table({"label": labels, "text": texts}), path)
         case "":
             for number, (label, text) in enumerate(TEXTS):
                 (path / label).mkdir(parents=True, exist_ok=True)
@@ -250,7 +252,7 @@ def test_columns_and_splits_that_texts_do_not_have(tmp_path: Path) -> None:
 
 
 def test_a_number_column_of_parquet_is_no_text(tmp_path: Path) -> None:
-    polars.DataFrame({"label": ["a"], "text": [1.5]}).write_parquet(tmp_path / "t.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"label": ["a"], "text": [1.5]}), tmp_path / "t.parquet")
     data = Text(path=str(tmp_path / "t.parquet"))
     [fault] = head_faults(data, columns(data))
     assert fault.rule == "column 'text' holds double, expected text"

@@ -283,7 +283,7 @@ from embexp.data.columns import Columns
 from embexp.data.inspect import head_faults
 from embexp.specs.data import Triples
 assert head_faults(Triples(path={str(folder)!r}), Columns(ids={{"source": "entity"}}, label="answer")) == []
-print(sorted({{"tensorflow", "polars", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
+print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

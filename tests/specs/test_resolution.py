@@ -82,6 +82,17 @@ FAULTS: dict[str, tuple[list[str], str]] = {
         ["freeze=pretrained_rows", "freeze@tables.user.freeze=none", "pretrained@tables.user.pretrained=sample"],
         "freeze = pretrained_rows: it is about rows that came from a file, and no table that inherits it has a",
     ),
+    "random values that are not to stay": (
+        ["freeze@tables.item.freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
+        "tables.item.freeze = table: tables.item.freeze.random is false, so no random values are to stay as they are,"
+        " and the table is not pretrained.\n    add pretrained=file pretrained.path=…; or, where random values are"
+        " meant, choose freeze@tables.item.freeze=random_table",
+    ),
+    "random values of any table that are not to stay": (
+        ["freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
+        "freeze = table: freeze.random is false, so no random values are to stay as they are, and these tables are not"
+        " pretrained: item.\n    add pretrained=file pretrained.path=…; or, where random values are meant, choose",
+    ),
     "split, and nothing to keep apart": (
         ["tables.item.storage=split", "freeze=table"],
         "tables.item.storage = 'split': a table is split into frozen rows and others, and its freeze is table.\n"

@@ -1,0 +1,100 @@
+"""What is known of a config that has faults: a `RunSpec` without the parts that are wrong, for rules between others."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from embexp.config.grammar import chosen, models_at
+from embexp.config.nearest import nearest
+from embexp.specs.run import RunSpec
+
+_Path = tuple[str, ...]
+
+
+def known(container: Mapping[str, Any], told: Collection[str] = ()) -> RunSpec:
+    """The right parts of a config as a spec; asking it for another raises `UnknownPartError`.
+
+    Wrong are also fields that a stray key is like, as it may be theirs that is meant.
+
+    Args:
+        container: plain dicts, lists and scalars.
+        told: config paths of more that is wrong, such as overrides that could not be followed.
+    """
+    paths = {tuple(path.rpartition("@")[2].split(".")) for path in told}
+    spec: RunSpec = _Reader(container, paths).part(RunSpec, container, ())
+    return spec
+
+
+class _Reader:
+    def __init__(self, container: Mapping[str, Any], wrong: Collection[_Path]) -> None:
+        self._container = container
+        self._wrong = wrong
+
+    def part(self, model: type[BaseModel], value: Any, path: _Path) -> Any:
+        """What is known of a mapping that a model describes."""
+        if not isinstance(value, Mapping):
+            return _without(model.model_construct(), model.model_fields)
+        strays = {str(key) for key in value if key not in model.model_fields}
+        rest = {key: each for key, each in value.items() if key in model.model_fields}
+        wrong = {name for stray in strays for name in nearest(stray, model.model_fields)}
+        doubtful = {place[len(path)] for place in self._wrong if place[: len(path)] == path and len(place) > len(path)}
+        try:
+            whole = model.model_validate(rest)
+        except ValidationError as error:
+            for each in error.errors():
+                if each["loc"]:
+                    doubtful.add(str(each["loc"][0]))
+                else:
+                    wrong |= _spoken_of(each["msg"], model)
+        else:
+            if not wrong and not doubtful:
+                return whole
+        fields = {}
+        for name in model.model_fields.keys() - wrong - doubtful:
+            if name in rest:
+                fields[name] = _adapter(model, name).validate_python(rest[name])
+        for name in doubtful & rest.keys():
+            if (found := self._inside(rest[name], (*path, name))) is not None:
+                fields[name] = found
+        return _without(model.model_construct(**fields), (wrong | doubtful) - fields.keys())
+
+    def _inside(self, value: Any, path: _Path) -> Any:
+        """What is known of something that is not all right; None: nothing."""
+        if path in self._wrong or not isinstance(value, Mapping):
+            return None
+        if models := models_at(path, self._container):
+            model = chosen(models, value)
+            return None if model is None else self.part(model, value, path)
+        found = {}
+        for key, each in value.items():
+            model = chosen(models_at((*path, str(key)), self._container), each)
+            if model is None:
+                return None
+            found[str(key)] = self.part(model, each, (*path, str(key)))
+        return found
+
+
+@functools.cache
+def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    """What holds a value to the grammar of one field."""
+    field = model.model_fields[name]
+    described: Any = Annotated[field.annotation, field]
+    return TypeAdapter(described)
+
+
+def _spoken_of(message: str, model: type[BaseModel]) -> set[str]:
+    """Fields that a rule among those of a model is about; all where it names none."""
+    named = (model.model_fields.keys() & set(re.findall(r"\w+", message))) - {"kind"}  # by which the model was chosen
+    return set(named or model.model_fields)
+
+
+def _without(part: Any, names: Collection[str]) -> Any:
+    """A part of which some fields are not known."""
+    for name in names:
+        part.__dict__.pop(name, None)
+    return part

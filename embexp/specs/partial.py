@@ -1,0 +1,54 @@
+"""Specs of which only a part is known, as the rest has faults; and rules that look at no more than what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class UnknownPartError(Exception):
+    """A part of a spec was asked for that is not known. Rules let it pass: see `where_known`."""
+
+
+def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
+    """What rules find, each up to where it asks for a part that is not known.
+
+    Args:
+        *rules: generators, so that each begins here. One that looks at several tables hands on what it finds of each
+            by `where_known` in its turn: then a table with faults hides nothing of the others.
+    """
+    for rule in rules:
+        with suppress(UnknownPartError):
+            yield from rule
+
+
+def of_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
+    """What a rule finds of each table or feature, those left out about which it asks for what is not known.
+
+    Args:
+        names: gives their names.
+        rule: from a name to what is found.
+    """
+    for name in names():
+        yield from where_known(rule(name))
+
+
+def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
+    """A value, or a default where it asks for a part that is not known."""
+    try:
+        return value()
+    except UnknownPartError:
+        return default
+
+
+def is_whole(value: Any) -> bool:
+    """Whether all of a part is known."""
+    fields = getattr(type(value), "model_fields", None)
+    if fields is not None:
+        return all(name in value.__dict__ and is_whole(value.__dict__[name]) for name in fields)
+    if isinstance(value, Mapping):
+        return all(map(is_whole, value.values()))
+    return all(map(is_whole, value)) if isinstance(value, tuple) else True
