@@ -6,6 +6,9 @@ Each layout trains a table of 5 million × 64 with Adam in a process of its own,
 so does the table of which all rows move: ratios are taken within such a pair, and the median of several counts. Memory
 is anonymous memory (what the process allocated, without the pages of mapped files, which the system may take back)
 after the last step, less that before the table was made. The time is the median of steps that look up the same ids.
+
+At the end each layout saves a checkpoint, rows and slots, and restores it, once: the most anonymous memory meanwhile,
+less that before, over what the rows of the table take once.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ ROWS, DIM, BATCH, BAG = 5_000_000, 64, 4096, 8
 STEPS, WARM_UP, PAIRS = 60, 10, 5
 WHOLE, LAYOUTS = "unfrozen", ("variable", "split", "memory_map")
 FIGURES = ("bytes", "milliseconds")
+CHECKPOINTING, COPIES = ("saving", "restoring"), 0.1
+"""What is done with a checkpoint, and the most memory for it, in copies of the table, if it is kept in parts."""
 FROZEN = 0.9
 TARGETS = {("memory_map", "bytes"): 0.15, **{(layout, "milliseconds"): 1.05 for layout in LAYOUTS}}
 """Largest ratio to the table of which all rows move."""
@@ -44,43 +49,48 @@ def write_matrix(path: Path, rows: int) -> None:
     matrix.flush()
 
 
-def child(layout: str, path: Path) -> None:
-    """Trains one layout and prints its figures as JSON."""
-    import tensorflow as tf
-
+def made(layout: str, path: Path) -> Any:
+    """A table with its values and slots."""
     from embexp.initialization.assign import Assign
     from embexp.initialization.whole import opened
-    from embexp.memory import anonymous_bytes
     from embexp.specs.optimizers import Adam
-    from embexp.specs.tables import Feature
     from embexp.tables import optimizers
     from embexp.tables.groups import RowGroups
-    from embexp.tables.row_engine import RowEngine
     from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
 
     mapping = np.asarray(np.load(path, mmap_mode="c"))
-    rows, rule = len(mapping), Adam()
+    rows, slots = len(mapping), optimizers.slots_of(Adam())
+    if layout in ("unfrozen", "variable"):
+        groups = _groups(RowGroups, rows) if layout == "variable" else None
+        whole = EmbeddingTable("item", rows, DIM, slots=slots, groups=groups)
+        Assign().apply(whole, opened(mapping))
+        return whole
+    file = (mapping, np.arange(rows, dtype=np.int32)) if layout == "memory_map" else (None, None)
+    split = SplitTable("item", _groups(RowGroups, rows), DIM, mapping=file[0], file_rows=file[1], slots=slots)
+    for part, some in split.fills(opened(mapping)):
+        Assign().apply(part, some)
+    return split
+
+
+def child(layout: str, path: Path) -> None:
+    """Trains one layout and prints its figures as JSON."""
+    import tensorflow as tf
+
+    from embexp.memory import anonymous_bytes
+    from embexp.specs.optimizers import Adam
+    from embexp.specs.tables import Feature
+    from embexp.tables.row_engine import RowEngine
+
+    rows = len(np.load(path, mmap_mode="r"))
     random = np.random.default_rng(1)
     batches = [tf.constant(random.integers(0, rows, (BATCH, BAG))) for _ in range(STEPS + WARM_UP)]
     tf.ones([1]) + 1  # the runtime's own memory is not what is measured
     before = anonymous_bytes()
-    slots = optimizers.slots_of(rule)
-    table: EmbeddingTable | SplitTable
-    if layout in ("unfrozen", "variable"):
-        groups = None
-        if layout == "variable":
-            groups = _groups(RowGroups, rows)
-        table = EmbeddingTable("item", rows, DIM, slots=slots, groups=groups)
-        Assign().apply(table, opened(mapping))
-    else:
-        file = (mapping, np.arange(rows, dtype=np.int32)) if layout == "memory_map" else (None, None)
-        table = SplitTable("item", _groups(RowGroups, rows), DIM, mapping=file[0], file_rows=file[1], slots=slots)
-        for part, some in table.fills(opened(mapping)):
-            Assign().apply(part, some)
+    table = made(layout, path)
     step = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
-        {"item": table}, {"f": Feature(table="item")}, {"item": rule}, step=step, total_steps=len(batches)
+        {"item": table}, {"f": Feature(table="item")}, {"item": Adam()}, step=step, total_steps=len(batches)
     )
 
     @tf.function
@@ -98,15 +108,33 @@ def child(layout: str, path: Path) -> None:
     print(json.dumps({"milliseconds": 1e3 * statistics.median(times[WARM_UP:]), "bytes": size}))
 
 
+def checkpointing(layout: str, path: Path) -> None:
+    """Saves one layout and restores it, and prints the memory that each takes as JSON."""
+    import tensorflow as tf
+
+    from embexp.checkpoints import store
+    from embexp.memory import PeakMemory
+    from embexp.tables.checkpointing import TableCheckpoint
+
+    table = made(layout, path)
+    whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]), step=tf.Variable(0, dtype=tf.int64))
+    found = {}
+    for what, function in zip(CHECKPOINTING, (store.write, store.read), strict=True):
+        with PeakMemory() as memory:
+            function(whole, path.with_name("checkpoint"))
+        found[what] = None if memory.added is None else memory.added / (4 * table.rows * table.dim)
+    print(json.dumps(found))
+
+
 def _groups(make: Any, rows: int) -> Any:
     groups = (np.arange(rows) >= FROZEN * rows).astype(np.uint8)
     np.random.default_rng(2).shuffle(groups)
     return make("item", groups, np.array([[0, 1]], np.float32), [0])
 
 
-def measure(layout: str, path: Path) -> dict[str, float]:
+def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
     """The figures of one process."""
-    command = [sys.executable, "-m", "bench.freeze", "--child", layout, str(path)]
+    command = [sys.executable, "-m", "bench.freeze", what, layout, str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -130,10 +158,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pairs", type=int, help=f"times everything is measured ({PAIRS}; quick: 1)")
     parser.add_argument("--json", type=Path, help="write the results here too")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--checkpointing", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.child:
-        child(options.child[0], Path(options.child[1]))
-        return 0
+    for run, given in ((child, options.child), (checkpointing, options.checkpointing)):
+        if given:
+            run(given[0], Path(given[1]))
+            return 0
     rows, count = (ROWS // 20, 1) if options.quick else (ROWS, PAIRS)
     described = machine.describe()
     for key, value in described.items():
@@ -151,6 +181,7 @@ def main(argv: list[str]) -> int:
                     f"{each}: {last[each]['bytes'] / 1e6:,.0f} MB, {last[each]['milliseconds']:.2f} ms" for each in last
                 )
                 print(f"pair {number + 1}  {'; '.join(shown)}", flush=True)
+        copies = {layout: measure(layout, path, "--checkpointing") for layout in LAYOUTS}
 
     print("\nmedians of pairs" + " " * 26 + "ratio   target")
     met = True
@@ -167,8 +198,16 @@ def main(argv: list[str]) -> int:
             spread = " ".join(f"{value:.2f}" for value in each)
             words = f"{layout:12} {own[0] / scale:10,.2f} of {own[1] / scale:10,.2f} {unit}"
             print(f"{words:42}{statistics.median(each):5.2f}   {word:16} ({spread})")
+    print("\nmemory while" + " " * 8 + "".join(f"{what:>12}" for what in CHECKPOINTING) + "   in copies of the table")
+    for layout, each in copies.items():
+        in_parts = layout in ("split", "memory_map")
+        reached = max(each.values()) <= COPIES
+        met = met and (reached or not in_parts)
+        word = f"<= {COPIES} {'met' if reached else 'MISSED'}" if in_parts else ""
+        print(f"{layout:20}" + "".join(f"{each[what]:12.3f}" for what in CHECKPOINTING) + f"   {word}")
     if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "pairs": taken}, indent=2) + "\n")
+        content = {"machine": described, "pairs": taken, "checkpoints": copies}
+        files.write_text(options.json, json.dumps(content, indent=2) + "\n")
     if options.quick:
         print("so few rows weigh little beside what every process allocates: the targets are those of the full size")
     return 0 if met or options.quick else 1

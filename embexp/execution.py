@@ -246,17 +246,17 @@ def in_session(blueprint: Blueprint) -> Execution:
         dense = blueprint.taken_over(parts)
         fills.once.append(dense.fill)
         saver = graph_saver.saver_of(parts.checkpoint)
-        chosen = _scaffold(fills, saver, _Stopwatch()) if fills.scaffold else None
+        chosen = _scaffold(fills, saver.saver, _Stopwatch()) if fills.scaffold else None
     with watch:
         runtime.open(fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen)
 
     def restore(directory: Path) -> None:
-        runtime.call(lambda open_session: saver.restore(open_session, store.prefix_in(directory)))
+        runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
 
     return Execution(
         runtime=runtime,
         tables=values,
-        save=partial(store.write, _Saving(lambda prefix: runtime.call(partial(_save, saver, prefix)))),
+        save=partial(store.write_by, lambda prefix: runtime.call(partial(saver.save, prefix=prefix))),
         restore=restore,
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(of_tables),
@@ -298,7 +298,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=_scaffold(fills, graph_saver.saver_of(parts.checkpoint), watch),
+            scaffold=_scaffold(fills, graph_saver.saver_of(parts.checkpoint).alone(), watch),
             every_session=fills.always,
             at_end=remember_touched,
         )
@@ -341,7 +341,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
     return Execution(
         runtime=runtime,
         tables={name: elsewhere(name) for name in sources},
-        save=partial(store.write, _Saving(lambda prefix: store.copy(runtime.last_checkpoint(), prefix))),
+        save=partial(store.write_by, lambda prefix: store.copy(runtime.last_checkpoint(), prefix)),
         restore=lambda saved: runtime.go_back_to(partial(store.copy, store.prefix_in(saved))),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(of_tables),
@@ -366,15 +366,3 @@ def _scaffold(fills: filling.SessionFills, saver: Any, watch: _Stopwatch) -> Any
 
     made._init_fn = timed  # a copy of the scaffold would not be of its class
     return made
-
-
-@dataclass(frozen=True)
-class _Saving:
-    """What `store.write` asks to write a checkpoint."""
-
-    write: Callable[[str], object]
-
-
-def _save(saver: Any, prefix: str, open_session: Any) -> None:
-    # The name of a file that is not written: by default it would be that of our prefix, which is an error.
-    saver.save(open_session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")

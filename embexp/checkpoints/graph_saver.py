@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
+from embexp.checkpoints import streaming
+from embexp.tables.streamed import Apart, StreamedTable, apart
 
-def saver_of(checkpoint: Any) -> Any:
-    """A `tf.compat.v1.train.Saver` of all that a `tf.train.Checkpoint` of this graph reaches.
+
+@dataclass(frozen=True)
+class GraphSaver:
+    """Saves and restores all that a checkpoint object of a graph reaches.
+
+    Attributes:
+        saver: a `tf.compat.v1.train.Saver`; of `tables` it saves no rows, and restores none.
+        others: that of all but `tables`.
+        tables: those that are kept in parts, by key.
+    """
+
+    saver: Any
+    others: Any
+    tables: Mapping[str, StreamedTable]
+
+    def alone(self) -> Any:
+        """The `Saver`, which is all that it takes.
+
+        Raises:
+            ValueError: it is not, as there are tables in parts.
+        """
+        if self.tables:
+            raise ValueError(f"a Saver alone would leave rows out: {', '.join(self.tables)}")
+        return self.saver
+
+    def save(self, session: Any, prefix: str) -> None:
+        """Writes the variables of a session; the files are whole only at the end."""
+        # The name of a file that is not written: by default it would be that of our prefix, which is an error.
+        self.saver.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
+        if self.tables:
+            with session.as_default():
+                streaming.add(prefix, self.tables)
+
+    def restore(self, session: Any, prefix: str) -> None:
+        """Gives the variables of a session the values of a checkpoint.
+
+        Raises:
+            CheckpointError: a table in parts does not fit.
+            DataError: what is stored of it is damaged.
+        """
+        self.others.restore(session, prefix)
+        if self.tables:
+            with session.as_default():
+                streaming.restore(prefix, self.tables)
+
+
+def saver_of(checkpoint: Any) -> GraphSaver:
+    """A saver of all that a `tf.train.Checkpoint` of this graph reaches.
 
     Its files hold the keys and the object graph of an object-based checkpoint, so that they can be restored into the
     same objects made eagerly, and the other way round. TensorFlow makes its own savers of SavedModels this way, but
@@ -20,7 +70,7 @@ def saver_of(checkpoint: Any) -> Any:
         ValueError: there is a global variable that the checkpoint does not reach: a session that starts from it would
             find that variable without a value.
     """
-    with tf.device("/cpu:0"):
+    with tf.device("/cpu:0"), apart(streaming.in_parts(checkpoint), Apart.WRITTEN):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [each.op for each in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
@@ -28,4 +78,9 @@ def saver_of(checkpoint: Any) -> Any:
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
-    return tf.compat.v1.train.Saver(saveables, max_to_keep=1)
+    tables = {each.specs[0].name: each.op for each in saveables if isinstance(each.op, StreamedTable)}
+    saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1)
+    if not tables:
+        return GraphSaver(saver, saver, tables)
+    others = [each for each in saveables if not isinstance(each.op, StreamedTable)]
+    return GraphSaver(saver, tf.compat.v1.train.Saver(others, max_to_keep=1), tables)

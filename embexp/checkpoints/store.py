@@ -6,13 +6,17 @@ The checkpoint is TensorFlow's object-based one, with the tables under the keys 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from embexp.checkpoints import streaming
 from embexp.errors import CheckpointError
 
 _PREFIX = "checkpoint"
@@ -24,17 +28,27 @@ def write(checkpoint: Any, directory: Path) -> Path:
 
     An older checkpoint of that name is replaced.
     """
+    return write_by(partial(streaming.write, checkpoint), directory)
+
+
+def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
+    """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
+    earlier = temporary.with_suffix(".old")
     try:
-        checkpoint.write(str(temporary / _PREFIX))
+        write_to(str(temporary / _PREFIX))
         temporary.chmod(0o755)
+        # One that is there makes way only when the new one is whole, and goes only when that is in its place.
         if directory.exists():
-            shutil.rmtree(directory)
+            directory.rename(earlier)
         temporary.rename(directory)
     except BaseException:
+        if earlier.exists() and not directory.exists():
+            earlier.rename(directory)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    shutil.rmtree(earlier, ignore_errors=True)
     return directory
 
 
@@ -53,10 +67,12 @@ def read(checkpoint: Any, directory: Path) -> None:
 
     Raises:
         CheckpointError: there is no checkpoint; or it lacks something, has something more, or a shape differs.
-            TensorFlow's own checks pass over some of these, so keys are accounted for here.
+            TensorFlow's own checks pass over some of these, so keys are accounted for here. Or it is damaged.
+        DataError: it is damaged where rows of a table lie that is kept in parts.
     """
     prefix = prefix_in(directory)
-    stored = tf.train.CheckpointView(prefix)
+    with _damage_told(prefix):
+        stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
     names = stored.children(0)
     faults = sorted(f"lacks {_describe(entry)}" for entry in missing if _is_value(entry))
@@ -66,7 +82,8 @@ def read(checkpoint: Any, directory: Path) -> None:
             f"{directory} does not fit: it {'; it '.join(faults)}. It holds {', '.join(sorted(names))}."
         )
     try:
-        checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
+        with _damage_told(prefix):
+            streaming.read(checkpoint, prefix)
     except (ValueError, AssertionError, tf.errors.InvalidArgumentError) as error:
         raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
 
@@ -93,6 +110,17 @@ def prefix_in(directory: Path) -> str:
     if not (directory / f"{_PREFIX}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
     return str(directory / _PREFIX)
+
+
+@contextlib.contextmanager
+def _damage_told(prefix: str) -> Iterator[None]:
+    """Makes an error of ours of those by which TensorFlow says that a file is damaged, cut short, or not there."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError:
+        raise
+    except (tf.errors.OpError, IndexError) as error:
+        raise CheckpointError(f"{prefix} is damaged: {error}") from error
 
 
 def _is_value(entry: Any) -> bool:

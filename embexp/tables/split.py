@@ -148,9 +148,13 @@ class SplitTable(ReadableTable):
         others = gather_rows(self.others, tf.maximum(-1 - places, 0))
         return tf.where(places[:, None] < 0, others, self._gather_fixed(tf.maximum(places, 0)))
 
-    def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
+    def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> Any:
         """Assigns `rows` to the rows `ids`, which must not repeat, and must be such that may move."""
-        scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
+        return scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
+
+    def scatter_fixed(self, ids: Any, rows: Any) -> Any:
+        """Assigns `rows` to the rows `ids` of `fixed`, which must not repeat, nor stay in a file."""
+        return scatter_rows(self.fixed, self._places(ids), rows)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, float32 [n, dim]."""
@@ -184,9 +188,8 @@ class SplitTable(ReadableTable):
             values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64)).numpy()
             return values
         values = np.full((stop - start, self.dim), self.initial[slot], np.float32)
-        places = -1 - self._index[start:stop]
-        moving = (places >= 0) & (places < self._moving)
-        values[moving] = gather_rows(self.slots[slot], tf.constant(places[moving])).numpy()
+        moving = self.moving(start, stop)
+        values[moving] = self.gather(tf.constant(start + np.flatnonzero(moving)), slot).numpy()
         return values
 
     @property
@@ -194,22 +197,15 @@ class SplitTable(ReadableTable):
         """Whether rows that never move stay in a file."""
         return self._mapping is not None
 
-    def fixed_rows(self) -> Any:
-        """Numbers of the rows in `fixed`, rising; in its order, unless it is a file."""
-        return tf.where(self.index.read_value() >= 0)[:, 0]
+    def in_fixed(self, start: int, stop: int) -> np.ndarray:
+        """Bool [stop - start]: which of the rows [start, stop) are in `fixed`."""
+        found: np.ndarray = self._index[start:stop] >= 0
+        return found
 
-    def others_rows(self) -> Any:
-        """Numbers of the rows in `others`, in its order."""
-        places = -1 - self.index.read_value()
-        behind = int(self.others.shape[0]) - self._moving
-        if not behind:
-            return self.moving_rows()
-        return tf.concat([self.moving_rows(), tf.where(places >= self._moving)[:, 0]], 0)
-
-    def moving_rows(self) -> Any:
-        """Numbers of the rows that may move, rising: the first of `others`, and those of the slots."""
-        places = -1 - self.index.read_value()
-        return tf.where((places >= 0) & (places < self._moving))[:, 0]
+    def moving(self, start: int, stop: int) -> np.ndarray:
+        """Bool [stop - start]: which of the rows [start, stop) may move, and so have slots."""
+        places = -1 - self._index[start:stop]
+        return (places >= 0) & (places < self._moving)
 
     def _places(self, ids: Any) -> Any:
         return tf.gather(self.index.read_value(), ids)

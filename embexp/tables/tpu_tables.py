@@ -166,7 +166,7 @@ class TPUTable(ReadableTable):
             rows = int(shard.shape[0])
             for start in range(0, rows, rows_at_once):
                 stop = min(start + rows_at_once, rows)
-                write_rows(shard, f"{self.name}/{slot}", start, own.read(first + start, first + stop))
+                _write(shard, f"{self.name}/{slot}", start, own.read(first + start, first + stop))
             first += rows
 
     def _taken(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
@@ -182,19 +182,26 @@ class TPUTable(ReadableTable):
             values[~moving] = self.slots[slot]
         return values
 
-    def write(self, values: Any, slot: str | None = None) -> None:
-        """Assigns a float32 tensor [rows, dim] to the variables of the hosts; they are to be loaded afterwards.
+    def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`, in the variables of the hosts; to be loaded afterwards.
 
         Of a slot, what stands for rows that never move is not looked at.
         """
+        stop = start + len(values)
         for part in self.parts:
             if slot is not None and part.still:
                 continue
-            own = values if part.numbers is None else tf.gather(values, part.numbers)
-            start = 0
+            low, high, own = start, stop, values
+            if part.numbers is not None:
+                low, high = (int(place) for place in np.searchsorted(part.numbers, (start, stop)))
+                own = values[part.numbers[low:high] - start]
+            first = 0
             for shard in self._values[part.name][slot or "parameters"]:
-                shard.assign(own[start : start + int(shard.shape[0])])
-                start += int(shard.shape[0])
+                last = first + int(shard.shape[0])
+                begin, end = max(low, first), min(high, last)
+                if begin < end:
+                    _write(shard, self.name, begin - first, own[begin - low : end - low])
+                first = last
 
     def variables(self, slot: str | None = None) -> list[Any]:
         """The variables of the hosts that hold the table, or one slot."""
@@ -234,6 +241,12 @@ class _Normal:
                 " Set them to 0 in the pretrained file, or set strategy=cpu"
             )
         return values
+
+
+def _write(shard: Any, name: str, start: int, values: np.ndarray) -> None:
+    write_rows(shard, name, start, values)
+    # To write rows makes every reading of the variable a copy of it; the TPU reads it whole, and so does `_read`.
+    tf.raw_ops.DisableCopyOnRead(resource=shard.handle)
 
 
 def _index(still: np.ndarray) -> np.ndarray:

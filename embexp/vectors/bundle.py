@@ -63,11 +63,7 @@ def entries(index: Path) -> dict[str, Entry]:
         DataError: it is no such file.
     """
     try:
-        table = dict(_table(index.read_bytes()))
-        header = _fields(table.pop(b""))
-        shards = int(header.get(1, [1])[0])
-        if header.get(2, [0])[0] != 0:
-            raise ValueError("its numbers are big-endian")
+        table, shards = _whole(index)
         found: dict[str, Entry] = {}
         for key, value in table.items():
             if key.startswith(b"\x00"):
@@ -82,8 +78,45 @@ def entries(index: Path) -> dict[str, Entry]:
                 )
             found[key.decode("utf-8")] = Entry(piece.shape, int(fields.get(1, [0])[0]), pieces)
     except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise DataError(f"{index}: found no whole index of a TensorFlow checkpoint: {error}") from None
+        raise _no_index(index, error) from None
     return found
+
+
+def encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
+    """All entries of an index as they lie there, by key, and the number of data files.
+
+    Args:
+        index: the file that ends with `.index`.
+
+    Raises:
+        DataError: it is no such file.
+    """
+    try:
+        return _whole(index)
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise _no_index(index, error) from None
+
+
+def data_file(index: Path, shard: int, shards: int) -> Path:
+    """One of the data files that belong to an index."""
+    return index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
+
+
+def masked(crc: int) -> int:
+    """A CRC32C as TensorFlow stores it: tensorflow/core/lib/hash/crc32c.h."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _no_index(index: Path, error: Exception) -> DataError:
+    return DataError(f"{index}: found no whole index of a TensorFlow checkpoint: {error}")
+
+
+def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
+    table = dict(_table(index.read_bytes()))
+    header = _fields(table.pop(b""))
+    if header.get(2, [0])[0] != 0:
+        raise ValueError("its numbers are big-endian")
+    return table, int(header.get(1, [1])[0])
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -158,9 +191,8 @@ def _piece(index: Path, fields: Mapping[int, list[int | bytes]], shards: int) ->
         for dimension in _fields(_as_bytes(message)).get(2, []):
             shape.append(int(_fields(_as_bytes(dimension)).get(1, [0])[0]))
     shard = int(fields.get(3, [0])[0])
-    path = index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
     offset, size = int(fields.get(4, [0])[0]), int(fields.get(5, [0])[0])
-    return Piece(tuple(shape), path, offset, size, int(fields.get(6, [0])[0]))
+    return Piece(tuple(shape), data_file(index, shard, shards), offset, size, int(fields.get(6, [0])[0]))
 
 
 def _as_bytes(value: int | bytes) -> bytes:

@@ -21,23 +21,34 @@ from embexp.vectors import bundle
 FLOAT32, STRING = 1, 7
 """Numbers of types in TensorFlow's types.proto."""
 _CHUNK_BYTES = 1 << 24
-_HEADER = b"\x08\x01\x1a\x02\x08\x01"
-"""BundleHeaderProto: one data file, little-endian, as producers of version 1 write it."""
+_VERSION = b"\x1a\x02\x08\x01"
+"""The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
 
 
 class BundleWriter:
-    """Writes `PREFIX.data-00000-of-00001` as tensors come, and `PREFIX.index` at the end."""
+    """Writes a data file as tensors come, and `PREFIX.index` at the end.
 
-    def __init__(self, prefix: Path) -> None:
+    The data file is `PREFIX.data-00000-of-00001`, or the last one of a checkpoint that is there already.
+    """
+
+    def __init__(self, prefix: Path, *, adding: bool = False) -> None:
         """Makes the data file.
 
         Args:
-            prefix: of the checkpoint; its folder is there, and no checkpoint of that name.
+            prefix: of the checkpoint; its folder is there.
+            adding: it is there too: tensors come beside its own, or in their place. Its data files are renamed at
+                once, as their names say how many there are, so until `finish` it can't be read.
+
+        Raises:
+            FileExistsError: there is a checkpoint, and nothing is to be added to it.
+            DataError: the index of the checkpoint is damaged.
         """
-        self._prefix = prefix
-        self._entries: dict[bytes, bytes] = {b"": _HEADER}
-        self._path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
-        self._file: IO[bytes] = self._path.open("xb")
+        self._index = prefix.with_name(f"{prefix.name}.index")
+        self._entries, self._shard = bundle.encoded(self._index) if adding else ({}, 0)
+        shards = self._shard + 1
+        for shard in range(self._shard):
+            bundle.data_file(self._index, shard, self._shard).rename(bundle.data_file(self._index, shard, shards))
+        self._file: IO[bytes] = bundle.data_file(self._index, self._shard, shards).open("xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
         """Writes a float32 matrix.
@@ -61,7 +72,7 @@ class BundleWriter:
             size += data.nbytes
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
-        self._enter(key, FLOAT32, shape, offset, size, _masked(crc))
+        self._enter(key, FLOAT32, shape, offset, size, bundle.masked(crc))
 
     def copy(self, key: str, entry: bundle.Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
@@ -84,17 +95,18 @@ class BundleWriter:
                 self._file.write(data)
                 left -= len(data)
         # Those of strings are taken over lengths and characters apart, not over the bytes.
-        if entry.kind != STRING and _masked(crc) != piece.checksum:
+        if entry.kind != STRING and bundle.masked(crc) != piece.checksum:
             raise DataError(
-                f"{piece.path}: found the checksum {_masked(crc):#010x} of {key}, expected {piece.checksum:#010x}: the"
-                " file is damaged"
+                f"{piece.path}: found the checksum {bundle.masked(crc):#010x} of {key}, expected"
+                f" {piece.checksum:#010x}: the file is damaged"
             )
         self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
 
     def finish(self) -> None:
         """Writes the index; the checkpoint is whole then."""
         self._file.close()
-        self._prefix.with_name(f"{self._prefix.name}.index").write_bytes(_table(self._entries))
+        header = _number(1, self._shard + 1) + _VERSION
+        self._index.write_bytes(_table({b"": header, **self._entries}))
 
     def close(self) -> None:
         """Closes the data file, whole or not."""
@@ -109,16 +121,12 @@ class BundleWriter:
         self._entries[key.encode()] = (
             _number(1, kind)
             + _message(2, dimensions)
+            + _number(3, self._shard)
             + _number(4, offset)
             + _number(5, size)
             + b"\x35"
             + struct.pack("<I", checksum)
         )
-
-
-def _masked(crc: int) -> int:
-    """A checksum as TensorFlow stores it: tensorflow/core/lib/hash/crc32c.h."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _varint(value: int) -> bytes:
@@ -164,4 +172,4 @@ def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
     starts = starts or [0]
     content += b"".join(struct.pack("<I", start) for start in starts) + struct.pack("<I", len(starts))
     content += b"\0"  # not compressed
-    return bytes(content) + struct.pack("<I", _masked(google_crc32c.value(bytes(content))))
+    return bytes(content) + struct.pack("<I", bundle.masked(google_crc32c.value(bytes(content))))

@@ -119,10 +119,8 @@ def _check(name: str, entry: bundle.Entry) -> None:
                 data = file.read(min(left, _CHUNK_BYTES))
                 crc = google_crc32c.extend(crc, data)
                 left -= len(data)
-        # The mask that TensorFlow puts over checksums it stores: tensorflow/core/lib/hash/crc32c.h
-        masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-        if masked != piece.checksum:
+        if bundle.masked(crc) != piece.checksum:
             raise DataError(
-                f"{name}: found the checksum {masked:#010x} of what lies in {piece.path.name}, "
+                f"{name}: found the checksum {bundle.masked(crc):#010x} of what lies in {piece.path.name}, "
                 f"expected {piece.checksum:#010x}: the file is damaged"
             )

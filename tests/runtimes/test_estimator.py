@@ -57,7 +57,7 @@ class Experiment:
             train=train,
             predict=lambda batch: tf.gather(w, batch.ids),
             counter=counter,
-            scaffold=tf.compat.v1.train.Scaffold(saver=saver),
+            scaffold=tf.compat.v1.train.Scaffold(saver=saver.alone()),
             every_session=[fill],
             at_end=end,
         )

@@ -83,11 +83,7 @@ class InSession:
         self.runtime.open([lambda session: table.variable.load(VALUES, session)])
 
     def save(self, prefix: str) -> None:
-        self.runtime.call(
-            lambda session: self.saver.save(
-                session, prefix, write_meta_graph=False, write_state=False, latest_filename="none"
-            )
-        )
+        self.runtime.call(lambda session: self.saver.save(session, prefix))
 
 
 def in_function() -> tuple[EmbeddingTable, FunctionRuntime, Any]:

@@ -105,7 +105,7 @@ def test_in_sessions(tmp_path: Path, layout: str) -> None:
         found = session.run(table.gather(tf.range(ROWS)))
         np.testing.assert_array_equal(found.view(np.uint32), expected[0].view(np.uint32))
         (tmp_path / "graph").mkdir()
-        saver.save(session, str(tmp_path / "graph" / "checkpoint"), write_meta_graph=False, latest_filename="none")
+        saver.save(session, str(tmp_path / "graph" / "checkpoint"))
     again = table_of("variable", tmp_path)
     store.read(checkpoint(again), tmp_path / "graph")
     for before, after in zip(expected, state(again), strict=True):

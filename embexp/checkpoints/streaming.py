@@ -1,0 +1,97 @@
+"""Tables that are kept in parts go to a checkpoint and come from it in blocks; they never are in memory whole.
+
+TensorFlow writes and reads all else, and the object graph. The tables' rows lie in one more data file behind its own,
+under the keys that it would have given them, so that it reads them like any others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.errors import CheckpointError
+from embexp.tables.streamed import Apart, StreamedTable, apart
+from embexp.vectors import bundle, bundle_rows
+from embexp.vectors.bundle_writer import BundleWriter
+
+
+def in_parts(checkpoint: Any) -> list[StreamedTable]:
+    """All tables that a checkpoint object reaches, and their slots, whose rows TensorFlow should not see whole."""
+    return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
+
+
+def write(checkpoint: Any, prefix: str) -> None:
+    """Writes a `tf.train.Checkpoint`; the files are whole only at the end."""
+    tables = in_parts(checkpoint)
+    with apart(tables, Apart.WRITTEN):
+        checkpoint.write(prefix)
+    if tables:
+        add(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))
+
+
+def read(checkpoint: Any, prefix: str) -> None:
+    """Restores a `tf.train.Checkpoint`.
+
+    Raises:
+        CheckpointError: a table in parts does not fit.
+        DataError: what is stored of it is damaged.
+        ValueError, AssertionError, tf.errors.OpError: TensorFlow says so of anything else.
+    """
+    tables = in_parts(checkpoint)
+    with apart(tables, Apart.READ):
+        checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
+    if tables:
+        restore(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))
+
+
+def keys(view: Any, checkpoint: Any) -> dict[str, StreamedTable]:
+    """The tables in parts by their keys in the checkpoint of a `tf.train.CheckpointView`."""
+    nodes = view._object_graph_proto.nodes
+    return {
+        nodes[node].attributes[0].checkpoint_key: each
+        for node, each in view.match(checkpoint).items()
+        if isinstance(each, StreamedTable) and nodes[node].attributes
+    }
+
+
+def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
+    """Adds the rows of tables to a checkpoint that has their keys, without rows."""
+    with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
+        for key, table in tables.items():
+            rows, dim = table.shape.as_list()
+            writer.add(key, (rows, dim), table.blocks())
+        writer.finish()
+
+
+def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
+    """Gives tables the rows of a checkpoint.
+
+    Raises:
+        CheckpointError: one is not in it, or has another shape; or rows that a table has from its file are others.
+        DataError: what is stored is damaged.
+    """
+    entries = bundle.entries(Path(f"{prefix}.index"))
+    faults = [
+        f"{table.name} is {table.shape.as_list()}, the checkpoint's {_shape(entries.get(key))}"
+        for key, table in tables.items()
+        if _shape(entries.get(key)) != table.shape.as_list()
+    ]
+    if faults:
+        raise _unfit(prefix, "; ".join(faults))
+    for key, table in tables.items():
+        try:
+            table.restore(bundle_rows.blocks(key, entries[key], table.rows_per_block))
+        except ValueError as error:
+            raise _unfit(prefix, error) from error
+
+
+def _shape(entry: bundle.Entry | None) -> list[int] | None:
+    return None if entry is None else list(entry.shape)
+
+
+def _unfit(prefix: str, why: object) -> CheckpointError:
+    return CheckpointError(f"{Path(prefix).parent} does not fit what it is restored into: {why}")

@@ -1,0 +1,278 @@
+"""Tables in parts are saved and restored in blocks; what they leave is TensorFlow's form, whole or not at all."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp.checkpoints import graph_saver, store
+from embexp.errors import CheckpointError, DataError
+from embexp.specs.optimizers import Adam
+from embexp.specs.tables import Feature
+from embexp.tables import optimizers, streamed
+from embexp.tables.checkpointing import TableCheckpoint
+from embexp.tables.groups import RowGroups
+from embexp.tables.split import SplitTable
+from embexp.tables.table import EmbeddingTable
+from embexp.tables.tpu_backend import TPUBackend
+from embexp.tables.tpu_tables import TPUTable
+
+ROWS, DIM, BLOCK = 103, 3, 10
+SLOTS = (None, "momenta", "velocities")
+STILL = np.random.default_rng(0).random(ROWS) < 0.6
+VALUES = np.random.default_rng(1).standard_normal((ROWS, DIM)).astype(np.float32)
+FILE_ROWS = np.where(STILL & (np.arange(ROWS) % 5 > 0), np.random.default_rng(2).permutation(ROWS), -1)
+ON_PROCESSOR = ("variable", "split", "memory_map")
+END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "_BLOCK_BYTES", 4 * DIM * BLOCK)
+
+
+class Given:
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.values[start:stop]
+
+
+def on_processor(layout: str, folder: Path, values: np.ndarray = VALUES) -> Any:
+    """A table with values and slots, or one without."""
+    groups = RowGroups("item", (~STILL).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
+    slots = optimizers.slots_of(Adam())
+    table: Any
+    if layout == "variable":
+        table = EmbeddingTable("item", ROWS, DIM, slots=slots, groups=groups)
+        table.write(0, values)
+    else:
+        file: dict[str, Any] = {}
+        if layout == "memory_map":
+            matrix = np.full((ROWS, DIM), np.nan, np.float32)
+            matrix[FILE_ROWS[FILE_ROWS >= 0]] = VALUES[FILE_ROWS >= 0]
+            np.save(folder / "m.npy", matrix)
+            file = {"mapping": np.asarray(np.load(folder / "m.npy", mmap_mode="c")), "file_rows": FILE_ROWS}
+        table = SplitTable("item", groups, DIM, slots=slots, **file)
+        for part, rows in table.fills(Given(values)):
+            part.write(0, rows.read(0, rows.rows))
+    return table
+
+
+def trained(table: Any) -> Any:
+    ids = tf.constant(np.flatnonzero(~STILL))
+    table.scatter(ids, 2 * table.gather(ids))
+    for number, slot in enumerate(table.slots, 1):
+        table.scatter(ids, tf.cast(ids[:, None], tf.float32) + tf.fill([1, DIM], float(number)), slot)
+    return table
+
+
+def on_tpu(strategy: Any, values: np.ndarray, *, split: bool) -> tuple[TPUBackend, TPUTable]:
+    with strategy.scope():
+        step = tf.Variable(0, dtype=tf.int64)
+    table = TPUTable("item", Given(values), ROWS, DIM, optimizer=Adam(), still=STILL if split else None)
+    spec = tf.TensorSpec([4], tf.int64)
+    backend = TPUBackend(strategy, {"item": table}, {"f": Feature(table="item")}, {"f": spec}, step=step, total_steps=1)
+    return backend, table
+
+
+def seen(table: Any) -> Any:
+    """What else a run saves lies beside the table."""
+    return tf.train.Checkpoint(embedding=TableCheckpoint([table]), step=tf.Variable(7, dtype=tf.int64))
+
+
+def state(table: Any) -> list[bytes]:
+    return [table.read(0, ROWS, slot).tobytes() for slot in SLOTS]
+
+
+def read_by_tensorflow(directory: Path) -> list[bytes]:
+    reader = tf.train.load_checkpoint(store.prefix_in(directory))
+    assert reader.get_tensor(f"step{END}") == 7
+    names = ("item", "item.Smomenta", "item.Svelocities")
+    return [reader.get_tensor(f"embedding/{name}{END}").tobytes() for name in names]
+
+
+@pytest.mark.parametrize("layout", ON_PROCESSOR)
+def test_tensorflow_reads_it(tmp_path: Path, layout: str) -> None:
+    table = trained(on_processor(layout, tmp_path))
+    store.write(seen(table), tmp_path / "c")
+    assert read_by_tensorflow(tmp_path / "c") == state(table)
+    files = {path.name for path in (tmp_path / "c").iterdir()}
+    count = 1 if layout == "variable" else 2
+    assert files == {"checkpoint.index"} | {f"checkpoint.data-0000{n}-of-0000{count}" for n in range(count)}
+    api = tf.tpu.experimental.embedding
+    config = api.TableConfig(ROWS, DIM, name="item", optimizer=api.Adam())
+    serving = api.TPUEmbeddingForServing({"f": api.FeatureConfig(config)}, optimizer=api.Adam())
+    serving.build()
+    status = tf.train.Checkpoint(embedding=serving).read(store.prefix_in(tmp_path / "c"))
+    status.assert_existing_objects_matched().expect_partial()
+    assert serving.embedding_tables[config].numpy().tobytes() == state(table)[0]
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_between_a_tpu_and_each_layout_of_a_processor(tmp_path: Path, hosts: int, split: bool) -> None:
+    source = trained(on_processor("variable", tmp_path))
+    store.write(seen(source), tmp_path / "start")
+    with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
+        backend, table = on_tpu(strategy, 0 * VALUES, split=split)
+        store.read(seen(table), tmp_path / "start")
+        backend.load()
+        assert state(table) == state(source)
+        store.write(seen(table), tmp_path / "tpu")
+    assert read_by_tensorflow(tmp_path / "tpu") == state(source)
+    for layout in ON_PROCESSOR:
+        restored = on_processor(layout, tmp_path, 0 * VALUES)
+        store.read(seen(restored), tmp_path / "tpu")
+        assert state(restored) == state(source), layout
+        store.write(seen(restored), tmp_path / layout)
+        with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
+            backend, table = on_tpu(strategy, 0 * VALUES, split=split)
+            store.read(seen(table), tmp_path / layout)
+            backend.load()
+            assert state(table) == state(source), layout
+
+
+@pytest.mark.parametrize("layout", ["split", "memory_map"])
+def test_tensorflow_alone_writes_and_reads_tables_in_parts_too(tmp_path: Path, layout: str) -> None:
+    table = trained(on_processor(layout, tmp_path))
+    (tmp_path / "c").mkdir()
+    seen(table).write(str(tmp_path / "c" / "checkpoint"))
+    assert read_by_tensorflow(tmp_path / "c") == state(table)
+    restored = on_processor(layout, tmp_path, 0 * VALUES)
+    seen(restored).read(str(tmp_path / "c" / "checkpoint")).assert_consumed()
+    assert state(restored) == state(table)
+
+
+class Alive:
+    """How many blocks there are at once, and how large the largest is."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.count = self.rows = 0
+
+    def each(self, blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        for block in blocks:
+            self.now, self.count = self.now + 1, self.count + 1
+            self.most, self.rows = max(self.most, self.now), max(self.rows, len(block))
+            weakref.finalize(block, self._gone)
+            yield block
+            del block
+
+    def _gone(self) -> None:
+        self.now -= 1
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Alive:
+    alive, blocks = Alive(), getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given: alive.each(blocks(*given)))
+    return alive
+
+
+def test_few_blocks_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = counted(monkeypatch, streamed.StreamedTable, "blocks")
+    read = counted(monkeypatch, store.streaming.bundle_rows, "blocks")
+    sizes: list[int] = []
+    serialize = streamed.StreamedTable._serialize_to_tensors
+
+    def watched(table: Any) -> Any:
+        found = serialize(table)
+        sizes.extend(int(tf.size(each)) for each in found.values())
+        return found
+
+    monkeypatch.setattr(streamed.StreamedTable, "_serialize_to_tensors", watched)
+    table = trained(on_processor("split", tmp_path))
+    store.write(seen(table), tmp_path / "c")
+    store.read(seen(on_processor("memory_map", tmp_path)), tmp_path / "c")
+    for alive in (written, read):
+        assert alive.count == 3 * -(-ROWS // BLOCK)
+        assert alive.rows == BLOCK
+        assert 1 <= alive.most <= 2
+    assert sizes == [0, 0, 0], "TensorFlow was given rows"
+
+
+@pytest.mark.parametrize("layout", ["split", "memory_map"])
+def test_an_interrupted_write_leaves_the_earlier_one(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = on_processor(layout, tmp_path)
+    store.write(seen(table), tmp_path / "c")
+    earlier = state(trained(table))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    blocks = streamed.StreamedTable.blocks
+
+    def cut_off(which: Any) -> Iterator[np.ndarray]:
+        for number, block in enumerate(blocks(which)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield block
+
+    monkeypatch.setattr(streamed.StreamedTable, "blocks", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(seen(table), tmp_path / "c")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
+    assert not [*tmp_path.glob(".c.*")]
+    assert state(table) == earlier
+    monkeypatch.undo()
+    store.write(seen(table), tmp_path / "c")
+    assert read_by_tensorflow(tmp_path / "c") == earlier
+
+
+def spoilt(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (spoilt, r"found the checksum 0x\w+ of embedding/item.*, expected 0x\w+: the file is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "the file is cut short, embedding/item"),
+        (Path.unlink, "found no such file, expected embedding/item"),
+    ],
+    ids=["spoilt", "short", "gone"],
+)
+@pytest.mark.parametrize("layout", ["split", "memory_map"])
+def test_damage_is_found_and_the_file_named(
+    tmp_path: Path, layout: str, harm: Callable[[Path], None], words: str
+) -> None:
+    store.write(seen(trained(on_processor("split", tmp_path))), tmp_path / "c")
+    harm(tmp_path / "c" / "checkpoint.data-00001-of-00002")
+    with pytest.raises(DataError, match=rf"checkpoint\.data-00001-of-00002: {words}"):
+        store.read(seen(on_processor(layout, tmp_path)), tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "harm", [spoilt, lambda path: path.write_bytes(b""), Path.unlink], ids=["spoilt", "short", "gone"]
+)
+def test_damage_to_what_tensorflow_reads_is_told(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    store.write(seen(on_processor("split", tmp_path)), tmp_path / "c")
+    harm(tmp_path / "c" / "checkpoint.data-00000-of-00002")
+    with pytest.raises(CheckpointError, match=r"c/checkpoint is damaged"):
+        store.read(seen(on_processor("split", tmp_path)), tmp_path / "c")
+
+
+def test_a_saver_alone_is_refused_where_it_would_leave_rows_out(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        groups = RowGroups("item", (~STILL).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
+        table = SplitTable("item", groups, DIM)
+        whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]))
+        saver = graph_saver.saver_of(whole)
+        with pytest.raises(ValueError, match="would leave rows out: embedding/item"):
+            saver.alone()
+        with pytest.raises(ValueError, match="item: in a graph, a table in parts is saved by"):
+            whole.write(str(tmp_path / "c"))
+        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])
+        for variable, values in table.feeds():
+            session.run(variable.initializer, {variable.initial_value: values})
+        saver.save(session, str(tmp_path / "c"))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is restored by"):
+            saver.saver.restore(session, str(tmp_path / "c"))
