@@ -115,8 +115,9 @@ class TPUBackend:
                 device=device,
             )
             if training:
-                for name, read in taken.read.items():
-                    self._tables[self._features[name].table].mark_touched(read.ids)
+                with tf.control_dependencies(taken.checks):
+                    for name, read in taken.read.items():
+                        self._tables[self._features[name].table].mark_touched(read.ids)
 
     @_as_written
     def activations(self) -> dict[str, Any]:
