@@ -104,7 +104,7 @@ def tensor(entry: bundle.Entry) -> np.ndarray:
 
 def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """By key, the model's variables and those of the optimizer alone."""
-    # Without the tables: of one that is kept in parts, to look at it is to put it together.
+    # Without the tables: to look at one is to put it together.
     seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
     with tf.device("/cpu:0"):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(seen))

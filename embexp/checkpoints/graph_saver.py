@@ -21,7 +21,7 @@ class GraphSaver:
     Attributes:
         saver: a `tf.compat.v1.train.Saver`; of `tables` it saves no rows, and restores none.
         others: that of all but `tables`.
-        tables: those that are kept in parts, by key.
+        tables: those whose rows come and go in blocks, by key.
     """
 
     saver: Any
@@ -32,7 +32,7 @@ class GraphSaver:
         """The `Saver`, which is all that it takes.
 
         Raises:
-            ValueError: it is not, as there are tables in parts.
+            ValueError: it is not, as there are such tables.
         """
         if self.tables:
             raise ValueError(f"a Saver alone would leave rows out: {', '.join(self.tables)}")
@@ -50,7 +50,7 @@ class GraphSaver:
         """Gives the variables of a session the values of a checkpoint.
 
         Raises:
-            CheckpointError: a table in parts does not fit.
+            CheckpointError: a table does not fit.
             DataError: what is stored of it is damaged.
         """
         self.others.restore(session, prefix)
@@ -70,7 +70,7 @@ def saver_of(checkpoint: Any) -> GraphSaver:
         ValueError: there is a global variable that the checkpoint does not reach: a session that starts from it would
             find that variable without a value.
     """
-    with tf.device("/cpu:0"), apart(streaming.in_parts(checkpoint), Apart.WRITTEN):
+    with tf.device("/cpu:0"), apart(streaming.streamed_in(checkpoint), Apart.WRITTEN):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [each.op for each in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}

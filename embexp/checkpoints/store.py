@@ -68,7 +68,7 @@ def read(checkpoint: Any, directory: Path) -> None:
     Raises:
         CheckpointError: there is no checkpoint; or it lacks something, has something more, or a shape differs.
             TensorFlow's own checks pass over some of these, so keys are accounted for here. Or it is damaged.
-        DataError: it is damaged where rows of a table lie that is kept in parts.
+        DataError: it is damaged where rows of a table lie.
     """
     prefix = prefix_in(directory)
     with _damage_told(prefix):

@@ -1,4 +1,4 @@
-"""Tables that are kept in parts go to a checkpoint and come from it in blocks; they never are in memory whole.
+"""Tables go to a checkpoint and come from it in blocks; they never are in memory a second time.
 
 TensorFlow writes and reads all else, and the object graph. The tables' rows lie in one more data file behind its own,
 under the keys that it would have given them, so that it reads them like any others.
@@ -19,14 +19,14 @@ from embexp.vectors import bundle, bundle_rows
 from embexp.vectors.bundle_writer import BundleWriter
 
 
-def in_parts(checkpoint: Any) -> list[StreamedTable]:
+def streamed_in(checkpoint: Any) -> list[StreamedTable]:
     """All tables that a checkpoint object reaches, and their slots, whose rows TensorFlow should not see whole."""
     return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
 
 
 def write(checkpoint: Any, prefix: str) -> None:
     """Writes a `tf.train.Checkpoint`; the files are whole only at the end."""
-    tables = in_parts(checkpoint)
+    tables = streamed_in(checkpoint)
     with apart(tables, Apart.WRITTEN):
         checkpoint.write(prefix)
     if tables:
@@ -37,11 +37,11 @@ def read(checkpoint: Any, prefix: str) -> None:
     """Restores a `tf.train.Checkpoint`.
 
     Raises:
-        CheckpointError: a table in parts does not fit.
+        CheckpointError: a table does not fit.
         DataError: what is stored of it is damaged.
         ValueError, AssertionError, tf.errors.OpError: TensorFlow says so of anything else.
     """
-    tables = in_parts(checkpoint)
+    tables = streamed_in(checkpoint)
     with apart(tables, Apart.READ):
         checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
     if tables:
@@ -49,7 +49,7 @@ def read(checkpoint: Any, prefix: str) -> None:
 
 
 def keys(view: Any, checkpoint: Any) -> dict[str, StreamedTable]:
-    """The tables in parts by their keys in the checkpoint of a `tf.train.CheckpointView`."""
+    """The tables by their keys in the checkpoint of a `tf.train.CheckpointView`."""
     nodes = view._object_graph_proto.nodes
     return {
         nodes[node].attributes[0].checkpoint_key: each

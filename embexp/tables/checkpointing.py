@@ -32,7 +32,9 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
         for table in tables:
             if isinstance(table, MappedTable) or table.by_reference:
                 continue
-            if isinstance(table, SplitTable | TPUTable):
+            # A table that is one variable is left to TensorFlow in its graphs, for Estimators have savers of their own.
+            # Eagerly, TensorFlow would restore it with a second copy of its rows and slots in memory.
+            if not isinstance(table, EmbeddingTable) or tf.executing_eagerly():
                 parameters: Any = streamed(table, None)
                 slots: dict[str, Any] = {slot: streamed(table, slot) for slot in table.slots}
             else:

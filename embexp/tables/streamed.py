@@ -1,4 +1,4 @@
-"""Tables that are kept in parts, as checkpoints see them: whole variables, whose rows come and go block by block."""
+"""Tables as checkpoints see them: whole variables, whose rows come and go block by block."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from embexp import arrays
 from embexp.tables.split import SplitTable
+from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
 
 _KEY = "VARIABLE_VALUE"
@@ -87,7 +88,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
             case Apart.READ:
                 return {}
         if not tf.executing_eagerly():
-            raise ValueError(f"{self.name}: in a graph, a table in parts is saved by `checkpoints.graph_saver`")
+            raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.graph_saver`")
         whole = arrays.empty(tuple(self.shape), np.float32)
         start = 0
         for block in self.blocks():
@@ -120,19 +121,27 @@ def apart(tables: Iterable[StreamedTable], how: Apart) -> Iterator[None]:
             table._apart = None
 
 
-def streamed(table: SplitTable | TPUTable, slot: str | None) -> StreamedTable:
+def streamed(table: EmbeddingTable | SplitTable | TPUTable, slot: str | None) -> StreamedTable:
     """A table, or one slot of it, for a checkpoint."""
     name = table.name if slot is None else f"{table.name}/{slot}"
-    if isinstance(table, TPUTable):
-        return StreamedTable(name, (table.rows, table.dim), _OnTPU(table, slot), table.variables(slot))
-    covered = [table.others, table.fixed] if slot is None else [table.slots[slot]]
-    return StreamedTable(name, (table.rows, table.dim), _InParts(table, slot), covered)
+    rows: Rows = _InParts(table, slot) if isinstance(table, SplitTable) else _InBlocks(table, slot)
+    match table:
+        case TPUTable():
+            covered = table.variables(slot)
+        case SplitTable():
+            covered = [table.others, table.fixed] if slot is None else [table.slots[slot]]
+        case _:
+            covered = [table.variable if slot is None else table.slots[slot]]
+    return StreamedTable(name, (table.rows, table.dim), rows, covered)
 
 
-class _OnTPU:
-    """What is written stands in the variables of the TPU's hosts: `TPUBackend.load` brings it into the TPU."""
+class _InBlocks:
+    """A table that is read and written by ranges of rows.
 
-    def __init__(self, table: TPUTable, slot: str | None) -> None:
+    What is written to one of a TPU stands in the variables of its hosts: `TPUBackend.load` brings it into the TPU.
+    """
+
+    def __init__(self, table: EmbeddingTable | TPUTable, slot: str | None) -> None:
         self._table, self._slot = table, slot
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
