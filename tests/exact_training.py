@@ -88,10 +88,8 @@ def train(
         size = len(batch.labels)
         found = {name: _occurrences(batch.given[name], feature) for name, feature in features.items()}
         inputs = {"dense.features": batch.dense.astype(np.float64)} if batch.dense.shape[1] else {}
-        for name, (example, place, row, factor) in found.items():
-            rows = tables[features[name].table].values[None]
-            inputs[name] = np.zeros((size, max(1, features[name].length), rows.shape[1]))
-            np.add.at(inputs[name], (example, place), factor[:, None] * rows[row])
+        for name, feature in features.items():
+            inputs[name] = activations(batch.given[name], feature, tables[feature.table].values[None])
         names = sorted(inputs)
         x = np.concatenate([inputs[name].reshape(size, -1) for name in names], 1)
         logits = x @ kernel[:, 0] + bias[0]
@@ -122,6 +120,14 @@ def train(
             met[name] |= touched[name] & (factors(name, step) != 0)
             course.step(gradients[name], touched[name], factors(name, step), size=sizes[name])
     return Exact(tables, losses, met)
+
+
+def activations(lists: Lists, feature: Looked, rows: np.ndarray) -> np.ndarray:
+    """What a feature gives the model: [examples, places, dim] of a sequence, else one place."""
+    example, place, row, factor = _occurrences(lists, feature)
+    found = np.zeros((len(lists), max(1, feature.length), rows.shape[1]))
+    np.add.at(found, (example, place), factor[:, None] * rows[row])
+    return found
 
 
 def _occurrences(lists: Lists, feature: Looked) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

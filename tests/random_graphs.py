@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars
+import pyarrow as pa
+import pyarrow.parquet
 from hypothesis import strategies as st
 
 from tests.exact_training import Examples, Lists
@@ -130,7 +131,9 @@ class Graph:
         columns |= {"label": self.labels.tolist(), "time": range(TRAIN + TEST)}
         columns = {name: each[:count] for name, each in columns.items()}
         if self.parquet:
-            polars.DataFrame(columns).write_parquet(folder / "data.parquet")
+            pyarrow.parquet.write_table(
+                pa.table({name: list(each) for name, each in columns.items()}), folder / "data.parquet"
+            )
         else:
             with (folder / "data.csv").open("w", newline="") as file:
                 lines = csv.writer(file)

@@ -20,8 +20,10 @@ from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator, replicas_of
 from embexp.strategies.gathered_rows import sizes
-from tests.contracts import exact, experiments
-from tests.contracts.experiments import RATE, TABLES
+from tests import checkpoint_values
+from tests.contracts import experiments
+from tests.contracts.experiments import RATE
+from tests.exact_training import Lists, Looked, activations
 
 STRATEGIES: dict[str, Any] = {
     "cpu": CPU(),
@@ -54,6 +56,11 @@ def masks(replicas: int, width: int, draw: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def of_feature(lists: Lists, looked: Looked, rows: np.ndarray) -> np.ndarray:
+    found = activations(lists, looked, rows).astype(np.float32)
+    return found if looked.length else found[:, 0]
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_step_drops_what_tensorflow_would(name: str) -> None:
     batch, strategy = BATCHES[0], STRATEGIES[name]
@@ -61,8 +68,8 @@ def test_a_step_drops_what_tensorflow_would(name: str) -> None:
         kernel, bias = (weight.numpy().astype(np.float64) for weight in made.model.trainable_weights)
         before = keras.Model(made.model.input, made.model.get_layer(LAYER).input)
         given = {
-            name: exact._activations(batch, name, "mean", made.first[table]).astype(np.float32)
-            for name, table in TABLES.items()
+            name: of_feature(batch.given[name], looked, made.first[looked.table])
+            for name, looked in experiments.looked("mean").items()
         }
         x = np.asarray(before({**given, "dense.features": batch.dense}), np.float64)
         x *= masks(replicas_of(strategy) or 0, x.shape[1], 0)
@@ -100,7 +107,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
         directory = tmp_path_factory.mktemp("saved") / "first"
         with experiments.making(spec_of(STRATEGIES[name])) as made:
             first = train(made, 0, 2)
-            values = experiments.stored(made, directory)
+            values = checkpoint_values.every(experiments.saved(made, directory))
             second = train(made, 2, 4)
             made.execution.restore(directory)
             return Trained(first, second, train(made, 2, 4), directory, values)
