@@ -14,6 +14,8 @@ Values = dict[str | None, np.ndarray]
 
 PROMISED = 2e-6
 """float32 ends within this part of |w0| + sum of |dw|, per element."""
+ROUNDED = 2.0**-21
+"""A gradient that is a sum is exact to this part of its terms: eight roundings to 24 bits."""
 
 
 def applied(rule: Any, values: Mapping[str | None, np.ndarray], g: Any, lr: Any, decayed: Any = True) -> Values:
@@ -71,6 +73,7 @@ class Course:
     Attributes:
         values: as they are now.
         moved: how far each has come from 0, counting every way there and back: what float32 is exact to.
+        apart: how far each would have come apart if gradients were as inexact as sums are.
     """
 
     def __init__(self, rule: Any, first: Mapping[str | None, np.ndarray]) -> None:
@@ -79,6 +82,7 @@ class Course:
         initial = {slot: np.full(first[None].shape, np.float32(value)) for slot, value in slots_of(rule).items()}
         self.values: Values = {slot: each.astype(np.float64) for slot, each in {**initial, **first}.items()}
         self.moved: Values = {slot: np.abs(each) for slot, each in self.values.items()}
+        self.apart: Values = {slot: np.zeros_like(each) for slot, each in self.values.items()}
 
     def step(
         self, g: np.ndarray, touched: np.ndarray, factor: Any = 1.0, rate: float | None = None, size: Any = 0.0
@@ -91,24 +95,29 @@ class Course:
             factor: [rows], what its learning rate is multiplied by.
             rate: learning rate of the table; None: that of its rule.
             size: how large the terms are whose sum `g` is. A sum that cancels is only as exact as its terms are large,
-                and slots, which are made of it, are as exact as it is; rows are held to what is promised of them.
+                and rules that divide by the size of gradients make as much of a small one as of a large one.
         """
         rule, before = self._rule, self.values
         factor = np.broadcast_to(factor, touched.shape)
         lr = (rule.learning_rate if rate is None else rate) * np.where(factor == 0, 1, factor)[:, None]
-        after = applied(rule, before, g, lr, touched[:, None])
-        nearby = applied(rule, before, g + PROMISED * size, lr, touched[:, None])
-        moves = (factor != 0) & (touched | (rule.kind == "adam" and not rule.lazy_adam))
-        self.values = {slot: np.where(moves[:, None], after[slot], before[slot]) for slot in before}
+        after, *nearby = (applied(rule, before, g + sign * ROUNDED * size, lr, touched[:, None]) for sign in (0, -1, 1))
+        moves = ((factor != 0) & (touched | (rule.kind == "adam" and not rule.lazy_adam)))[:, None]
+        self.values = {slot: np.where(moves, after[slot], before[slot]) for slot in before}
         for slot in before:
             self.moved[slot] = self.moved[slot] + np.abs(self.values[slot] - before[slot])
-            if slot is not None:
-                self.moved[slot] += np.where(moves[:, None], np.abs(nearby[slot] - after[slot]) / PROMISED, 0)
+            found = np.max([np.abs(each[slot] - after[slot]) for each in nearby], axis=0)
+            self.apart[slot] = self.apart[slot] + np.where(moves, found, 0)
 
-    def errors(self, found: Mapping[str | None, np.ndarray]) -> Values:
-        """How far found values are from these, as a part of what float32 promises: at most 1."""
+    def errors(self, found: Mapping[str | None, np.ndarray], *, sums: bool = False) -> Values:
+        """How far found values are from these, as a part of what float32 promises: at most 1.
+
+        Args:
+            found: rows and slots.
+            sums: allow for sums that cancel too, where nothing was chosen so that none does.
+        """
         least = np.finfo(np.float64).tiny
         return {
-            slot: np.abs(each - self.values[slot]) / np.maximum(PROMISED * self.moved[slot], least)
+            slot: np.abs(each - self.values[slot])
+            / np.maximum(PROMISED * self.moved[slot] + (self.apart[slot] if sums else 0), least)
             for slot, each in found.items()
         }

@@ -74,6 +74,10 @@ class Graph:
     tested: bool
     runtime: str
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Hypothesis shows the settings, and no columns."""
+        printer.text(repr(self))
+
     @property
     def tables(self) -> Mapping[str, Any]:
         """Their settings."""
