@@ -16,10 +16,10 @@ import numpy as np
 
 from embexp import arrays
 from embexp.errors import DataError
-from embexp.vectors import bundle
+from embexp.vectors import bundle, bundle_rows
 
-FLOAT32, STRING = 1, 7
-"""Numbers of types in TensorFlow's types.proto."""
+STRING = 7
+"""Its number in TensorFlow's types.proto."""
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
 """The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
@@ -72,7 +72,7 @@ class BundleWriter:
             size += data.nbytes
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
-        self._enter(key, FLOAT32, shape, offset, size, bundle.masked(crc))
+        self._enter(key, bundle_rows.FLOAT32, shape, offset, size, bundle.masked(crc))
 
     def copy(self, key: str, entry: bundle.Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
@@ -84,22 +84,9 @@ class BundleWriter:
         if more:
             raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected one")
         offset = self._aligned()
-        crc, left = 0, piece.size
-        with piece.path.open("rb") as file:
-            file.seek(piece.offset)
-            while left:
-                data = file.read(min(left, _CHUNK_BYTES))
-                if not data:
-                    raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
-                crc = google_crc32c.extend(crc, data)
-                self._file.write(data)
-                left -= len(data)
-        # Those of strings are taken over lengths and characters apart, not over the bytes.
-        if entry.kind != STRING and bundle.masked(crc) != piece.checksum:
-            raise DataError(
-                f"{piece.path}: found the checksum {bundle.masked(crc):#010x} of {key}, expected"
-                f" {piece.checksum:#010x}: the file is damaged"
-            )
+        # Checksums of strings are taken over lengths and characters apart, not over the bytes.
+        for data in bundle_rows.content(key, piece, _CHUNK_BYTES, checked=entry.kind != STRING):
+            self._file.write(data)
         self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
 
     def finish(self) -> None:
