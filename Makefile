@@ -7,7 +7,7 @@ BENCH_STAMP := .venv/.installed-bench
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 OVERRIDES ?=
 
-.PHONY: run test test-fast test-thorough check format bench lock clean help
+.PHONY: run test test-fast test-thorough check graph format bench lock clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -32,13 +32,16 @@ test-fast: $(STAMP) ## the tests that take no more than a few seconds each
 
 test-thorough: $(STAMP) ## frozen rows on hundreds of random graphs
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
-	  tests/test_frozen_runs.py tests/tables/test_frozen_rows.py -k 'any_graph or policies'
+	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py -k 'any_graph or policies'
 
 check: $(STAMP)  ## format, lint, types, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST)
+
+graph: $(STAMP)  ## the import graph: rooms, floors, arrows
+	@$(BIN)/python -m tests.import_graph
 
 format: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff format .

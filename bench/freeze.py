@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 ROWS, DIM, BATCH, BAG = 5_000_000, 64, 4096, 8
 STEPS, WARM_UP, PAIRS = 60, 10, 5
@@ -77,9 +77,9 @@ def child(layout: str, path: Path) -> None:
     """Trains one layout and prints its figures as JSON."""
     import tensorflow as tf
 
-    from embexp.memory import anonymous_bytes
     from embexp.specs.optimizers import Adam
     from embexp.specs.tables import Feature
+    from embexp.system.memory import anonymous_bytes
     from embexp.tables.row_engine import RowEngine
 
     rows = len(np.load(path, mmap_mode="r"))
@@ -113,7 +113,7 @@ def checkpointing(layout: str, path: Path) -> None:
     import tensorflow as tf
 
     from embexp.checkpoints import store
-    from embexp.memory import PeakMemory
+    from embexp.system.memory import PeakMemory
     from embexp.tables.checkpointing import TableCheckpoint
 
     table = made(layout, path)

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
 EPOCHS, WARM_UP = 13, 3
@@ -95,7 +95,7 @@ class Ours:
         return float(self._summary["metrics"]["test"]["mrr"])
 
     def _run(self) -> None:
-        from embexp import story
+        from embexp.runs import story
 
         try:
             self._summary = story.run(self.spec, self._directory, listeners=[self]).summary
@@ -139,7 +139,7 @@ class Graph:
 def read(folder: Path) -> Graph:
     """The triples as a run has them."""
     import embexp
-    from embexp import scanned
+    from embexp.runs import scanned
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 MB = 10**6
 ROWS, DIM, QUICK_ROWS = 12_000_000, 64, 1_000_000

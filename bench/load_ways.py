@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.assign import Assign
-from embexp.memory import PeakMemory
+from embexp.system.memory import PeakMemory
 from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 

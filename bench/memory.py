@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import machine, pairs
-from embexp import files
+from embexp.system import files
 
 MIB = 2**20
 GROWTH_MIB, DIFFERENCE_MIB = 32, 64

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine, pairs
-from embexp import files
+from embexp.system import files
 
 TARGET = 0.95
 EXAMPLES, USERS, ITEMS, DIM = 400_000, 2_000, 1_000, 16

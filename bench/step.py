@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
 STEPS = {"embexp": 200, "keras": 192, "torch": 100}

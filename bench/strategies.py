@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 STRATEGIES = ("cpu", "mirrored", "tpu_simulator")
 EXPERIMENTS = {
@@ -51,9 +51,11 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp import assembly, execution, filling, scanned, story
-    from embexp.execution import Blueprint
+    from embexp.initialization import filling
     from embexp.pretrained.aligned import Pretrained
+    from embexp.runs import assembly, scanned, story
+    from embexp.runtimes import execution
+    from embexp.runtimes.execution import Blueprint
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
 

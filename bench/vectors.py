@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import machine
-from embexp import files
+from embexp.system import files
 
 DIM = 100
 TARGETS = {"first time": 8.0, "from the cache": 100.0}

@@ -26,11 +26,11 @@ from embexp.errors import (
 if TYPE_CHECKING:
     from embexp import rows
     from embexp.api import run
-    from embexp.composition import compose
-    from embexp.runs import load_run
+    from embexp.config.composition import compose
+    from embexp.runs.finished import load_run
+    from embexp.runs.story import RunResult
     from embexp.simulation.simulator import tpu_simulator
     from embexp.specs.run import RunSpec
-    from embexp.story import RunResult
 
 __all__ = [
     "CheckpointError",
@@ -56,10 +56,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
-    "RunResult": "embexp.story",
+    "RunResult": "embexp.runs.story",
     "RunSpec": "embexp.specs.run",
-    "compose": "embexp.composition",
-    "load_run": "embexp.runs",
+    "compose": "embexp.config.composition",
+    "load_run": "embexp.runs.finished",
     "run": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
 }

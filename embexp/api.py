@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from embexp import files, story
+from embexp.runs import story
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
+from embexp.system import files
 from embexp.training.progress import progress
 
 

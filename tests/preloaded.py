@@ -66,11 +66,11 @@ def commands(folder: Path) -> Iterator[Path]:
 
 def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
-    from embexp import environment
+    from embexp.system import environment
 
     environment.load_tensorflow()
     import embexp.cli.commands
-    import embexp.story  # noqa: F401
+    import embexp.runs.story  # noqa: F401
 
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp import story
+from embexp.runs import story
 
 ITEMS, DIM = 80, 16
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.errors import CheckpointError
-from embexp.vectors import bundle, checkpoint
+from embexp.tensor_bundle import bundle
+from embexp.vectors import checkpoint
 
 _OPTIMIZER = "optimizer/"
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"

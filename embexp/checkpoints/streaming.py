@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from embexp.errors import CheckpointError
 from embexp.tables.streamed import Apart, StreamedTable, apart
-from embexp.vectors import bundle, bundle_rows
-from embexp.vectors.bundle_writer import BundleWriter
+from embexp.tensor_bundle import bundle, bundle_rows
+from embexp.tensor_bundle.bundle_writer import BundleWriter
 
 
 def streamed_in(checkpoint: Any) -> list[StreamedTable]:

@@ -82,11 +82,11 @@ def _check(options: argparse.Namespace) -> None:
 def _grow(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from embexp import places
     from embexp.cli.stages import Stages
     from embexp.growth import vocabularies, write
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
+    from embexp.system import places
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.opened(Path(options.directory), cache=places.cache(None))
@@ -119,8 +119,8 @@ def _grow(options: argparse.Namespace) -> None:
 
 
 def _show(tables: Mapping[str, TableGrowth]) -> None:
-    from embexp import terminal
-    from embexp.terminal import byte_size
+    from embexp.system import terminal
+    from embexp.system.terminal import byte_size
 
     console = terminal.console()
     names = ["rows before", "kept in place", "moved", "new", "dropped", "rows after", "bytes before", "bytes after"]

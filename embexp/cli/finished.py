@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from embexp.runs import Run
+    from embexp.runs.finished import Run
 
 
 def opened(directory: str, command: str, *rest: str) -> Run:
@@ -21,9 +21,9 @@ def opened(directory: str, command: str, *rest: str) -> Run:
     Raises:
         NotARunError: it holds none. That is told before TensorFlow takes its seconds.
     """
-    from embexp import environment
     from embexp.errors import NotARunError
-    from embexp.folder import RunFolder
+    from embexp.records.folder import RunFolder
+    from embexp.system import environment
 
     folder = RunFolder(Path(directory))
     if runs := folder.runs_of_study():
@@ -32,6 +32,6 @@ def opened(directory: str, command: str, *rest: str) -> Run:
         raise NotARunError(lines)
     folder.read_spec()
     environment.load_tensorflow()
-    from embexp.runs import load_run
+    from embexp.runs.finished import load_run
 
     return load_run(directory)

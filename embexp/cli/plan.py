@@ -12,7 +12,7 @@ from embexp.cli.commands import DONE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from embexp.policies import TablePolicy
+    from embexp.freezing.policies import TablePolicy
     from embexp.pretrained.aligned import Pretrained
     from embexp.specs.run import RunSpec
 
@@ -52,15 +52,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _single(options: argparse.Namespace) -> None:
-    from embexp import composition, terminal
+    from embexp.config import composition
+    from embexp.system import terminal
 
     spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
     _show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from embexp import composition, terminal
+    from embexp.config import composition
     from embexp.sweeps import outcomes, planned
+    from embexp.system import terminal
 
     plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
     console = terminal.console()
@@ -113,12 +115,12 @@ def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
 def _trace(spec: RunSpec, console: Console) -> None:
     from rich.console import Console
 
-    from embexp import environment
     from embexp.cli.stages import Stages
+    from embexp.system import environment
 
     environment.load_tensorflow()
-    from embexp import tracing
     from embexp.cli import traced_run
+    from embexp.runs import tracing
 
     stages = Stages(Console(stderr=True))
     try:
@@ -134,12 +136,13 @@ def _scanned(
     """Rows of each table after reading the data, what pretrained files have for them, and what gives the policies."""
     from rich.console import Console
 
-    from embexp import places, policies
     from embexp.cli.stages import Stages
     from embexp.data.columns import columns_of
     from embexp.data.scan import scan
+    from embexp.freezing import policies
     from embexp.pretrained.aligned import align
     from embexp.specs import resolution
+    from embexp.system import places
 
     columns, shared = columns_of(spec.data, spec.features)
     stages = Stages(Console(stderr=True))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, assert_never
 from rich.console import Console
 from rich.table import Table as Rich
 
-from embexp import terminal
 from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
@@ -20,10 +19,11 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import described
 from embexp.specs.tables import Storage, Table
-from embexp.terminal import byte_size
+from embexp.system import terminal
+from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
-    from embexp.policies import TablePolicy
+    from embexp.freezing.policies import TablePolicy
 
 FLOAT_BYTES = 4
 FROM_DATA = "from the data"

@@ -18,7 +18,7 @@ from embexp.specs.staged import BASE, GROWN, WORDS
 if TYPE_CHECKING:
     from embexp.data.scan import Scan
     from embexp.data.vocabulary import Vocabulary
-    from embexp.policies import TablePolicy
+    from embexp.freezing.policies import TablePolicy
 
 _DIRECTORY = Path("…")
 """Stands for that of the study, which is named when it begins."""
@@ -58,10 +58,10 @@ def show(spec: RunSpec, console: Console, *, scan: bool) -> None:
 
 def _scanned(spec: RunSpec) -> tuple[Scan, dict[str, Vocabulary]]:
     """What the data holds, and the vocabulary of each table."""
-    from embexp import places
     from embexp.cli.stages import Stages
     from embexp.data.columns import columns_of
     from embexp.data.scan import scan
+    from embexp.system import places
 
     columns, shared = columns_of(spec.data, spec.features)
     stages = Stages(Console(stderr=True))
@@ -96,7 +96,7 @@ def _policies(
     """
     import numpy as np
 
-    from embexp import policies
+    from embexp.freezing import policies
     from embexp.freezing.selection import RowFacts
     from embexp.pretrained.aligned import Pretrained
 

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from embexp import files
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.cli.finished import opened
 from embexp.errors import CommandLineError
+from embexp.system import files
 
 USAGE = "embexp predict DIR --data FILE [--out FILE]"
 

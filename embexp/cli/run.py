@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
     Args:
         arguments: the words after `run`.
-        runner: runs a single experiment; None: `embexp.story`.
+        runner: runs a single experiment; None: `embexp.runs.story`.
     """
     options = _parse(arguments)
     if options.help:
@@ -99,9 +99,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _single(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp import composition, files
-    from embexp.config import record
+    from embexp.config import composition, record
     from embexp.specs import notes
+    from embexp.system import files
 
     job = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides)
     directory = files.new_directory(record.run_directory(job.composition.config))
@@ -128,9 +128,9 @@ def _with_progress(spec: RunSpec, directory: Path) -> Result:
 
 
 def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
-    from embexp import environment
     from embexp.specs.strategies import TPU
     from embexp.strategies import tpu_address
+    from embexp.system import environment
 
     if isinstance(where := spec.strategy, TPU):  # that there is none can be told before TensorFlow is there
         tpu_address.check(where.address, where.zone, where.project, where.timeout_seconds)

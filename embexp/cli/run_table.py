@@ -58,11 +58,11 @@ def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
         CommandLineError: it has to be said which table.
         RunError: there is no such table, or the run left no checkpoint.
     """
-    from embexp import environment
+    from embexp.system import environment
 
     environment.load_tensorflow()
     from embexp.data.vocabulary import IdentityVocabulary
-    from embexp.runs import load_run
+    from embexp.runs.finished import load_run
 
     run = load_run(path)
     tables = list(run.spec.tables)

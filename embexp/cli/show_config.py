@@ -7,7 +7,7 @@ import argparse
 from omegaconf import Container, DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp import composition
+from embexp.config import composition
 from embexp.config.compose import compose
 from embexp.errors import CommandLineError, ConfigError
 

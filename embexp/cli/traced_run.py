@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from embexp.terminal import byte_size
+from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
-    from embexp.tracing import Traced
+    from embexp.runs.tracing import Traced
 
 LONGEST = 120
 """Lines of a configuration that are shown."""

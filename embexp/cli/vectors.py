@@ -109,7 +109,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource:
-    from embexp import places
+    from embexp.system import places
     from embexp.vectors.open import open_vectors
 
     return open_vectors(

@@ -8,8 +8,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp import files
 from embexp.errors import ConfigError, Fault
+from embexp.system import files
 
 
 def run_directory(config: DictConfig) -> Path:

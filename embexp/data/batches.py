@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
 from embexp.data.candidates import Candidates, stored
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.order import Order, batch_groups
+from embexp.system import arrays
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4

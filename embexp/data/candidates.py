@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp import digests
 from embexp.data.columns import Columns
 from embexp.specs.data import CANDIDATES
+from embexp.system import digests
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embexp import digests
 from embexp.data.arrays import ArrayWriter
 from embexp.data.encode import Progress, SplitsWriter
 from embexp.data.examples import Layout
 from embexp.data.hashing import key_of, mix, permuted
 from embexp.specs.data import Clicks
+from embexp.system import digests
 
 CHUNK = 65_536
 """Examples that are drawn together; example g is the (g % CHUNK)-th of chunk g // CHUNK."""

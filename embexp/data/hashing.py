@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from embexp import digests
+from embexp.system import digests
 
 
 def mix(values: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from embexp import digests
+from embexp.system import digests
 
 
 def chosen(entities: Iterable[str], *, share: float, seed: int) -> list[str]:

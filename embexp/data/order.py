@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp import digests
+from embexp.system import digests
 
 _LARGEST_BLOCK = 4096
 _BLOCKS_PER_WINDOW = 16  # at least so many, lest a small window be a few neighbours

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from embexp import caching, digests
 from embexp.data import (
     clicks,
     encode,
@@ -28,6 +27,7 @@ from embexp.data.wanted import group_of, timestamp_of, wanted
 from embexp.data.words import PATTERN
 from embexp.errors import ConfigError
 from embexp.specs.data import CSV, Clicks, Columnar, Data, Parquet, RecBole, SkipGram, Text, Triples
+from embexp.system import caching, digests
 
 FORMAT = 1
 """Version of what the cache holds; raised when its meaning changes."""

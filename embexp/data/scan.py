@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp import caching, digests
 from embexp.data import clicks, raw, rows, splits, triples
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.columns import Columns
@@ -23,6 +22,7 @@ from embexp.data.vocabulary import IdentityVocabulary, Vocabulary, from_counts
 from embexp.data.wanted import group_of, timestamp_faults, timestamp_of
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import RELATION, Clicks, Columnar, Data, SkipGram, SplitKind, Text, Triples
+from embexp.system import caching, digests
 
 
 @dataclass(frozen=True)

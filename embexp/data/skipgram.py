@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp import digests
 from embexp.data.arrays import ArrayWriter
 from embexp.data.columns import PAIRS
 from embexp.data.corpus import Corpus
@@ -27,6 +26,7 @@ from embexp.data.vocabulary import TokenVocabulary, from_counts
 from embexp.data.words import words
 from embexp.errors import DataError
 from embexp.specs.data import SkipGram, UnknownPolicy, VocabularyRules
+from embexp.system import digests
 
 VOCABULARY = "vocabulary"
 """Stem of the file, in the folder, with what the ids stand for."""

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from embexp.errors import DataError, VocabularyError
-from embexp.files import write_text, written_whole
 from embexp.specs.data import UnknownPolicy, VocabularyRules
+from embexp.system.files import write_text, written_whole
 
 OOV_TOKEN = "<oov>"
 """How the out-of-vocabulary row is shown; a real token of this text is told apart by its kind."""

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp import files
 from embexp.errors import RunError
-from embexp.folder import RunFolder
 from embexp.growth.plan import Gone, TableGrowth
 from embexp.initialization.rows import RowSource
 from embexp.pretrained import referenced
@@ -18,9 +16,11 @@ from embexp.pretrained.aligned import PretrainedTable
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.rows import row_source, slot_sources
 from embexp.pretrained.words import words_of
+from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
-from embexp.vectors.bundle_writer import BundleWriter
+from embexp.system import files
+from embexp.tensor_bundle.bundle_writer import BundleWriter
 from embexp.vectors.checkpoint import KEY_END
 from embexp.vectors.coverage import coverage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from embexp import arrays
 from embexp.initialization.rows import RowSource, WritableTable, check_fit
+from embexp.system import arrays
 
 _BYTES_PER_VALUE = 4
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.whole import Fills, pairs
-from embexp.readable import ReadableMatrix
+from embexp.system.readable import ReadableMatrix
 
 _BYTES_PER_VALUE = 4
 _ALIGNED_ROWS = 16

@@ -8,8 +8,8 @@ from typing import assert_never
 
 import numpy as np
 
-from embexp import arrays, digests
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
+from embexp.system import arrays, digests
 
 ROWS_PER_DRAW = 4_096
 """Rows that are drawn together: each such block has a random stream of its own, so a range of rows costs at most

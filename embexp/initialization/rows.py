@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from embexp.readable import ReadableMatrix
+from embexp.system.readable import ReadableMatrix
 
 
 class RowSource(ReadableMatrix, Protocol):

@@ -17,7 +17,7 @@ from tensorflow.python.ops import resources
 
 from embexp.initialization import placeholder_feed
 from embexp.initialization.whole import Fills, mapped, pairs
-from embexp.readable import ReadableMatrix
+from embexp.system.readable import ReadableMatrix
 
 _v1 = tf.compat.v1
 

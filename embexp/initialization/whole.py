@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from embexp import arrays
 from embexp.errors import DataError, RunError
-from embexp.readable import ReadableMatrix
+from embexp.system import arrays
+from embexp.system.readable import ReadableMatrix
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4

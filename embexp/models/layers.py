@@ -11,8 +11,8 @@ from typing import Any
 
 import keras
 
-from embexp import digests
 from embexp.specs.models import Activation
+from embexp.system import digests
 
 
 def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: float, seed: int, name: str) -> Any:

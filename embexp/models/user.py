@@ -25,9 +25,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp import digests
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_path
+from embexp.system import digests
 
 
 def build(

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embexp import caching, digests
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError, NotARunError
-from embexp.folder import RunFolder
+from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
-from embexp.vectors import bundle, checkpoint
+from embexp.system import caching, digests
+from embexp.tensor_bundle import bundle
+from embexp.vectors import checkpoint
 from embexp.vectors.file_source import FileSource
 
 _TABLES = "embedding/"

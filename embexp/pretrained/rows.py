@@ -11,9 +11,9 @@ import numpy as np
 from embexp.initialization import random
 from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import PretrainedTable
-from embexp.readable import ReadableRows
 from embexp.specs.pretrained import MissingRows
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
+from embexp.system.readable import ReadableRows
 from embexp.vectors import missing, projection
 from embexp.vectors.aligned_rows import AlignedRows
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp import caching, digests
 from embexp.specs.pretrained import File, Sample
+from embexp.system import caching, digests
 
 VERSION = 1
 """Of the numbers: another one makes other files."""

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from embexp import files
 from embexp.specs.models import Task
+from embexp.system import files
 from embexp.training.metrics import DIRECTIONS, Direction
 
 _COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}

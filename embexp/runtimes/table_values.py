@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from embexp import digests
+from embexp.system import digests
 from embexp.tables.some_rows import SomeRows
 from embexp.vectors import checkpoint
 

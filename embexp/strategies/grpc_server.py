@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from embexp import environment
+from embexp.system import environment
 
 _CALL = "/tensorflow.WorkerService/GetStatus"
 """TensorFlow's own first call of a worker; it changes nothing there."""

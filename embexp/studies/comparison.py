@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from embexp import digests
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import FULL, GROWN
+from embexp.system import digests
 
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from embexp import digests, story
-from embexp.folder import RunFolder
-from embexp.runs import load_run
-from embexp.scanned import Say
+from embexp.records.folder import RunFolder
+from embexp.runs import story
+from embexp.runs.finished import load_run
+from embexp.runs.scanned import Say
+from embexp.runs.story import RunResult
 from embexp.specs import staged
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import BASE, GROWN, WORDS
-from embexp.story import RunResult
 from embexp.studies import comparison, plot
 from embexp.studies.clock import Clock
 from embexp.studies.comparison import OldRows, Taken
+from embexp.system import digests
 from embexp.training.listeners import Listener
 
 

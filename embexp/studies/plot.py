@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from embexp import files
 from embexp.specs.staged import BASE, FULL, GROWN
+from embexp.system import files
 
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
 _STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}

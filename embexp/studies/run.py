@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
-from embexp import story
-from embexp.scanned import Say
+from embexp.runs import story
+from embexp.runs.scanned import Say
+from embexp.runs.story import RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
-from embexp.story import RunResult
 from embexp.studies import new_entities
 from embexp.training.listeners import Listener
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from embexp import terminal
 from embexp.sweeps.outcomes import Outcome
+from embexp.system import terminal
 
 _LARGE = 1_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from embexp import environment
+from embexp.system import environment
 
 
 def main() -> int:

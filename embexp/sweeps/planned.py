@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from embexp import composition
+from embexp.config import composition
 from embexp.config import overrides as words
 from embexp.config.compose import compose
 from embexp.config.loader import Loader

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from embexp import files, terminal
 from embexp.sweeps import columns
 from embexp.sweeps.outcomes import Outcome, Status, varying
+from embexp.system import files, terminal
 
 REPEATS = ("data.fold", "seed")
 """Keys whose values repeat an experiment rather than changing it: results are averaged over them."""

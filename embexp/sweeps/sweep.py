@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from embexp import composition, files, terminal
-from embexp.config import record
+from embexp.config import composition, record
 from embexp.config.loader import Loader
 from embexp.sweeps import outcomes, planned, process, results
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.planned import Plan, PlannedJob
+from embexp.system import files, terminal
 
 Command = Callable[[Path], Sequence[str]]
 """The command that runs a job in a directory; it gets the spec as JSON on standard input."""

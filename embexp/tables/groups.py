@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
+from embexp.system import arrays
 from embexp.tables.variables import variable_over
 
 

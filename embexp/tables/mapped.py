@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
-from embexp.readable import ReadableRows
 from embexp.specs.tables import Combiner, Storage
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 from embexp.tables.reading import ReadableTable
 from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import variable_over

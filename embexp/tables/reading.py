@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import digests
+from embexp.system import digests
 from embexp.tables.variables import scatter_rows
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from embexp import arrays
-from embexp.readable import ReadableRows
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 
 _ROWS_READ = 4_096
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
-from embexp.readable import ReadableRows
 from embexp.specs.tables import Combiner, Storage
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
 from embexp.tables.reading import ReadableTable

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
 from embexp.specs.tables import Combiner, Storage
+from embexp.system import arrays
 from embexp.tables.groups import RowGroups
 from embexp.tables.reading import ReadableTable
 from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
 from embexp.errors import RunError
-from embexp.readable import ReadableRows
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 from embexp.tables import graph, tpu_inputs
 from embexp.tables.graph import TableShape
 from embexp.tables.tpu_inputs import Enqueued, combiner_of, feature_of

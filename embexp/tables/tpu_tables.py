@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
 from embexp.errors import RunError
-from embexp.readable import ReadableRows
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 from embexp.tables import optimizers as rules
 from embexp.tables.reading import ReadableTable
 from embexp.tables.some_rows import SomeRows

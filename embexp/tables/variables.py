@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import arrays
+from embexp.system import arrays
 
 _LARGE = 16 * 1024 * 1024
 """Bytes from which on it pays to write in two threads."""

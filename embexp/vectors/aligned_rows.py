@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp import arrays
-from embexp.readable import ReadableRows
+from embexp.system import arrays
+from embexp.system.readable import ReadableRows
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource

@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.vectors import bundle
+from embexp.tensor_bundle import bundle
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key
 
 _TYPES = {1: np.dtype("<f4"), 2: np.dtype("<f8"), 14: BFLOAT16, 19: np.dtype("<f2")}

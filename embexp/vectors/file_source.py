@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp import arrays, caching, digests
 from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
+from embexp.system import arrays, caching, digests
 from embexp.vectors import converted, numbers
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import Place, Progress, Stored

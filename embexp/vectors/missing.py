@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp.readable import ReadableRows
+from embexp.system.readable import ReadableRows
 from embexp.vectors import moments
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource

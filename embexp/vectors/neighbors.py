@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.readable import ReadableMatrix
+from embexp.system.readable import ReadableMatrix
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 

@@ -9,9 +9,9 @@ from typing import assert_never
 
 import numpy as np
 
-from embexp import caching, digests
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.system import caching, digests
 from embexp.vectors import converted, token_files
 from embexp.vectors.compressed import SUFFIXES as COMPRESSED
 from embexp.vectors.compressed import member_of, opened

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embexp import files
 from embexp.errors import DataError
+from embexp.system import files
 from embexp.vectors import converted, text_blocks, token_files
 from embexp.vectors.source import TokenRows
 from embexp.vectors.stored import Progress, counted, shown

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from embexp import composition
 from embexp.cli import commands, evaluate, predict
-from embexp.folder import RunFolder
+from embexp.config import composition
+from embexp.records.folder import RunFolder
 
 
 def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:

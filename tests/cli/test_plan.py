@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp import composition, terminal
 from embexp.cli import commands
+from embexp.config import composition
 from embexp.specs.notes import inert
+from embexp.system import terminal
 
 
 def plan(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:

@@ -12,8 +12,8 @@ import pytest
 import safetensors.numpy
 
 import embexp
-from embexp import story
 from embexp.cli import commands
+from embexp.runs import story
 
 LINES = "king 1 1\nqueen 1 0.9\nman 1 -1\n\u00a0 0.1 0\n"
 

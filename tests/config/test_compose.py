@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 import embexp
-from embexp import composition
-from embexp.config import folders
+from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adam

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import embexp
-from embexp import composition
+from embexp.config import composition
 from embexp.errors import ConfigError, Fault
 
 RATINGS = ("experiment=ratings", "data.label=rating")

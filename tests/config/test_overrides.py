@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp import composition
+from embexp.config import composition
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 

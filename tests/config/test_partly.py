@@ -12,8 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp import composition
-from embexp.config import partly
+from embexp.config import composition, partly
 from embexp.config.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.partial import UnknownPartError, is_whole

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp import assembly, execution, filling, policies
 from embexp.data.batches import Batch
-from embexp.execution import Blueprint, Execution
+from embexp.freezing import policies
 from embexp.freezing.selection import RowFacts
+from embexp.initialization import filling
 from embexp.pretrained.aligned import Pretrained
+from embexp.runs import assembly
+from embexp.runtimes import execution
+from embexp.runtimes.execution import Blueprint, Execution
 from embexp.specs.data import Clicks
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import DenseSGD

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp import digests
 from embexp.models import build as models
 from embexp.specs.models import BagOfWords
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator, replicas_of
 from embexp.strategies.gathered_rows import sizes
+from embexp.system import digests
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.experiments import RATE

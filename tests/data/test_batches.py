@@ -10,7 +10,7 @@ from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.batches import evaluation_batches, training_batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.memory import anonymous_bytes
+from embexp.system.memory import anonymous_bytes
 
 COUNT = 37
 

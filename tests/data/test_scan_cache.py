@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embexp import caching, digests
 from embexp.data import encode
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan, source_digest
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import CSV, Parquet
+from embexp.system import caching, digests
 
 COLUMNS = Columns(ids={"user": "user"}, dense=("age",), label="y")
 

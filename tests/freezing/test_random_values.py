@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from embexp import composition, policies
+from embexp.config import composition
 from embexp.errors import ConfigError
+from embexp.freezing import policies
 from embexp.freezing.selection import RowFacts
 from embexp.pretrained.aligned import Pretrained
 from embexp.specs import notes

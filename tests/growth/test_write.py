@@ -17,7 +17,8 @@ from embexp.growth import vocabularies, write
 from embexp.growth.plan import Gone, TableGrowth, growths
 from embexp.pretrained import earlier, succession
 from embexp.specs.pretrained import Match, MissingRows
-from embexp.vectors import bundle_writer, checkpoint
+from embexp.tensor_bundle import bundle_writer
+from embexp.vectors import checkpoint
 from embexp.vectors.alignment import Alignment, RowKind
 from tests.growth.conftest import DIM, END, Made, Runs
 

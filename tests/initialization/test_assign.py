@@ -73,7 +73,7 @@ def test_a_mapped_file_gets_into_a_table(tmp_path: Path, dim: int) -> None:
 MEMORY = """
 import sys, numpy as np
 from embexp.initialization.assign import Assign
-from embexp.memory import PeakMemory
+from embexp.system.memory import PeakMemory
 from embexp.tables.table import EmbeddingTable
 class Mapped:
     def __init__(self, values):

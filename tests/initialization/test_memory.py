@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp.memory import anonymous_bytes
+from embexp.system.memory import anonymous_bytes
 
 ROWS, DIM = 1_000_000, 64
 SCRIPT = """
@@ -17,7 +17,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from embexp.initialization import InSession, placeholder_feed, scaffold, variable_load
-from embexp.memory import PeakMemory
+from embexp.system.memory import PeakMemory
 
 v1 = tf.compat.v1
 way, path = sys.argv[1:]

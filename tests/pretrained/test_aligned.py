@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp import identity
 from embexp.data.columns import columns_of
 from embexp.data.scan import scan
 from embexp.data.vocabulary import Vocabulary
@@ -17,6 +16,7 @@ from embexp.errors import ConfigError, DataError
 from embexp.initialization import random
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.rows import row_source
+from embexp.records import identity
 from embexp.specs.run import RunSpec
 from tests.pretrained.conftest import DIM, World
 

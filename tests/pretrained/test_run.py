@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 import embexp
-from embexp import story
 from embexp.cli import commands
 from embexp.reports.results import Results
+from embexp.runs import story
+from embexp.system import digests
 from tests.pretrained.conftest import DIM, World
 
 STILL = ("optimizer=sgd", "optimizer.learning_rate=1e-30")
@@ -37,7 +38,7 @@ def test_the_table_holds_the_rows_of_the_file(world: World, result: story.RunRes
 
 def test_the_summary_counts_rows_and_names_the_file(world: World, result: story.RunResult) -> None:
     tables = result.summary["initialization"]["tables"]
-    digest = embexp.digests.of_file(world.glove)
+    digest = digests.of_file(world.glove)
     assert tables["item"] == {
         "method": "assign",
         "rows_pretrained": 6,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp import composition
+from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.pretrained import heads, sample
 from embexp.pretrained.dims import with_dims

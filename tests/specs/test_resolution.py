@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embexp import composition
+from embexp.config import composition
 from embexp.errors import CombinationFault, ConfigError
 from embexp.specs import inits
 from embexp.specs.resolution import combination_faults, runtime_of

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp import story
 from embexp.errors import RunError
+from embexp.runs import story
 from embexp.specs.strategies import GPU
 from embexp.strategies import build, graphics, mirrored
 from embexp.strategies.one_device import OneDevice

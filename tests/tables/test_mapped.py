@@ -13,9 +13,9 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embexp import arrays, digests
 from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.tables import Feature
+from embexp.system import arrays, digests
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.mapped import MappedTable
 from embexp.tables.row_engine import RowEngine
@@ -179,7 +179,7 @@ def test_what_can_not_be_used_where_it_lies_is_refused(mapping: np.ndarray, tmp_
 
 MEMORY = """
 import sys, numpy as np, tensorflow as tf
-from embexp.memory import PeakMemory, anonymous_bytes
+from embexp.system.memory import PeakMemory, anonymous_bytes
 from embexp.tables.mapped import MappedTable
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
 class Zeros:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp import arrays
+from embexp.system import arrays
 from embexp.tables.some_rows import SomeRows
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp import arrays, digests
+from embexp.system import arrays, digests
 from embexp.tables.table import EmbeddingTable
 
 

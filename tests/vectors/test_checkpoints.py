@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import DataError
-from embexp.vectors import bundle
+from embexp.tensor_bundle import bundle
 from embexp.vectors.open import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]

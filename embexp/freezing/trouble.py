@@ -1,0 +1,225 @@
+"""Signs of trouble in a finished training: rows that might have moved and never did, and the likely causes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.freezing.grouping import Grouping
+from embexp.freezing.policies import TablePolicy
+from embexp.freezing.unmoved import Cause, Unmoved, commonest, unmoved
+from embexp.specs.optimizers import TableOptimizer
+from embexp.tables import schedules
+
+_STEPS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a table was trained.
+
+    Attributes:
+        optimizer: of the table.
+        steps: how many were done.
+        total_steps: how many there were to be, which schedules may end with.
+        epochs: passes over the training part that the steps make.
+    """
+
+    optimizer: TableOptimizer
+    steps: int
+    total_steps: int
+    epochs: float
+
+
+@dataclass(frozen=True, eq=False)
+class StillRows:
+    """Rows of a table that might have moved and never did.
+
+    Attributes:
+        found: the rows, by cause.
+        warning: what the user is told of them in one line; None if there is nothing to tell.
+        unmet: what is told of them all, if all it is that they were never met; else None.
+        count: how many of how many, of which table.
+    """
+
+    found: Unmoved
+    warning: str | None
+    unmet: str | None = None
+    count: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """What stands in summary.json."""
+        return {
+            "trainable_rows_moved": self.found.moved,
+            "trainable_rows_never_moved": self.found.count,
+            "never_moved_because": {cause.value: count for cause, count in self.found.counts.items()},
+            "special_rows_never_met": self.found.special,
+        }
+
+
+UNKNOWN: dict[str, Any] = {
+    "trainable_rows_moved": None,
+    "trainable_rows_never_moved": None,
+    "never_moved_because": None,
+    "special_rows_never_met": None,
+}
+"""What stands in summary.json where nobody looked."""
+NOTHING = StillRows(Unmoved(0, {}, 0), None).as_json()
+"""What stands there of a table of which no row may move."""
+
+
+def still_rows(
+    name: str,
+    changed: np.ndarray,
+    looked_up: np.ndarray | None,
+    policy: TablePolicy,
+    vocabulary: Vocabulary,
+    training: Training,
+) -> StillRows:
+    """Looks for rows of a table that might have moved and never did.
+
+    Args:
+        name: of the table.
+        changed: bool [rows], whether a row's bits are others than before the first step.
+        looked_up: bool [rows], rows that steps looked up to move them; None: none was.
+        policy: which rows may move.
+        vocabulary: what the rows stand for.
+        training: how they were trained.
+    """
+    learning = learning_steps(training, policy.grouping)
+    groups = None if policy.grouping is None else policy.grouping.groups
+    idle = learning == 0
+    found = unmoved(
+        changed,
+        frozen=np.ones(policy.rows, np.bool_) if policy.still else policy.frozen,
+        looked_up=looked_up,
+        idle=None if not idle.any() else np.full(policy.rows, idle[0]) if groups is None else idle[groups],
+        special=special_rows(vocabulary, policy.rows),
+    )
+    if not found.count:
+        return StillRows(found, None)
+    paused = {
+        cause: bool((learning[np.unique(groups[mask]) if groups is not None else slice(None)] < training.steps).any())
+        for cause, mask in found.rows.items()
+    }
+    parts = [
+        f"{'they' if len(found.rows) == 1 else f'{found.counts[cause]:,}'}"
+        f" {_words(cause, mask, paused[cause], policy.grouping, training)} ({_some(mask, vocabulary)})"
+        for cause, mask in found.rows.items()
+    ]
+    count = f"{found.count:,} of {policy.rows - policy.frozen_rows:,}"
+    unmet = None
+    if found.rows.keys() == {Cause.NEVER_MET}:
+        unmet = _words(Cause.NEVER_MET, found.rows[Cause.NEVER_MET], paused[Cause.NEVER_MET], None, training)
+    return StillRows(
+        found,
+        f"tables.{name}: {count} trainable rows never moved: {'; '.join(parts)}",
+        unmet,
+        f"tables.{name} {count}",
+    )
+
+
+def warnings(tables: Iterable[StillRows]) -> list[str]:
+    """What the user is told of all tables: a line each, but one for those of which rows were never met, and no more."""
+    found: dict[str, list[StillRows]] = {}
+    for table in tables:
+        if table.warning is not None:
+            found.setdefault(table.unmet or table.warning, []).append(table)
+    lines = []
+    for words, alike in found.items():
+        if len(alike) == 1:
+            lines.append(str(alike[0].warning))
+        else:
+            counts = ", ".join(table.count for table in alike)
+            lines.append(f"trainable rows never moved ({counts}): they {words}")
+    return lines
+
+
+def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
+    """At how many of the steps that were done each group of rows had a learning rate above 0: int64 [groups].
+
+    Args:
+        training: how the table was trained.
+        grouping: the groups and their multipliers; None: one group, its multiplier 1.
+    """
+    multipliers = np.ones((1, 1), np.float32) if grouping is None else grouping.multipliers
+    starts = (0,) if grouping is None else grouping.starts
+    rate = np.float32(training.optimizer.learning_rate)
+    constant = schedules.is_constant(training.optimizer.schedule)
+    found = np.zeros(multipliers.shape[1], np.int64)
+    for start, stop, factors in zip(starts, [*starts[1:], training.steps], multipliers, strict=True):
+        for low in range(start, min(stop, training.steps), _STEPS_AT_ONCE):
+            steps = np.arange(low, min(low + _STEPS_AT_ONCE, stop, training.steps))
+            rates = np.full(len(steps), rate)
+            if not constant:
+                factor = schedules.factor(
+                    training.optimizer.schedule, tf.constant(steps), total_steps=training.total_steps
+                )
+                rates *= factor.numpy()
+            found += [int(np.count_nonzero(rates * each > 0)) for each in factors]
+    return found
+
+
+def special_rows(vocabulary: Vocabulary, rows: int) -> np.ndarray:
+    """Numbers of rows that stand for no token of their own: that of unknown values, and those left free."""
+    first = np.arange(int(vocabulary.oov))
+    if not isinstance(vocabulary, TokenVocabulary):
+        return first
+    return np.concatenate([first, np.arange(vocabulary.size, rows)])
+
+
+def _words(cause: Cause, rows: np.ndarray, paused: bool, grouping: Grouping | None, training: Training) -> str:
+    match cause:
+        case Cause.LEARNING_RATE_ZERO:
+            if grouping is not None:
+                due = _thaw(grouping, rows, training.steps)
+                if due is not None:
+                    return f"had a multiplier of 0 in all {training.steps:,} steps, and may move from step {due:,} on"
+            return f"had a learning rate of 0 in all {training.steps:,} steps, by the schedule of their optimizer"
+        case Cause.NO_GRADIENT:
+            words = (
+                "were looked up, but no gradient reached them: the model may have no path from them to its loss,"
+                " or the gradient was 0 or too small to change a float32"
+            )
+            return words + (", or they were met only while their learning rate was 0" if paused else "")
+        case Cause.NEVER_MET:
+            words = "were never met in training" + (" at a step at which they may move" if paused else "")
+            if training.epochs < 1:
+                words += f", which saw {math.floor(1000 * training.epochs) / 10:g}% of its data"
+            return words
+        case _:
+            assert_never(cause)
+
+
+def _thaw(grouping: Grouping, rows: np.ndarray, steps: int) -> int | None:
+    """The first step, of those not done, at which any of the rows may move by its multiplier."""
+    groups = np.unique(grouping.groups[rows])
+    later = [
+        start
+        for start, factors in zip(grouping.starts, grouping.multipliers, strict=True)
+        if start >= steps and (factors[groups] > 0).any()
+    ]
+    return min(later, default=None)
+
+
+def _some(rows: np.ndarray, vocabulary: Vocabulary) -> str:
+    """The commonest of them by their tokens, or the first by their numbers."""
+    tokens = isinstance(vocabulary, TokenVocabulary)
+    frequencies = vocabulary.frequencies if isinstance(vocabulary, TokenVocabulary) else None
+    numbers = commonest(rows, frequencies).tolist()
+    shown = ", ".join(_name(number, vocabulary) if tokens else str(number) for number in numbers)
+    more = ", …" if np.count_nonzero(rows) > len(numbers) else ""
+    return f"{'' if tokens else 'row ' if len(numbers) == 1 else 'rows '}{shown}{more}"
+
+
+def _name(row: int, vocabulary: Vocabulary) -> str:
+    if row >= vocabulary.size:
+        return f"row {row}"
+    token = vocabulary.tokens(row, row + 1)[0]
+    return token if row < int(vocabulary.oov) else repr(token)

@@ -1,0 +1,162 @@
+"""What lies where in a run's directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from embexp.errors import NotARunError
+from embexp.specs import staged
+from embexp.specs.run import RunSpec
+from embexp.specs.studies import NoStudy
+from embexp.system import files
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The directory of one run. Properties are paths, whether or not there is something yet."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        """The RunSpec: alone enough to run it again."""
+        return self.path / "spec.json"
+
+    @property
+    def vocabularies(self) -> Path:
+        """One file per table."""
+        return self.path / "vocabularies"
+
+    @property
+    def coverage(self) -> Path:
+        """What pretrained files had for the tables; only where there were such."""
+        return self.path / "coverage.json"
+
+    @property
+    def manifest(self) -> Path:
+        """Versions, code, machine."""
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per logged step or evaluation."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """What the run came to."""
+        return self.path / "summary.json"
+
+    @property
+    def estimator(self) -> Path:
+        """The model directory of an Estimator, with its own checkpoints."""
+        return self.path / "checkpoints" / "estimator"
+
+    @property
+    def final_checkpoint(self) -> Path:
+        """The trained state."""
+        return self.path / "checkpoints" / "final"
+
+    @property
+    def best_checkpoint(self) -> Path:
+        """The state of the best evaluation, while early stopping watches."""
+        return self.path / "checkpoints" / "best"
+
+    @property
+    def growth(self) -> Path:
+        """What a grown checkpoint was made from; only there, and not in a run."""
+        return self.path / "growth.json"
+
+    def provenance(self, table: str) -> Path:
+        """Of each row of a table of a grown checkpoint, the row of the run that it was."""
+        return self.path / "provenance" / f"{table}.npy"
+
+    @property
+    def events(self) -> Path:
+        """TensorBoard's event files."""
+        return self.path / "events"
+
+    @property
+    def plots(self) -> Path:
+        """Pictures."""
+        return self.path / "plots"
+
+    def read_spec(self) -> RunSpec:
+        """The spec of the run.
+
+        Raises:
+            NotARunError: there is none, or it is not one that this version understands.
+        """
+        spec = self._read()
+        if not isinstance(spec.study, NoStudy):
+            runs = [name for name, run in self._stages().items() if run.summary.exists()]
+            words = f"its finished runs are its folders {', '.join(runs)}" if runs else "none of its runs has ended"
+            raise NotARunError(f"{self.path} is the directory of a study; {words}")
+        return spec
+
+    def runs_of_study(self) -> dict[str, RunFolder]:
+        """The runs of a study that have ended, by name, in their order; none where this is a run.
+
+        Raises:
+            NotARunError: it is neither, or not one that this version understands.
+        """
+        if isinstance(self._read().study, NoStudy):
+            return {}
+        return {name: run for name, run in self._stages().items() if run.summary.exists()}
+
+    def _stages(self) -> dict[str, RunFolder]:
+        return {name: RunFolder(self.path / name) for name in staged.WORDS}
+
+    def _read(self) -> RunSpec:
+        try:
+            return RunSpec.model_validate_json(self.spec.read_bytes())
+        except FileNotFoundError:
+            words = f"{self.path} is not the directory of a run: there is no spec.json in it"
+            if (self.path / "sweep.json").exists():
+                words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
+            raise NotARunError(words) from None
+        except ValidationError as error:
+            raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
+
+    def read_summary(self) -> dict[str, Any]:
+        """The summary of the run.
+
+        Raises:
+            NotARunError: there is none, so the run has not ended.
+        """
+        try:
+            content: dict[str, Any] = json.loads(self.summary.read_bytes())
+        except FileNotFoundError:
+            raise NotARunError(f"{self.path} holds no finished run: there is no summary.json in it") from None
+        return content
+
+    def read_metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        with self.metrics.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def write_spec(self, spec: RunSpec) -> None:
+        """Writes spec.json."""
+        files.write_text(self.spec, spec.model_dump_json(indent=2) + "\n")
+
+    def write_json(self, path: Path, content: Any) -> None:
+        """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
+        files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content

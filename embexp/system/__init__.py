@@ -1,0 +1,1 @@
+"""Arrays and their alignment, the cache, digests, files written whole, processes and memory."""

@@ -1,0 +1,115 @@
+"""The content-addressed cache: folders that are made once, whole, and found again by what went into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from embexp.system import digests
+from embexp.system.files import write_text
+
+_SETTLED_SECONDS = 2.0
+_MAKING = ".making-"
+_ABANDONED_SECONDS = 24 * 3600.0
+
+
+def file_digest(path: Path, *, cache: Path) -> str:
+    """SHA-256 of a file's bytes, remembered in the cache by path, size and modification time.
+
+    A file that was modified within the last two seconds is not remembered: it could change again
+    without its modification time showing it.
+    """
+    status = path.stat()
+    place = str(path.resolve())
+    stamp = [place, status.st_size, status.st_mtime_ns]
+    record = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        known = json.loads(record.read_text("utf-8"))
+        if known["stamp"] == stamp:
+            return str(known["digest"])
+    now = time.time()
+    digest = digests.of_file(path)
+    if now - status.st_mtime > _SETTLED_SECONDS:
+        write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
+    return digest
+
+
+def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of `key`, made by `make(empty_folder)` unless it is there already.
+
+    It is made under a temporary name and renamed when whole, so that nobody ever reads a half-made one. Of two
+    processes that make the same folder at once, the first to finish wins and the other uses its result. What a
+    killed process leaves behind (`.making-…`) is never read, and is taken away here.
+    """
+    place = cache / f"{kind}-{key[:32]}"
+    if place.is_dir():
+        return place
+    cache.mkdir(parents=True, exist_ok=True)
+    _tidy(cache)
+    making = Path(tempfile.mkdtemp(prefix=f"{_MAKING}{_here()}-{os.getpid()}-", dir=cache))
+    try:
+        make(making)
+        _to_disk(making)
+        umask = os.umask(0)
+        os.umask(umask)
+        making.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the folder from the user's group
+        try:
+            making.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return place
+
+
+def _tidy(cache: Path) -> None:
+    """Takes half-made folders away whose makers are gone, as far as that can be known."""
+    for path in cache.glob(f"{_MAKING}*"):
+        if _abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _abandoned(making: Path) -> bool:
+    """Whether nobody makes a folder any more: its maker is gone, or for a day nothing was written.
+
+    The cache may be shared by machines, and of a process elsewhere only the day tells.
+    """
+    name = re.fullmatch(rf"{re.escape(_MAKING)}([0-9a-f]+)-([0-9]+)-\w+", making.name)
+    if name is not None and name[1] == _here() and not psutil.pid_exists(int(name[2])):
+        return True
+    try:
+        last = max(path.stat().st_mtime for path in (making, *making.iterdir()))
+    except OSError:  # gone, or a file of it is, so somebody is at work
+        return False
+    return time.time() - last > _ABANDONED_SECONDS
+
+
+def _here() -> str:
+    """A short name of where numbers of processes mean what they mean here: this machine, or this container of it."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
+
+
+def _to_disk(folder: Path) -> None:
+    """A rename may reach the disk before what was written to the files does."""
+    for path in folder.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

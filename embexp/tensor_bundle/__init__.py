@@ -1,0 +1,1 @@
+"""The data files of TensorFlow checkpoints: their index, their rows, and a writer."""

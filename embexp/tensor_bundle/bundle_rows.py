@@ -1,0 +1,67 @@
+"""Rows of a tensor in a TensorFlow checkpoint, a block at a time in memory, read without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+
+from embexp.errors import DataError
+from embexp.tensor_bundle import bundle
+
+FLOAT32 = 1
+"""Its number in TensorFlow's types.proto."""
+
+
+def blocks(key: str, entry: bundle.Entry, rows: int) -> Iterator[np.ndarray]:
+    """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
+
+    Args:
+        key: of the tensor, for errors.
+        entry: where it lies.
+        rows: of a block, at most.
+
+    Yields:
+        float32 [n, dim], which can't be written to.
+
+    Raises:
+        DataError: it is no such matrix, or a data file is missing, cut short, or damaged.
+    """
+    if entry.kind != FLOAT32 or len(entry.shape) != 2:
+        raise DataError(
+            f"{entry.pieces[0].path}: found {key} of TensorFlow's type {entry.kind} and shape {list(entry.shape)},"
+            " expected a matrix of float32"
+        )
+    dim = entry.shape[1]
+    for piece in entry.pieces:
+        if piece.shape[1:] != (dim,) or piece.size != 4 * piece.shape[0] * dim:
+            raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
+        if not piece.path.is_file():
+            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+        for data in content(key, piece, 4 * rows * dim):
+            yield np.frombuffer(data, "<f4").reshape(-1, dim)
+
+
+def content(key: str, piece: bundle.Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
+    """What a piece of a tensor holds, `size` bytes at a time; its checksum is compared behind the last of them.
+
+    Raises:
+        DataError: the file is cut short, or, unless it is not `checked`, damaged.
+    """
+    crc, left = 0, piece.size
+    with piece.path.open("rb") as file:
+        file.seek(piece.offset)
+        while left:
+            wanted = min(left, size)
+            data = file.read(wanted)
+            if len(data) < wanted:
+                raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
+            crc = google_crc32c.extend(crc, data)
+            left -= wanted
+            yield data
+    if checked and bundle.masked(crc) != piece.checksum:
+        raise DataError(
+            f"{piece.path}: found the checksum {bundle.masked(crc):#010x} of {key}, expected {piece.checksum:#010x}:"
+            " the file is damaged"
+        )

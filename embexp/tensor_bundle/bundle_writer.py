@@ -1,0 +1,162 @@
+"""Writing a TensorFlow checkpoint piece by piece, without TensorFlow: no tensor is ever in memory whole.
+
+`bundle` has the form and its sources. Every tensor lies in one piece and begins at a multiple of 64 bytes, so that it
+can be mapped and used where it lies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO
+
+import google_crc32c
+import numpy as np
+
+from embexp.errors import DataError
+from embexp.system import arrays
+from embexp.tensor_bundle import bundle, bundle_rows
+
+STRING = 7
+"""Its number in TensorFlow's types.proto."""
+_CHUNK_BYTES = 1 << 24
+_VERSION = b"\x1a\x02\x08\x01"
+"""The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
+
+
+class BundleWriter:
+    """Writes a data file as tensors come, and `PREFIX.index` at the end.
+
+    The data file is `PREFIX.data-00000-of-00001`, or the last one of a checkpoint that is there already.
+    """
+
+    def __init__(self, prefix: Path, *, adding: bool = False) -> None:
+        """Makes the data file.
+
+        Args:
+            prefix: of the checkpoint; its folder is there.
+            adding: it is there too: tensors come beside its own, or in their place. Its data files are renamed at
+                once, as their names say how many there are, so until `finish` it can't be read.
+
+        Raises:
+            FileExistsError: there is a checkpoint, and nothing is to be added to it.
+            DataError: the index of the checkpoint is damaged.
+        """
+        self._index = prefix.with_name(f"{prefix.name}.index")
+        self._entries, self._shard = bundle.encoded(self._index) if adding else ({}, 0)
+        shards = self._shard + 1
+        for shard in range(self._shard):
+            bundle.data_file(self._index, shard, self._shard).rename(bundle.data_file(self._index, shard, shards))
+        self._file: IO[bytes] = bundle.data_file(self._index, self._shard, shards).open("xb")
+
+    def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
+        """Writes a float32 matrix.
+
+        Args:
+            key: of the tensor.
+            shape: rows and dim.
+            blocks: its rows, one block behind the other.
+
+        Raises:
+            ValueError: the blocks are not that matrix.
+        """
+        offset = self._aligned()
+        crc = size = 0
+        for block in blocks:
+            if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
+                raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
+            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1).data
+            crc = google_crc32c.extend(crc, bytes(data))
+            self._file.write(data)
+            size += data.nbytes
+        if size != 4 * shape[0] * shape[1]:
+            raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
+        self._enter(key, bundle_rows.FLOAT32, shape, offset, size, bundle.masked(crc))
+
+    def copy(self, key: str, entry: bundle.Entry) -> None:
+        """Copies a tensor of another checkpoint, of any type, as it is.
+
+        Raises:
+            DataError: its checksum is wrong, or it lies in several pieces.
+        """
+        (piece, *more) = entry.pieces
+        if more:
+            raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected one")
+        offset = self._aligned()
+        # Checksums of strings are taken over lengths and characters apart, not over the bytes.
+        for data in bundle_rows.content(key, piece, _CHUNK_BYTES, checked=entry.kind != STRING):
+            self._file.write(data)
+        self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
+
+    def finish(self) -> None:
+        """Writes the index; the checkpoint is whole then."""
+        self._file.close()
+        header = _number(1, self._shard + 1) + _VERSION
+        self._index.write_bytes(_table({b"": header, **self._entries}))
+
+    def close(self) -> None:
+        """Closes the data file, whole or not."""
+        self._file.close()
+
+    def _aligned(self) -> int:
+        self._file.write(bytes(-self._file.tell() % arrays.ALIGNMENT))
+        return self._file.tell()
+
+    def _enter(self, key: str, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int) -> None:
+        dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
+        self._entries[key.encode()] = (
+            _number(1, kind)
+            + _message(2, dimensions)
+            + _number(3, self._shard)
+            + _number(4, offset)
+            + _number(5, size)
+            + b"\x35"
+            + struct.pack("<I", checksum)
+        )
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    """A field of a protocol buffer that is a number; 0 is left out, as it is the default."""
+    return _varint(field << 3) + _varint(value) if value else b""
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _table(entries: Mapping[bytes, bytes]) -> bytes:
+    """The index file: one block of entries in the order of their keys, one that names it, and a footer."""
+    keys = sorted(entries)
+    file = _block([(key, entries[key]) for key in keys])
+    data = _handle(0, file)
+    meta_offset = len(file)
+    meta = _block([])
+    index_offset = meta_offset + len(meta)
+    index = _block([(keys[-1], data)])
+    footer = _handle(meta_offset, meta) + _handle(index_offset, index)
+    return file + meta + index + footer.ljust(bundle.FOOTER_BYTES - 8, b"\0") + bundle.MAGIC.to_bytes(8, "little")
+
+
+def _handle(offset: int, block: bytes) -> bytes:
+    return _varint(offset) + _varint(len(block) - bundle.TRAILER_BYTES)
+
+
+def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
+    """Entries with whole keys, each a point at which reading may begin, and what a block ends with."""
+    content, starts = bytearray(), []
+    for key, value in entries:
+        starts.append(len(content))
+        content += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
+    starts = starts or [0]
+    content += b"".join(struct.pack("<I", start) for start in starts) + struct.pack("<I", len(starts))
+    content += b"\0"  # not compressed
+    return bytes(content) + struct.pack("<I", bundle.masked(google_crc32c.value(bytes(content))))

@@ -1,0 +1,178 @@
+"""Whole runs on knowledge graphs, small ones, whose metrics are counted again from the tables that they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import embexp
+from embexp.cli import plan
+from embexp.errors import ConfigError, RunError
+from embexp.runs import story
+from tests import planted_triples
+from tests.planted_triples import Triple, read
+
+PLACES = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graphs") / "circle"
+    return planted_triples.divided(folder, planted_triples.circle(PLACES), test=10, valid=10)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., story.RunResult]:
+    made: dict[tuple[str, ...], story.RunResult] = {}
+
+    def run(*overrides: str) -> story.RunResult:
+        if overrides not in made:
+            made[overrides] = story.run(spec_of(folder, *overrides), tmp_path_factory.mktemp("run"))
+        return made[overrides]
+
+    return run
+
+
+def spec_of(folder: Path, *overrides: str) -> embexp.RunSpec:
+    return embexp.compose(
+        [
+            "experiment=knowledge_graph",
+            f"data.path={folder}",
+            "tables.entity.dim=16",
+            "train.batch_size=32",
+            "train.steps=150",
+            "train.evaluate_every=50",
+            "output.tensorboard=false",
+            "output.plots=false",
+            f"output.cache={folder.parent}/cache",
+            *overrides,
+        ]
+    )
+
+
+def score(kind: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:
+    if kind == "transe":
+        return -float(np.abs(head + relation - tail).sum())
+    if kind == "distmult":
+        return float(np.sum(head * relation * tail))
+    h, r, t = (np.array(each[:8] + 1j * each[8:]) for each in (head, relation, tail))
+    return float(np.sum(h * r * t.conj()).real)
+
+
+def brute_force(directory: Path, folder: Path, triples: list[Triple]) -> dict[str, float]:
+    """Metrics by scoring each triple by itself, in float64, from the run's tables and vocabularies."""
+    opened = embexp.load_run(directory)
+    spec = opened.spec
+    tables = {
+        name: dict(zip(opened.vocabulary(name).tokens(), opened.table(name).astype(np.float64), strict=True))
+        for name in ("entity", "relation")
+    }
+    entities = tables["entity"]
+    true = {triple for part in ("train", "valid", "test") for triple in read(folder, part)} | set(triples)
+    inverses = f"{triples[0][1]}^-1" in tables["relation"]
+    places: dict[str, list[float]] = {"heads": [], "tails": []}
+    for head, relation, tail in triples:
+        for side, answer in (("tails", tail), ("heads", head)):
+            rated = {}
+            for name in entities:
+                triple = (head, relation, name) if side == "tails" else (name, relation, tail)
+                if name != answer and triple in true:
+                    continue
+                if side == "heads" and inverses:
+                    parts = (entities[tail], tables["relation"][f"{relation}^-1"], entities[name])
+                else:
+                    parts = (entities[triple[0]], tables["relation"][relation], entities[triple[2]])
+                rated[name] = score(spec.model.kind, *parts)
+            own = rated.pop(answer)
+            gap = min(abs(each - own) for each in rated.values())
+            assert gap > 1e-5, "float32 must order these as float64 does"
+            places[side].append(1 + sum(each > own for each in rated.values()))
+    ranks = np.array(places["tails"] + places["heads"], np.float64)
+    return {
+        "mrr": np.mean(1 / ranks),
+        **{f"hits_at_{k}": np.mean(ranks <= k) for k in (1, 3, 10)},
+        "mean_rank": np.mean(ranks),
+        "mrr_tails": np.mean(1 / np.array(places["tails"])),
+        "mrr_heads": np.mean(1 / np.array(places["heads"])),
+    }
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("model=complex",),
+        ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1"),
+        ("model=transe", "data.reciprocal=false", "model.n3=0.001"),
+        ("model=complex", "data.reciprocal=false", "data.negatives=8", "model.dropout=0.1", "runtime=session"),
+    ],
+    ids=" ".join,
+)
+def test_metrics_are_those_of_the_tables(overrides: tuple[str, ...], run: Any, folder: Path) -> None:
+    result = run(*overrides)
+    found, expected = result.summary["metrics"]["test"], brute_force(result.directory, folder, read(folder, "test"))
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert embexp.load_run(result.directory).evaluate() == found
+
+
+def test_a_planted_structure_is_found(run: Any) -> None:
+    """Rotations, which ComplEx can express and DistMult, being symmetric, can't."""
+    metrics = {kind: run(f"model={kind}").summary["metrics"]["test"] for kind in ("complex", "distmult")}
+    assert metrics["complex"]["mrr"] > 0.9
+    assert metrics["distmult"]["mrr"] < metrics["complex"]["mrr"] - 0.2
+
+
+def test_other_triples_are_ranked_among_all_that_is_known(run: Any, folder: Path, tmp_path: Path) -> None:
+    result = run("model=complex")
+    triples = [("p0", "next", "p7"), ("p3", "leap", "p8"), ("p0", "next", "p9")]
+    path = tmp_path / "more.txt"
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    opened = embexp.load_run(result.directory)
+    expected = brute_force(result.directory, folder, triples)
+    assert opened.evaluate(path) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(RunError, match="nothing is predicted of triples"):
+        opened.predict(path)
+
+
+def test_the_same_run_twice_gives_the_same_bits(run: Any, folder: Path, tmp_path: Path) -> None:
+    overrides = ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1")
+    again = story.run(spec_of(folder, *overrides), tmp_path)
+    assert again.summary["tables"] == run(*overrides).summary["tables"]
+
+
+def test_the_best_mrr_of_the_validation_is_kept(run: Any) -> None:
+    result = run("model=complex", "train.early_stopping.patience=1", "train.evaluate_every=10")
+    lines = [line for line in embexp.load_run(result.directory).metrics() if line["event"] == "evaluation"]
+    best = max(lines, key=lambda line: line["metrics"]["mrr"])
+    assert result.summary["best_step"] == best["step"]
+    assert result.summary["metrics"]["validation"] == best["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model=mlp", "model = mlp: task ranking needs a score of each candidate, which this model does not give"),
+        ("task=click", r"task = 'click': questions of triples have candidates to rank\.\s+set task=ranking"),
+        ("tables.entity.dim=15", "dims must be even, but there is source 15, relation 15, candidates 15"),
+        ("train.early_stopping.metric=loss", "the metrics of task ranking are mrr, hits_at_1"),
+        ("+data.split.test=0.1", "data.split"),
+    ],
+)
+def test_what_does_not_go_together_is_told_before_anything_starts(override: str, words: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        spec_of(folder, override)
+
+
+def test_the_plan_names_what_answers_are_told_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["experiment=knowledge_graph", f"data.path={folder}", "data.negatives=9"]
+    assert plan.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "O(vocabulary)" not in said
+    assert "each answer told from 9 drawn ones" in said
+    assert "[B, 10, 1000]" in said
+    assert plan.main(arguments[:2]) == 0
+    assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out
+    assert "no effect: dense_optimizer: complex has no weights beside the tables" in said

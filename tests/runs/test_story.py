@@ -1,0 +1,315 @@
+"""Whole runs, small ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, RunError, VocabularyError
+from embexp.records.folder import RunFolder
+from embexp.runs import story
+from embexp.specs.run import RunSpec
+
+SMALL_CLICKS = (
+    "experiment=clicks",
+    "optimizer=adagrad",
+    "data.examples=4000",
+    "data.users=60",
+    "data.items=40",
+    "train.batch_size=128",
+)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ratings with a structure that biases can learn: user + item + noise, 30 users and 20 items."""
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    random = np.random.default_rng(0)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "item", "rating", "time"])
+        for time in range(1500):
+            user, item = random.integers(30), random.integers(20)
+            writer.writerow([f"u{user}", f"i{item}", f"{user / 10 + item / 10 + random.normal(0, 0.1):.3f}", time])
+    return path
+
+
+def spec_of(cache: Path, *overrides: str) -> RunSpec:
+    return embexp.compose([*overrides, f"output.cache={cache}"])
+
+
+def run(spec: RunSpec, directory: Path, listeners: Sequence[Any] = ()) -> story.RunResult:
+    directory.mkdir()
+    return story.run(spec, directory, listeners=listeners)
+
+
+def metrics_without_timing(directory: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if k != "timing"} for line in RunFolder(directory).read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def clicks_run(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+    return run(spec_of(cache, *SMALL_CLICKS, "train.steps=60"), tmp_path_factory.mktemp("runs") / "clicks")
+
+
+@pytest.fixture(scope="module")
+def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+    spec = spec_of(
+        cache,
+        "experiment=ratings",
+        f"data.path={ratings}",
+        "data.label=rating",
+        "optimizer=adagrad",
+        "optimizer.learning_rate=0.2",
+        "train.batch_size=64",
+        "train.epochs=20",
+    )
+    return run(spec, tmp_path_factory.mktemp("runs") / "ratings")
+
+
+def test_a_run_leaves_everything_that_is_promised(clicks_run: story.RunResult) -> None:
+    folder = RunFolder(clicks_run.directory)
+    for path in (folder.spec, folder.manifest, folder.metrics, folder.summary, folder.events, folder.plots):
+        assert path.exists(), path
+    assert sorted(path.name for path in folder.vocabularies.iterdir()) == ["item.json", "user.json"]
+    assert list(folder.plots.glob("*.png"))
+    summary = folder.read_summary()
+    assert summary == json.loads(json.dumps(clicks_run.summary))
+    assert summary["status"] == "completed"
+    assert summary["steps"] == 60
+    assert set(summary["metrics"]) == {"train", "validation", "test"}
+    assert 0 < summary["truth"]["bayes_auc"] < 1
+    assert summary["tables"]["item"]["vocabulary_size"] == 40
+    touched = summary["freeze"]["item"]["trainable_rows_touched"]
+    assert 0 < touched <= summary["freeze"]["item"]["trainable_rows"] == 40
+    assert summary["initialization"]["tables"]["item"]["bytes"] == 40 * 16 * 4
+    assert summary["throughput"]["examples_per_second"] > 0
+    assert folder.read_spec() == embexp.RunSpec.model_validate_json(folder.spec.read_text())
+
+
+def test_same_spec_same_seed_same_bits(clicks_run: story.RunResult, tmp_path: Path) -> None:
+    again = run(RunFolder(clicks_run.directory).read_spec(), tmp_path / "again")
+    assert again.summary["tables"] == clicks_run.summary["tables"]
+    assert again.summary["metrics"] == clicks_run.summary["metrics"]
+    assert again.summary["run_id"] == clicks_run.summary["run_id"]
+    assert metrics_without_timing(again.directory) == metrics_without_timing(clicks_run.directory)
+
+
+def test_another_seed_gives_other_bits(clicks_run: story.RunResult, cache: Path, tmp_path: Path) -> None:
+    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=60", "seed=1"), tmp_path / "other")
+    assert other.summary["run_id"] != clicks_run.summary["run_id"]
+    assert other.summary["tables"]["item"]["digest"] != clicks_run.summary["tables"]["item"]["digest"]
+
+
+def test_where_a_run_lies_and_what_it_leaves_is_no_part_of_its_identity(
+    clicks_run: story.RunResult, cache: Path, tmp_path: Path
+) -> None:
+    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=60", "output.plots=false", "output.tensorboard=false")
+    other = run(spec, tmp_path / "other")
+    assert other.summary["run_id"] == clicks_run.summary["run_id"]
+    assert not RunFolder(other.directory).plots.exists()
+    assert not RunFolder(other.directory).events.exists()
+
+
+def test_a_finished_run_evaluates_to_what_it_said(clicks_run: story.RunResult) -> None:
+    finished = embexp.load_run(clicks_run.directory)
+    assert finished.evaluate() == clicks_run.summary["metrics"]["test"]
+    assert finished.evaluate(part="validation") == clicks_run.summary["metrics"]["validation"]
+    assert finished.table("item").shape == (40, 16)
+    with pytest.raises(RunError, match=r"no table 'items'; the tables are user, item"):
+        finished.table("items")
+
+
+def test_checkpoint_holds_tables_and_slots_under_the_keys_of_tpu_embedding(clicks_run: story.RunResult) -> None:
+    prefix = str(RunFolder(clicks_run.directory).final_checkpoint / "checkpoint")
+    stored = dict(tf.train.list_variables(prefix))
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    assert stored[f"embedding/item{end}"] == [40, 16]
+    assert stored[f"embedding/item.Saccumulators{end}"] == [40, 16]
+    value = tf.train.load_checkpoint(prefix).get_tensor(f"embedding/item{end}")
+    np.testing.assert_array_equal(value, embexp.load_run(clicks_run.directory).table("item"))
+
+
+def test_ratings_are_learnt_as_far_as_their_noise_allows(ratings_run: story.RunResult) -> None:
+    # The planted noise has standard deviation 0.1; the ratings themselves one of about 1.04.
+    assert 0.09 < ratings_run.summary["metrics"]["test"]["rmse"] < 0.13
+
+
+def test_predictions_on_a_file_are_those_of_the_model(ratings_run: story.RunResult, tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("item,user\ni3,u4\nunheard,u4\ni19,u29\n")
+    finished = embexp.load_run(ratings_run.directory)
+    predicted = finished.predict(path)
+    rows = {name: finished.vocabulary(name).lookup(values) for name, values in NEW_ROWS.items()}
+    tables = {name: finished.table(name).astype(np.float64) for name in finished.spec.tables}
+    expected = (
+        _output_bias(ratings_run)
+        + tables["user_bias"][rows["user_bias"], 0]
+        + tables["item_bias"][rows["item_bias"], 0]
+        + (tables["user"][rows["user"]] * tables["item"][rows["item"]]).sum(1)
+    )
+    np.testing.assert_allclose(predicted, expected, rtol=1e-5)
+    assert predicted[0] == pytest.approx(0.7, abs=0.15)
+    assert predicted[2] == pytest.approx(4.8, abs=0.15)
+
+
+NEW_ROWS = {
+    "user": ["u4", "u4", "u29"],
+    "user_bias": ["u4", "u4", "u29"],
+    "item": ["i3", "unheard", "i19"],
+    "item_bias": ["i3", "unheard", "i19"],
+}
+
+
+def _output_bias(result: story.RunResult) -> float:
+    """The model's only dense variable, read with TensorFlow's own reader."""
+    prefix = str(RunFolder(result.directory).final_checkpoint / "checkpoint")
+    reader = tf.train.load_checkpoint(prefix)
+    # TensorFlow names a variable by the shortest way to it, which for a dense variable is by its optimizer.
+    return float(reader.get_tensor("optimizer/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE").reshape(()))
+
+
+def test_a_file_without_labels_can_be_predicted_but_not_evaluated(ratings_run: story.RunResult, tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("item,user\ni3,u4\n")
+    words = (
+        r"new\.csv can't be read as this run's data was\n  'rating': .* has no such column; its columns are: item, user"
+    )
+    with pytest.raises(DataError, match=words):
+        embexp.load_run(ratings_run.directory).evaluate(path)
+
+
+def test_vocabulary_size_that_is_too_small_is_an_error(cache: Path, ratings: Path, tmp_path: Path) -> None:
+    overrides = ("experiment=ratings", f"data.path={ratings}", "data.label=rating", "tables.item.vocabulary_size=5")
+    with pytest.raises(VocabularyError, match=r"tables\.item\.vocabulary_size = 5: the data has 21 values"):
+        run(spec_of(cache, *overrides), tmp_path / "run")
+
+
+def test_early_stopping_restores_the_best(cache: Path, ratings: Path, tmp_path: Path) -> None:
+    spec = spec_of(
+        cache,
+        "experiment=ratings",
+        f"data.path={ratings}",
+        "data.label=rating",
+        "optimizer=adagrad",
+        "optimizer.learning_rate=1.0",
+        "train.batch_size=64",
+        "train.epochs=30",
+        "train.early_stopping.patience=3",
+    )
+    result = run(spec, tmp_path / "run")
+    evaluated = {
+        line["step"]: line["metrics"]["rmse"]
+        for line in RunFolder(result.directory).read_metrics()
+        if line["event"] == "evaluation"
+    }
+    best = min(evaluated, key=lambda step: evaluated[step])
+    assert result.summary["best_step"] == best
+    assert result.summary["metrics"]["validation"]["rmse"] == evaluated[best]
+    assert result.status == "stopped_early"
+    assert result.summary["steps"] > best
+
+
+def test_a_training_that_diverges_fails_with_the_remedy(cache: Path, ratings: Path, tmp_path: Path) -> None:
+    overrides = ("experiment=ratings", f"data.path={ratings}", "data.label=rating", "optimizer=sgd")
+    with pytest.raises(DivergedError, match=r"diverged; a smaller optimizer\.learning_rate"):
+        run(spec_of(cache, *overrides, "optimizer.learning_rate=1e6"), tmp_path / "run")
+    assert not RunFolder(tmp_path / "run").summary.exists()
+
+
+class InterruptAt:
+    """Sends this process an interrupt, as Ctrl-C would, once so many steps are done."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self.status = ""
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None: ...
+
+    def progressed(self, step: int) -> None:
+        if 0 < self._step <= step:
+            self._step = 0
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None: ...
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
+
+    def ended(self, status: str) -> None:
+        self.status = status
+
+
+def test_an_interrupted_run_ends_with_what_it_has(cache: Path, tmp_path: Path) -> None:
+    listener = InterruptAt(20)
+    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=1000000", "train.evaluate_every=1000000")
+    result = run(spec, tmp_path / "run", [listener])
+    assert result.status == listener.status == "interrupted"
+    assert 20 <= result.summary["steps"] < 1000000
+    assert math.isfinite(result.summary["metrics"]["test"]["auc"])
+    finished = embexp.load_run(result.directory)
+    assert finished.evaluate() == result.summary["metrics"]["test"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
+    clicks_run: story.RunResult, cache: Path, tmp_path: Path
+) -> None:
+    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", "optimizer=adam"), tmp_path / "adam")
+    spec = RunFolder(clicks_run.directory).spec.read_text()
+    RunFolder(other.directory).spec.write_text(spec)
+    with pytest.raises(CheckpointError, match=r"(?s)lacks .*accumulators.*has an extra .*(momenta|velocities)"):
+        embexp.load_run(other.directory).table("item")
+
+
+def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(NotARunError, match=r"there is no spec\.json in it"):
+        embexp.load_run(tmp_path)
+
+
+def test_a_feature_with_an_output_shape_is_evaluated_on_whole_batches(cache: Path, tmp_path: Path) -> None:
+    plain = (*SMALL_CLICKS, "train.steps=10", "train.evaluation_batch_size=128")
+    shaped = run(spec_of(cache, *plain, "features.history.output_shape=[128]"), tmp_path / "shaped")
+    usual = run(spec_of(cache, *plain), tmp_path / "usual")
+    # 400 examples to test on are three batches of 128 and 16 more: the last batch is filled up, and cut off again.
+    assert shaped.summary["examples"]["test"] % 128
+    assert shaped.summary["metrics"] == usual.summary["metrics"]
+    assert embexp.load_run(shaped.directory).evaluate() == usual.summary["metrics"]["test"]
+
+
+def test_labels_that_are_no_clicks_are_found_before_anything_is_trained(
+    cache: Path, ratings: Path, tmp_path: Path
+) -> None:
+    spec = spec_of(cache, "experiment=ratings", f"data.path={ratings}", "data.label=rating", "task=click")
+    with pytest.raises(DataError, match=r"labels of 0 and 1, but 1,\d+ of 1,500 are others.*data\.label_threshold"):
+        run(spec, tmp_path / "run")
+    assert not RunFolder(tmp_path / "run").metrics.exists()
+
+
+def test_the_manifest_tells_circumstances_but_no_secrets(
+    clicks_run: story.RunResult, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_VAR_password", "hunter2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    result = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1"), tmp_path / "run")
+    text = RunFolder(result.directory).manifest.read_text()
+    assert "hunter2" not in text
+    manifest = json.loads(text)
+    assert manifest["environment"]["OMP_NUM_THREADS"] == "2"
+    assert manifest["packages"]["tensorflow"] == tf.__version__
+    assert manifest["machine"]["cores"] >= 1
