@@ -193,7 +193,7 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
         if len(outputs) > 1:
             for each in outputs:  # a matrix is never seen beside the tokens of another one
                 each.unlink(missing_ok=True)
-        write.write(source, out, progress=stages)
+        write.write(source, source.tokens, out, progress=stages)
     finally:
         stages.close()
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")

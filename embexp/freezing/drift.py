@@ -5,16 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from embexp.errors import RunError
 from embexp.freezing.policies import TablePolicy
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained
 from embexp.system import digests
-from embexp.tables.some_rows import SomeRows
+from embexp.system.rows import Rows, SomeRows
+from embexp.tables.reading import ReadableTable
 from embexp.vectors.alignment import RowKind
 
 MOST_SAMPLED = 65_536
@@ -23,18 +23,6 @@ _ROWS_AT_ONCE = 8_192
 
 Mask = Callable[[int, int], np.ndarray]
 """Whether each of the rows [start, stop) is one of those in question: bool [stop - start]."""
-
-
-class Table(Protocol):
-    """A table whose rows can be read."""
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]."""
-        ...
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """All rows, as consecutive blocks of float32, one at a time in memory."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -114,7 +102,7 @@ def sampled(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -> np
 class Origin:
     """Where some rows of a table came from, of which a sample is kept in a temporary file."""
 
-    def __init__(self, source: RowSource, mask: Mask, seed: int) -> None:
+    def __init__(self, source: Rows, mask: Mask, seed: int) -> None:
         """Draws the sample and writes its first values.
 
         Args:
@@ -127,7 +115,7 @@ class Origin:
         """
         self._source, self._mask = source, mask
         self._numbers = sampled(mask, source.rows, seed)
-        first = SomeRows(source, self._numbers, source.dim)
+        first = SomeRows(source, self._numbers)
         try:
             self._file = tempfile.TemporaryFile(prefix="embexp-")  # noqa: SIM115 - lives as long as this
             for some in self._pieces():
@@ -144,7 +132,7 @@ class Origin:
         """Numbers of the rows in the sample: int64, rising."""
         return self._numbers
 
-    def of_sample(self, table: Table) -> Drift:
+    def of_sample(self, table: ReadableTable) -> Drift:
         """The drift of the sample."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -155,7 +143,7 @@ class Origin:
 
         return measured(pairs())
 
-    def of_all(self, table: Table) -> Drift:
+    def of_all(self, table: ReadableTable) -> Drift:
         """The drift of all rows in question."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -181,7 +169,7 @@ class Origin:
 
 
 def origins(
-    seed: int, sources: Mapping[str, RowSource], given: Pretrained, policies: Mapping[str, TablePolicy]
+    seed: int, sources: Mapping[str, Rows], given: Pretrained, policies: Mapping[str, TablePolicy]
 ) -> dict[str, Origin]:
     """Of each table with rows that came from a file and may move, where these came from.
 

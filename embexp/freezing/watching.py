@@ -14,11 +14,11 @@ from embexp.freezing.drift import Drift, Origin
 from embexp.freezing.hashes import RowHashes
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.trouble import NOTHING, UNKNOWN, StillRows, Training, still_rows
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained
-from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
+from embexp.system.rows import MappableRows
+from embexp.tables.reading import ReadableTable
 
 _ROWS_AT_ONCE = 8_192
 """So few that looking before the first step adds nothing to speak of to the memory that a run takes."""
@@ -30,8 +30,8 @@ Tell = Callable[[int, Mapping[str, Mapping[str, Any]]], object]
 def watch(
     spec: RunSpec,
     vocabularies: Mapping[str, Vocabulary],
-    tables: Mapping[str, TableValues],
-    sources: Mapping[str, RowSource],
+    tables: Mapping[str, ReadableTable],
+    sources: Mapping[str, MappableRows],
     given: Pretrained,
     policies: Mapping[str, TablePolicy],
     *,
@@ -87,7 +87,7 @@ class Watch:
 
     spec: RunSpec
     vocabularies: Mapping[str, Vocabulary]
-    tables: Mapping[str, TableValues]
+    tables: Mapping[str, ReadableTable]
     policies: Mapping[str, TablePolicy]
     total_steps: int
     examples: int
@@ -189,7 +189,7 @@ class Watch:
         return changed
 
 
-def _pieces(table: TableValues) -> Iterator[np.ndarray]:
+def _pieces(table: ReadableTable) -> Iterator[np.ndarray]:
     """All rows of a table, a few at a time."""
     for start in range(0, table.rows, _ROWS_AT_ONCE):
         yield table.take(np.arange(start, min(start + _ROWS_AT_ONCE, table.rows)))

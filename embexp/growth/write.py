@@ -10,7 +10,6 @@ import numpy as np
 
 from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
-from embexp.initialization.rows import RowSource
 from embexp.pretrained import referenced
 from embexp.pretrained.aligned import PretrainedTable
 from embexp.pretrained.earlier import Earlier
@@ -20,6 +19,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
+from embexp.system.rows import MappableRows
 from embexp.tensor_bundle.bundle_writer import BundleWriter
 from embexp.vectors.checkpoint import KEY_END
 from embexp.vectors.coverage import coverage
@@ -118,7 +118,7 @@ def _write_table(
         writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", say))
 
 
-def _blocks(rows: RowSource, what: str, say: Say) -> Iterator[np.ndarray]:
+def _blocks(rows: MappableRows, what: str, say: Say) -> Iterator[np.ndarray]:
     step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
     for start in range(0, rows.rows, step):
         stop = min(start + step, rows.rows)

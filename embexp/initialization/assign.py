@@ -4,11 +4,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
-from embexp.initialization.rows import RowSource, WritableTable, check_fit
+import numpy as np
+
 from embexp.system import arrays
+from embexp.system.rows import Rows
 
 _BYTES_PER_VALUE = 4
+
+
+class WritableTable(Protocol):
+    """What an initialization needs of a table."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,12 +56,16 @@ class Assign:
             size -= size % aligned
         return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
 
-    def apply(self, table: WritableTable, source: RowSource) -> None:
+    def apply(self, table: WritableTable, source: Rows) -> None:
         """Fills the table.
 
         Raises:
             ValueError: the source's shape is not the table's.
         """
-        check_fit(table, source)
+        if (source.rows, source.dim) != (table.rows, table.dim):
+            raise ValueError(
+                f"table {table.name!r} is {table.rows} × {table.dim},"
+                f" its source of rows is {source.rows} × {source.dim}"
+            )
         for chunk in self.plan(table.rows, table.dim):
             table.write(chunk.start, source.read(chunk.start, chunk.stop))

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.whole import Fills, pairs
-from embexp.system.readable import ReadableMatrix
+from embexp.system.rows import Rows
 
 _BYTES_PER_VALUE = 4
 _ALIGNED_ROWS = 16
@@ -50,14 +50,14 @@ class InSession:
 
 @dataclass(frozen=True)
 class _Assignment:
-    rows: ReadableMatrix
+    rows: Rows
     step: int
     numbers: Any
     values: Any
     operation: Any
 
 
-def _assignment(variable: Any, rows: ReadableMatrix, chunk_bytes: int) -> _Assignment:
+def _assignment(variable: Any, rows: Rows, chunk_bytes: int) -> _Assignment:
     with tf.name_scope("assign_rows"):
         numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
         values = tf.compat.v1.placeholder(tf.float32, [None, rows.dim], "values")

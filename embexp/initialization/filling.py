@@ -14,13 +14,13 @@ from embexp.freezing.policies import TablePolicy
 from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import Assign
 from embexp.initialization.assign_in_session import InSession
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.pretrained.rows import row_source, slot_sources
 from embexp.specs import inits
 from embexp.specs.pretrained import Checkpoint, Project
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
+from embexp.system.rows import MappableRows
 from embexp.tables import optimizers
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import MappedTable
@@ -34,7 +34,7 @@ Fill = Callable[[Any], None]
 """Gives a table its values in the session that it is called with."""
 
 
-def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[str, RowSource]:
+def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[str, MappableRows]:
     """First values of every table: those of its file, or else what follows from the seed, its name and the row."""
     return {
         name: row_source(name, table, sizes[name], spec.seed, given.tables.get(name))
@@ -47,9 +47,9 @@ def by_reference(spec: RunSpec, given: Pretrained, name: str) -> bool:
     return spec.frozen(name) and name in given.tables
 
 
-def slot_fills(made: Mapping[str, Table], spec: RunSpec, given: Pretrained) -> list[tuple[Part, RowSource]]:
+def slot_fills(made: Mapping[str, Table], spec: RunSpec, given: Pretrained) -> list[tuple[Part, MappableRows]]:
     """What is to be filled with slots that go with their rows, and with which values."""
-    found: list[tuple[Part, RowSource]] = []
+    found: list[tuple[Part, MappableRows]] = []
     for name, table in made.items():
         if name not in given.tables or not table.slots:
             continue
@@ -83,7 +83,7 @@ def way_in(spec: RunSpec, policy: TablePolicy, name: str) -> inits.Init:
 
 
 def tables(
-    spec: RunSpec, given: Pretrained, rows: Mapping[str, RowSource], policies: Mapping[str, TablePolicy]
+    spec: RunSpec, given: Pretrained, rows: Mapping[str, MappableRows], policies: Mapping[str, TablePolicy]
 ) -> dict[str, Table]:
     """Makes the variables of every table in the graph that is current; only `memory_map` and `constant` fill them.
 
@@ -105,7 +105,7 @@ def tables(
 def tpu_tables(
     spec: RunSpec,
     given: Pretrained,
-    rows: Mapping[str, RowSource],
+    rows: Mapping[str, MappableRows],
     policies: Mapping[str, TablePolicy],
     *,
     hosts: int,
@@ -136,7 +136,7 @@ def tpu_tables(
     }
 
 
-def _table(spec: RunSpec, given: Pretrained, name: str, rows: RowSource, policy: TablePolicy) -> Table:
+def _table(spec: RunSpec, given: Pretrained, name: str, rows: MappableRows, policy: TablePolicy) -> Table:
     combiner, file = spec.tables[name].combiner, given.tables.get(name)
     mapping = file_rows = None
     if policy.storage is Storage.MEMORY_MAP and file is not None:
@@ -171,7 +171,7 @@ def fill(
     made: Mapping[str, Table],
     spec: RunSpec,
     policies: Mapping[str, TablePolicy],
-    rows: Mapping[str, RowSource],
+    rows: Mapping[str, MappableRows],
     given: Pretrained,
 ) -> None:
     """Fills tables that were made eagerly, and those of their slots that come from an earlier checkpoint."""
@@ -214,7 +214,7 @@ class SessionFills:
 
     once: list[Fill] = field(default_factory=list)
     always: list[Fill] = field(default_factory=list)
-    scaffold: list[tuple[Any, RowSource]] = field(default_factory=list)
+    scaffold: list[tuple[Any, MappableRows]] = field(default_factory=list)
     whole: list[Any] = field(default_factory=list)
 
 
@@ -222,7 +222,7 @@ def in_sessions(
     made: Mapping[str, Table],
     spec: RunSpec,
     policies: Mapping[str, TablePolicy],
-    rows: Mapping[str, RowSource],
+    rows: Mapping[str, MappableRows],
     given: Pretrained,
 ) -> SessionFills:
     """What fills tables that were made in a graph, and their slots; adds to that graph what it needs."""
@@ -270,7 +270,7 @@ def _feeding(feeds: list[tuple[Any, np.ndarray]]) -> Fill:
 
 
 def _filled_by(
-    way: Callable[[Any, list[tuple[Any, RowSource]]], None], variable: Any, rows: RowSource, session: Any
+    way: Callable[[Any, list[tuple[Any, MappableRows]]], None], variable: Any, rows: MappableRows, session: Any
 ) -> None:
     way(session, [(variable, rows)])
 

@@ -18,7 +18,7 @@ two blocks more than itself."""
 
 @dataclass(frozen=True)
 class InitializerRows:
-    """The rows that an initializer gives a table; a `RowSource`.
+    """The rows that an initializer gives a table; a `MappableRows`.
 
     Attributes:
         initializer: the distribution.

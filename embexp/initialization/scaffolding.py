@@ -17,7 +17,7 @@ from tensorflow.python.ops import resources
 
 from embexp.initialization import placeholder_feed
 from embexp.initialization.whole import Fills, mapped, pairs
-from embexp.system.readable import ReadableMatrix
+from embexp.system.rows import Rows
 
 _v1 = tf.compat.v1
 
@@ -61,8 +61,8 @@ class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow
 
     def __init__(
         self,
-        lasting: Sequence[tuple[Any, ReadableMatrix]],
-        passing: Sequence[tuple[Any, ReadableMatrix]],
+        lasting: Sequence[tuple[Any, Rows]],
+        passing: Sequence[tuple[Any, Rows]],
         *,
         init_fn: InitFn | None,
         local_init_op: Any = None,

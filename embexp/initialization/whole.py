@@ -13,16 +13,16 @@ from numpy.lib import format as npy
 
 from embexp.errors import DataError, RunError
 from embexp.system import arrays
-from embexp.system.readable import ReadableMatrix
+from embexp.system.rows import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4
 
 
-Source = np.ndarray | str | os.PathLike[str] | ReadableMatrix
+Source = np.ndarray | str | os.PathLike[str] | Rows
 """Where a variable's values come from: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
 
-The `memory_map` of rows is used where they have one, as a `RowSource` or `VectorSource` has.
+The `memory_map` of rows is used where they have one, as a `MappableRows` or `VectorSource` has.
 """
 
 Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]
@@ -71,7 +71,7 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         ) from error
 
 
-def opened(source: Source) -> ReadableMatrix:
+def opened(source: Source) -> Rows:
     """A source as rows that can be read; a file is mapped, and little of it is read.
 
     Raises:
@@ -93,7 +93,7 @@ def opened(source: Source) -> ReadableMatrix:
     return source
 
 
-def pairs(fills: Fills) -> list[tuple[Any, ReadableMatrix]]:
+def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
     """Variables and their sources, opened.
 
     Raises:
@@ -133,7 +133,7 @@ class _Array:
         return self._array
 
 
-def _own_array(rows: ReadableMatrix) -> np.ndarray | None:
+def _own_array(rows: Rows) -> np.ndarray | None:
     """What a source holds in one piece, whatever its form; None if it doesn't."""
     memory_map = getattr(rows, "memory_map", None)
     array: np.ndarray | None = None if memory_map is None else memory_map()

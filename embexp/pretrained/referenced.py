@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import RunError
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.rows import row_source
 from embexp.specs.pretrained import NoPretrained
+from embexp.system.rows import MappableRows
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Referenced:
         digest: of the whole that they are a part of.
     """
 
-    source: RowSource
+    source: MappableRows
     digest: str
 
     @property

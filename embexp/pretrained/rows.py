@@ -9,16 +9,15 @@ from typing import assert_never
 import numpy as np
 
 from embexp.initialization import random
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import PretrainedTable
 from embexp.specs.pretrained import MissingRows
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import MappableRows, Rows
 from embexp.vectors import missing, projection
 from embexp.vectors.aligned_rows import AlignedRows
 
 
-def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedTable | None) -> RowSource:
+def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedTable | None) -> MappableRows:
     """The first values of a table.
 
     Args:
@@ -46,13 +45,13 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
             drawn = Uniform(scale=math.sqrt(3))  # of variance 1
         case _:
             assert_never(fill)
-    others: ReadableRows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
+    others: Rows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
         others = missing.like_the_file(others, given.source, projected)
     return AlignedRows(given.source, given.alignment, others, projected)
 
 
-def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]) -> dict[str, RowSource]:
+def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]) -> dict[str, MappableRows]:
     """First values of the slots that go with their rows; those of other rows begin at the initial value.
 
     Args:

@@ -17,7 +17,6 @@ from embexp.freezing import policies, watching
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.watching import Watch
 from embexp.initialization import filling
-from embexp.initialization.rows import RowSource
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.pretrained.dims import with_dims
@@ -40,6 +39,7 @@ from embexp.strategies import threads as thread_counts
 from embexp.strategies.placement import Placement
 from embexp.system import caching, places
 from embexp.system.memory import PeakMemory
+from embexp.system.rows import MappableRows
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.evaluation import Predictor
@@ -230,7 +230,7 @@ def build(
     spec: RunSpec,
     data: Data,
     given: Pretrained,
-    sources: Mapping[str, RowSource],
+    sources: Mapping[str, MappableRows],
     frozen: Mapping[str, TablePolicy],
     plan: loop.Rhythm,
     folder: RunFolder,

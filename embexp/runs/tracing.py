@@ -48,7 +48,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class _Unfilled:
-    """Rows that are whatever is in memory; a `RowSource`."""
+    """Rows that are whatever is in memory; a `MappableRows`."""
 
     rows: int
     dim: int

@@ -18,19 +18,20 @@ from embexp import estimator
 from embexp.checkpoints import dense_part, graph_saver, store
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization import filling, scaffolding
-from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained
 from embexp.pretrained.earlier import Earlier
 from embexp.runs.assembly import Assembly
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
 from embexp.runtimes.function import FunctionRuntime
-from embexp.runtimes.table_values import Ranges, TableElsewhere, TableValues
+from embexp.runtimes.table_values import TableElsewhere
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
 from embexp.strategies.placement import Placement
 from embexp.strategies.tpu import TPUPlacement
+from embexp.system.rows import MappableRows
+from embexp.tables.reading import ReadableTable
 from embexp.tables.tpu_backend import TPUBackend
 
 
@@ -68,7 +69,7 @@ class Execution:
     """
 
     runtime: Executing
-    tables: Mapping[str, TableValues]
+    tables: Mapping[str, ReadableTable]
     save: Callable[[Path], object]
     restore: Callable[[Path], object]
     seconds: Callable[[], float]
@@ -100,7 +101,7 @@ class Blueprint:
 
     spec: RunSpec
     given: Pretrained
-    sources: Mapping[str, RowSource]
+    sources: Mapping[str, MappableRows]
     policies: Mapping[str, TablePolicy]
     tables: Callable[[], Mapping[str, filling.Table]]
     assemble: Callable[..., Assembly]
@@ -333,9 +334,8 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
             dim=sources[name].dim,
             frozen=blueprint.policies[name].still,
             storage=Storage.VARIABLE,
-            read=read,
-            take=Ranges(read, sources[name].dim).take,
-            looked_up=partial(looked_up, name),
+            ranges=read,
+            flags=partial(looked_up, name),
         )
 
     return Execution(

@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp.system import digests
-from embexp.tables.some_rows import SomeRows
+from embexp.system.rows import SomeRows
+from embexp.tables.reading import ReadableTable
 from embexp.vectors import checkpoint
 
 
-class TableValues(Protocol):
-    """What can be read of a table once it is made."""
-
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        ...
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
-
-    @property
-    def frozen(self) -> bool:
-        """Whether no row moves."""
-        ...
-
-    @property
-    def storage(self) -> str:
-        """How rows are kept: a `Storage` in words."""
-        ...
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """All rows, as consecutive blocks of float32, one at a time in memory."""
-        ...
-
-    def digest(self) -> str:
-        """Digest of all rows, in blocks; see `digests.of_rows`."""
-        ...
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
-        ...
-
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up."""
-        ...
-
-    def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
-        ...
-
-
 @dataclass(frozen=True)
-class TableElsewhere:
-    """A table whose rows are read by a function, wherever they are; a `TableValues`.
+class TableElsewhere(ReadableTable):
+    """A table whose rows are read by functions, wherever they are.
 
     Attributes:
         name: of the table.
@@ -74,9 +25,9 @@ class TableElsewhere:
         dim: width of a row.
         frozen: whether no row moves.
         storage: how rows are kept.
-        read: gives rows [start, stop), float32.
-        take: see `TableValues.take`.
-        looked_up: see `TableValues.looked_up`.
+        ranges: gives rows [start, stop), float32.
+        flags: gives `looked_up`.
+        numbers: gives rows of these numbers, float32; None: they are read by ranges.
     """
 
     name: str
@@ -84,21 +35,26 @@ class TableElsewhere:
     dim: int
     frozen: bool
     storage: str
-    read: Callable[[int, int], np.ndarray]
-    take: Callable[[np.ndarray], np.ndarray]
-    looked_up: Callable[[], np.ndarray | None]
+    ranges: Callable[[int, int], np.ndarray]
+    flags: Callable[[], np.ndarray | None]
+    numbers: Callable[[np.ndarray], np.ndarray] | None = None
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """See `TableValues.blocks`."""
-        for start in range(0, self.rows, digests.ROWS_PER_BLOCK):
-            yield self.read(start, min(start + digests.ROWS_PER_BLOCK, self.rows))
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim]; slots can't be read."""
+        if slot is not None:
+            raise KeyError(slot)
+        return self.ranges(start, stop)
 
-    def digest(self) -> str:
-        """See `TableValues.digest`."""
-        return digests.of_rows(self.blocks())
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
+        return SomeRows(self, numbers).read(0, len(numbers)) if self.numbers is None else self.numbers(numbers)
+
+    def looked_up(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        return self.flags()
 
     def touched_rows(self) -> int:
-        """See `TableValues.touched_rows`."""
+        """Number of rows that training steps have looked up to move them; 0 where that is not tracked."""
         found = self.looked_up()
         return 0 if found is None else int(np.count_nonzero(found))
 
@@ -128,27 +84,10 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
         dim=table.dim,
         frozen=table.frozen,
         storage=table.storage,
-        read=lambda start, stop: take(np.arange(start, stop)),
-        take=take,
-        looked_up=lambda: None if touched is None else looked_up(),
+        ranges=lambda start, stop: take(np.arange(start, stop)),
+        flags=lambda: None if touched is None else looked_up(),
+        numbers=take,
     )
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """Rows that a function reads by ranges, as something to take rows of.
-
-    Attributes:
-        read: gives rows [start, stop), float32.
-        dim: width of a row.
-    """
-
-    read: Callable[[int, int], np.ndarray]
-    dim: int
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """See `TableValues.take`."""
-        return SomeRows(self, numbers, self.dim).read(0, len(numbers))
 
 
 def rows_in_checkpoint(table: str, prefix: Callable[[], str]) -> Callable[[int, int], np.ndarray]:

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows, SomeRows
 from embexp.tables.reading import ReadableTable
-from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import variable_over
 
 _ROWS_LOOKED_AT = 1 << 20
@@ -46,7 +45,7 @@ class MappedTable(ReadableTable):
         name: str,
         mapping: np.ndarray,
         file_rows: np.ndarray | None,
-        others: ReadableRows,
+        others: Rows,
         *,
         combiner: Combiner = Combiner.MEAN,
     ) -> None:
@@ -77,7 +76,7 @@ class MappedTable(ReadableTable):
             lacking = np.flatnonzero(file_rows < 0)
             self._values = {"mapping": mapping, "index": _index(file_rows, lacking, len(mapping))}
             if lacking.size:
-                self._values["others"] = SomeRows(others, lacking, self.dim).read(0, lacking.size)
+                self._values["others"] = SomeRows(others, lacking).read(0, lacking.size)
         self._variables = {
             part: variable_over(name if part == "mapping" else f"{name}/{part}", values)
             for part, values in self._values.items()

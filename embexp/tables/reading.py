@@ -23,6 +23,7 @@ class ReadableTable(ABC):
         rows: vocabulary size.
         dim: width of a row.
         frozen: no step moves a row.
+        storage: how rows are kept: a `Storage`, or "sharded".
         touched: uint8 [rows], 1 for each row that a training step looked up to move it; None when not tracked.
     """
 
@@ -30,6 +31,7 @@ class ReadableTable(ABC):
     rows: int
     dim: int
     frozen: bool
+    storage: str
     touched: Any
 
     @abstractmethod

@@ -12,11 +12,10 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows, SomeRows
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
 from embexp.tables.reading import ReadableTable
-from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over, write_rows
 
 
@@ -161,18 +160,18 @@ class SplitTable(ReadableTable):
         values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
         return values
 
-    def fills(self, source: ReadableRows) -> list[tuple[Part, SomeRows]]:
+    def fills(self, source: Rows) -> list[tuple[Part, SomeRows]]:
         """What is to be filled, and with which of the table's first values."""
-        filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows, self.dim))]
+        filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows))]
         if self._mapping is None:
             rows = np.flatnonzero(self._index >= 0).astype(self._index.dtype)
-            filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows, self.dim)))
+            filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows)))
         return filled
 
-    def slot_fill(self, slot: str, source: ReadableRows) -> tuple[Part, SomeRows]:
+    def slot_fill(self, slot: str, source: Rows) -> tuple[Part, SomeRows]:
         """What is to be filled with a slot's values of all rows: those of rows that may move."""
         rows = self._others_rows[: self._moving]
-        return Part(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows, self.dim)
+        return Part(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows)
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""

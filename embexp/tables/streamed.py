@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,22 +17,6 @@ from embexp.tables.tpu_tables import TPUTable
 
 _KEY = "VARIABLE_VALUE"
 _BLOCK_BYTES = 1 << 22
-
-
-class Rows(Protocol):
-    """The rows of a table, or of one slot, wherever they are kept."""
-
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """All rows in their order, float32, `rows` of them at a time."""
-        ...
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Assigns float32 [n, dim] to the rows from `start`, where they can be assigned; the others must be the same.
-
-        Raises:
-            ValueError: they are not.
-        """
-        ...
 
 
 class Apart(enum.Enum):
@@ -54,7 +38,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         covered: the variables that a checkpoint of it holds.
     """
 
-    def __init__(self, name: str, shape: tuple[int, int], rows: Rows, covered: list[Any]) -> None:
+    def __init__(self, name: str, shape: tuple[int, int], rows: _InBlocks | _InParts, covered: list[Any]) -> None:
         self.name, self.covered = name, covered
         self.shape = tf.TensorShape(shape)
         self._rows = rows
@@ -124,7 +108,7 @@ def apart(tables: Iterable[StreamedTable], how: Apart) -> Iterator[None]:
 def streamed(table: EmbeddingTable | SplitTable | TPUTable, slot: str | None) -> StreamedTable:
     """A table, or one slot of it, for a checkpoint."""
     name = table.name if slot is None else f"{table.name}/{slot}"
-    rows: Rows = _InParts(table, slot) if isinstance(table, SplitTable) else _InBlocks(table, slot)
+    rows = _InParts(table, slot) if isinstance(table, SplitTable) else _InBlocks(table, slot)
     match table:
         case TPUTable():
             covered = table.variables(slot)
@@ -145,9 +129,11 @@ class _InBlocks:
         self._table, self._slot = table, slot
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in their order, float32, `rows` of them at a time."""
         yield from self._table.blocks(self._slot, rows=rows)
 
     def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`."""
         self._table.write(start, values, self._slot)
 
 
@@ -176,6 +162,11 @@ class _InParts:
         return values
 
     def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start` that can be assigned.
+
+        Raises:
+            ValueError: the others are not the same.
+        """
         stop = start + len(values)
         numbers = np.arange(start, stop)
         if self._slot is not None:

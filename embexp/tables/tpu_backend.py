@@ -12,7 +12,7 @@ from embexp.errors import RunError
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows
 from embexp.tables import graph, tpu_inputs
 from embexp.tables.graph import TableShape
 from embexp.tables.tpu_inputs import Enqueued, combiner_of, feature_of
@@ -209,7 +209,7 @@ class TPUBackend:
             ) from error
 
 
-def first_values(rows: ReadableRows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
     """An initializer of `TableConfig` that gives each shard of a table its own rows, and reads no others.
 
     Args:

@@ -19,10 +19,9 @@ from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.reading import ReadableTable
-from embexp.tables.some_rows import SomeRows
 from embexp.tables.variables import variable, variable_over, write_rows
 
 STILL = SGD(learning_rate=1.0)
@@ -69,7 +68,7 @@ class TPUTable(ReadableTable):
     def __init__(
         self,
         name: str,
-        source: ReadableRows,
+        source: Rows,
         rows: int,
         dim: int,
         *,
@@ -126,9 +125,9 @@ class TPUTable(ReadableTable):
         self._fresh: Callable[[], object] = lambda: None
         self.touched = None if self.frozen else variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows])
 
-    def rows_of(self, part: Part) -> ReadableRows:
+    def rows_of(self, part: Part) -> Rows:
         """First values of a part's rows."""
-        rows = self.source if part.numbers is None else SomeRows(self.source, part.numbers, self.dim)
+        rows = self.source if part.numbers is None else SomeRows(self.source, part.numbers)
         return _Normal(self.name, rows) if part.still else rows
 
     def attach(self, values: Mapping[str, Mapping[str, Sequence[Any]]], fresh: Callable[[], object]) -> None:
@@ -157,10 +156,10 @@ class TPUTable(ReadableTable):
         self._fresh()
         return self._taken(np.arange(start, stop), slot)
 
-    def fill_slot(self, slot: str, source: ReadableRows) -> None:
+    def fill_slot(self, slot: str, source: Rows) -> None:
         """Writes one slot's first values for the rows that may move, a piece at a time; they are to be loaded then."""
         [part] = [part for part in self.parts if not part.still]
-        own = source if part.numbers is None else SomeRows(source, part.numbers, self.dim)
+        own = source if part.numbers is None else SomeRows(source, part.numbers)
         rows_at_once, first = max(1, self.chunk_bytes // (4 * self.dim)), 0
         for shard in self._values[part.name][slot]:
             rows = int(shard.shape[0])
@@ -230,10 +229,18 @@ class _Normal:
     """Rows that never move, found to be such that a TPU keeps them."""
 
     table: str
-    rows: ReadableRows
+    source: Rows
+
+    @property
+    def rows(self) -> int:
+        return self.source.rows
+
+    @property
+    def dim(self) -> int:
+        return self.source.dim
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        values = self.rows.read(start, stop)
+        values = self.source.read(start, stop)
         if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
             raise RunError(
                 f"table {self.table!r}: rows that are to stay as they are hold numbers below"

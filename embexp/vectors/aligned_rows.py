@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource
@@ -36,7 +36,7 @@ class AlignedRows:
 
     source: VectorSource
     alignment: Alignment
-    missing: ReadableRows
+    missing: Rows
     projection: Projection | None = None
 
     @property

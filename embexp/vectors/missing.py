@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp.system.readable import ReadableRows
+from embexp.system.rows import Rows
 from embexp.vectors import moments
 from embexp.vectors.projection import Projection
 from embexp.vectors.source import VectorSource
@@ -22,17 +22,27 @@ class LikeTheFile:
         deviation: float64 [dim].
     """
 
-    noise: ReadableRows
+    noise: Rows
     mean: np.ndarray
     deviation: np.ndarray
 
+    @property
+    def rows(self) -> int:
+        """As many as there are of the noise."""
+        return self.noise.rows
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return len(self.mean)
+
     def read(self, start: int, stop: int) -> np.ndarray:
-        """See `ReadableRows.read`."""
+        """Rows [start, stop), float32 [stop - start, dim]."""
         rows = self.noise.read(start, stop) * self.deviation + self.mean
         return np.asarray(rows, np.float32)
 
 
-def like_the_file(noise: ReadableRows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
+def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
     """Rows like those of a source after projection; reads it once, whole."""
     parts = moments.blocks(source)
     found = moments.of(parts if projection is None else map(projection.apply, parts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.vectors.source import VectorSource
+from embexp.system.rows import Rows
 
 _BLOCK_BYTES = 16 * 1024 * 1024
 
@@ -27,7 +27,7 @@ class Moments:
     spread: np.ndarray
 
 
-def blocks(source: VectorSource) -> Iterator[np.ndarray]:
+def blocks(source: Rows) -> Iterator[np.ndarray]:
     """All rows of a source, float32, in blocks whose size follows from its width alone."""
     rows = max(_BLOCK_BYTES // (8 * source.dim), 1)
     for start in range(0, source.rows, rows):

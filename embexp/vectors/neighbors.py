@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.system.readable import ReadableMatrix
+from embexp.system.rows import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 
@@ -26,7 +26,7 @@ class Neighbor:
     cosine: float
 
 
-def nearest(matrix: ReadableMatrix, queries: Sequence[int], count: int) -> list[list[Neighbor]]:
+def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neighbor]]:
     """For each of some rows, the others with the greatest cosine, greatest first; of equals the first rows.
 
     Rows of zeros have no direction and are near to none. Memory is bounded by a chunk of rows.

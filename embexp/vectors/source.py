@@ -7,42 +7,15 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-
-class TokenRows(Protocol):
-    """Rows with tokens: what writing a file takes."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        ...
-
-    @property
-    def tokens(self) -> pa.LargeStringArray | None:
-        """The word of each row, [rows]; None when there are none."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, float32 [stop - start, dim]."""
-        ...
+from embexp.system.rows import MappableRows
 
 
-class VectorSource(Protocol):
-    """A matrix on disk, read by ranges of rows or mapped."""
+class VectorSource(MappableRows, Protocol):
+    """A matrix on disk, read by ranges of rows or mapped.
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        ...
+    Its `memory_map` converts a file that can't be mapped as it is, once, into the cache. To read some rows takes
+    memory for little more than these.
+    """
 
     @property
     def dtype(self) -> np.dtype:
@@ -60,16 +33,4 @@ class VectorSource(Protocol):
     @property
     def digest(self) -> str:
         """SHA-256 of the content, independent of the file's name."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, float32 [stop - start, dim], with memory for little more than these rows."""
-        ...
-
-    def memory_map(self) -> np.ndarray | None:
-        """The matrix as a mapping: float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`.
-
-        Writing to it changes nothing on disk (mode `c`). A file that can't be mapped as it is, is converted once
-        into the cache. None where there is nothing to map.
-        """
         ...

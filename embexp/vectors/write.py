@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from embexp.errors import DataError
 from embexp.system import files
+from embexp.system.rows import Rows
 from embexp.vectors import converted, text_blocks, token_files
-from embexp.vectors.source import TokenRows
 from embexp.vectors.stored import Progress, counted, shown
 
 NAME = "vectors"
@@ -54,18 +54,20 @@ def outputs(path: Path) -> list[Path]:
     return [path]
 
 
-def write(source: TokenRows, path: Path, *, progress: Progress | None = None) -> None:
+def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress | None = None) -> None:
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
-        source: the vectors; its tokens go into the file, or into `NAME.tokens.txt` beside a `.npy` or `.safetensors`.
+        source: the vectors.
+        tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
+            `.safetensors`.
         path: where to, replaced if there is one.
         progress: told how far it is.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
     """
-    form, tokens = form_of(path), source.tokens
+    form = form_of(path)
     if form in (Written.VEC, Written.TXT):
         _check_text(path, form, source.dim, tokens)
     elif form is not Written.PARQUET and tokens is not None:
@@ -89,12 +91,12 @@ def write(source: TokenRows, path: Path, *, progress: Progress | None = None) ->
                 for start, values in chunks:
                     _write_lines(file, tokens.slice(start, len(values)), values)
             case Written.PARQUET:
-                _write_parquet(file, source, chunks)
+                _write_parquet(file, tokens, source.dim, chunks)
             case _:
                 assert_never(form)
 
 
-def _chunks(source: TokenRows, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(source: Rows, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _CHUNK_BYTES // (4 * source.dim))
     for start in range(0, source.rows, step):
         stop = min(source.rows, start + step)
@@ -121,10 +123,11 @@ def _write_lines(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarra
     file.write("".join(lines).encode("utf-8"))
 
 
-def _write_parquet(file: IO[bytes], source: TokenRows, chunks: Iterator[tuple[int, np.ndarray]]) -> None:
-    tokens = source.tokens
+def _write_parquet(
+    file: IO[bytes], tokens: pa.LargeStringArray | None, dim: int, chunks: Iterator[tuple[int, np.ndarray]]
+) -> None:
     fields = [] if tokens is None else [pa.field("token", pa.large_string(), nullable=False)]
-    type_ = pa.list_(pa.field("item", pa.float32(), nullable=False), source.dim)
+    type_ = pa.list_(pa.field("item", pa.float32(), nullable=False), dim)
     schema = pa.schema([*fields, pa.field(NAME, type_, nullable=False)])
     with pq.ParquetWriter(file, schema) as parquet:
         for start, values in chunks:

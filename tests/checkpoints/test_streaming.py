@@ -40,7 +40,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Given:
     def __init__(self, values: np.ndarray) -> None:
-        self.values = values
+        self.values, (self.rows, self.dim) = values, values.shape
 
     def read(self, start: int, stop: int) -> np.ndarray:
         return self.values[start:stop]

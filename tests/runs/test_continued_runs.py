@@ -13,12 +13,12 @@ import embexp
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.initialization import filling
-from embexp.initialization.rows import RowSource
 from embexp.pretrained import succession
 from embexp.runs import scanned, story
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
+from embexp.system.rows import MappableRows
 from embexp.vectors.alignment import Alignment
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -107,7 +107,7 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     given = story.align(spec, data.vocabularies, sizes, cache=Path(str(spec.output.cache)))
     frozen = story.freeze_policies(spec, data, sizes, given, kind)
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-    sources: dict[str, RowSource] = filling.sources(spec, sizes, given)
+    sources: dict[str, MappableRows] = filling.sources(spec, sizes, given)
     placement = strategies.build(spec.strategy)
     directory.mkdir()
     with strategies.opened(placement):

@@ -14,7 +14,7 @@ from embexp.system import caching
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from embexp import caching
+from embexp.system import caching
 
 def make(folder):
     (folder / "half.npy").write_bytes(b"x")

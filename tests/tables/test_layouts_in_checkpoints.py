@@ -28,6 +28,8 @@ STILL = GROUPS == 0
 
 
 class Matrix:
+    rows, dim = ROWS, DIM
+
     def read(self, start: int, stop: int) -> np.ndarray:
         return VALUES[start:stop]
 

@@ -29,6 +29,7 @@ class Others:
 
     def __init__(self, rows: int) -> None:
         self.values = -np.arange(1, rows * DIM + 1, dtype=np.float32).reshape(rows, DIM)
+        self.rows, self.dim = self.values.shape
         self.ranges: list[tuple[int, int]] = []
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -183,6 +184,7 @@ from embexp.system.memory import PeakMemory, anonymous_bytes
 from embexp.tables.mapped import MappedTable
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
 class Zeros:
+    dim = 64
     def read(self, start, stop):
         return np.zeros((stop - start, 64), np.float32)
 def look_up():

@@ -30,6 +30,8 @@ FEATURES = {
 
 
 class Given:
+    rows, dim = ROWS, DIM
+
     def read(self, start: int, stop: int) -> np.ndarray:
         return VALUES[start:stop]
 

@@ -33,6 +33,7 @@ class Recorded:
 
     def __init__(self, values: np.ndarray = FIRST) -> None:
         self.values, self.ranges = values, [(0, 0)][:0]
+        self.rows, self.dim = values.shape
 
     def read(self, start: int, stop: int) -> np.ndarray:
         self.ranges.append((start, stop))

@@ -211,6 +211,8 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
     matrix = np.random.default_rng(0).normal([3, -1], [0.5, 2], (5_000, 2)).astype(np.float32)
 
     class Noise:
+        rows, dim = 6, 2
+
         def read(self, start: int, stop: int) -> np.ndarray:
             return np.array([[1, -1]] * (stop - start), np.float32)
 

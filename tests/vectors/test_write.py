@@ -50,6 +50,10 @@ class Source:
         return None
 
 
+def save(source: Source, path: Path) -> None:
+    write.write(source, source.tokens, path)
+
+
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "_CHUNK_BYTES", 64)
@@ -62,7 +66,7 @@ WORDS = [f"é{n}" for n in range(21)]
 def test_others_can_read_it(tmp_path: Path) -> None:
     source = Source(VALUES, WORDS)
     for suffix in write.Written:
-        write.write(source, tmp_path / f"v{suffix}")
+        save(source, tmp_path / f"v{suffix}")
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), VALUES)
     np.testing.assert_array_equal(safetensors.numpy.load_file(tmp_path / "v.safetensors")["vectors"], VALUES)
     assert (tmp_path / "v.tokens.txt").read_text("utf-8").splitlines() == WORDS
@@ -80,7 +84,7 @@ def test_others_can_read_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
 def test_what_is_written_is_mapped_in_place(suffix: str, tmp_path: Path) -> None:
-    write.write(Source(VALUES, None), tmp_path / f"v{suffix}")
+    save(Source(VALUES, None), tmp_path / f"v{suffix}")
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"v{suffix}"]
     assert open_vectors(tmp_path / f"v{suffix}", cache=tmp_path / "cache").in_place
 
@@ -97,7 +101,7 @@ def test_what_is_written_reads_back_or_is_refused(words, dim, suffix, data, tmp_
     folder = tmp_path_factory.mktemp("write")
     path = folder / f"v{suffix}"
     try:
-        write.write(Source(values, words), path)
+        save(Source(values, words), path)
     except DataError:
         odd = [word for word in words if word != word.strip(" \t") or set(word) & set("\r\n \t\ufeff") or not word]
         assert odd or (dim == 1 and words[0].isdigit())
@@ -124,15 +128,15 @@ REFUSED = {
 def test_tokens_that_would_be_misread(case: str, tmp_path: Path) -> None:
     words, suffix = REFUSED[case]
     with pytest.raises(DataError, match=r"found the token .* of row 1, which .*write .parquet"):
-        write.write(Source(VALUES[:1], words), tmp_path / f"v{suffix}")
+        save(Source(VALUES[:1], words), tmp_path / f"v{suffix}")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_text_needs_tokens(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the vectors have no tokens, and each line of .txt begins with one; write"):
-        write.write(Source(VALUES, None), tmp_path / "v.txt")
+        save(Source(VALUES, None), tmp_path / "v.txt")
     with pytest.raises(DataError, match=r"found the suffix '.csv', expected one of .npy, .safetensors, .vec, .txt"):
-        write.write(Source(VALUES, None), tmp_path / "v.csv")
+        save(Source(VALUES, None), tmp_path / "v.csv")
 
 
 def test_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -144,6 +148,6 @@ def test_whole_or_not_at_all(tmp_path: Path) -> None:
 
     for suffix in (".txt", ".parquet", ".npy"):
         with pytest.raises(DataError, match="broken"):
-            write.write(Broken(VALUES, WORDS), tmp_path / f"v{suffix}")
+            save(Broken(VALUES, WORDS), tmp_path / f"v{suffix}")
         assert not (tmp_path / f"v{suffix}").exists()
     assert not list(tmp_path.glob(".*"))

@@ -1,33 +1,66 @@
-"""Some rows of a table's first values, as rows that can be read by ranges."""
+"""Matrices that are read by ranges of rows, so that they never have to be in memory whole."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 
 from embexp.system import arrays
-from embexp.system.readable import ReadableRows
 
 _ROWS_READ = 4_096
 
 
+class Rows(Protocol):
+    """Rows by number: of a file, an initializer, a table."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim], the same values however the ranges are cut.
+
+        May be a view of a file, so it is not to be written to.
+        """
+        ...
+
+
+class MappableRows(Rows, Protocol):
+    """Rows that may lie in a file such that TensorFlow can use them there."""
+
+    def memory_map(self) -> np.ndarray | None:
+        """All rows as one mapping of a file, where they lie in one just so; else None.
+
+        Then float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes
+        nothing on disk (mode `c`).
+        """
+        ...
+
+
 class SomeRows:
-    """Chosen rows, one behind the other; a `RowSource`.
+    """Chosen rows of a source, one behind the other; `MappableRows`.
 
     Attributes:
         rows: how many.
-        dim: width of a row.
+        dim: numbers per row.
     """
 
-    def __init__(self, source: ReadableRows, numbers: np.ndarray, dim: int) -> None:
+    def __init__(self, source: Rows, numbers: np.ndarray) -> None:
         """Takes a source and the numbers of rows in it; reads nothing.
 
         Args:
             source: of all rows.
             numbers: integers [n], of the rows that are chosen; best in rising order.
-            dim: width of a row.
         """
         self._source, self._numbers = source, numbers
-        self.rows, self.dim = len(numbers), dim
+        self.rows, self.dim = len(numbers), source.dim
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop) of the chosen ones, float32; neighbours are read together."""
