@@ -1,4 +1,4 @@
-"""The data of a run: scanned, with a vocabulary for each table."""
+"""The data of a run: scanned, with a vocabulary for each table. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,38 +9,63 @@ from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import RunError, VocabularyError
-from embexp.runs import evaluations
+from embexp.errors import DataError, RunError
+from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.run import RunSpec
 from embexp.system import places
 from embexp.training import metrics
 
-Say = Callable[[str, float | None], None]
-"""Told of stages before the training: what is done, and the part of it that is, if known."""
+Progress = Callable[[str, float | None], None]
+"""Called with the name of a stage before the training, and the fraction of it that is done, if known."""
+
+
+def quiet(stage: str, fraction: float | None) -> None:
+    """A `Progress` that shows nothing."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What the scan found, ready to be read."""
+    """What the scan found, ready to be read.
+
+    Attributes:
+        columns: what the run reads of the data.
+        vocabularies: by table.
+        scan: the examples, their splits, and what they have in common.
+        classes: names of the classes of task classification, by number; empty for other tasks.
+        candidates: entities among which task ranking looks for answers; None for other tasks.
+    """
 
     columns: Columns
     vocabularies: Mapping[str, Vocabulary]
     scan: Scan
     classes: tuple[str, ...] = ()
-    """Of task classification, by number."""
     candidates: Candidates | None = None
-    """Of task ranking: what the answers are among."""
+
+    @property
+    def training_examples(self) -> int:
+        """Number of examples in the training split."""
+        return len(self.scan.splits["train"])
+
+    @property
+    def dense_width(self) -> int:
+        """Number of dense features."""
+        return len(self.columns.dense)
 
 
-def read_data(spec: RunSpec, say: Say) -> Data:
-    """Scans the data (or finds it scanned) and gives each table its vocabulary.
+def read_data(spec: RunSpec, progress: Progress) -> Data:
+    """Scans the data (or finds it in the cache) and gives each table its vocabulary.
+
+    Args:
+        spec: what the user asked for.
+        progress: called as the scan goes on.
 
     Raises:
+        ConfigError: the data lacks something that the config asks for.
         DataError: a file's content is not what it should be.
-        RunError: nothing is left to train on.
+        RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features)
-    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=say)
+    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=progress)
     if not len(found.splits["train"]):
         raise RunError("the training part of the data is empty: see data.split")
     labels = found.examples.labels
@@ -48,23 +73,19 @@ def read_data(spec: RunSpec, say: Say) -> Data:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    return Data(columns, vocabularies, found, classes, evaluations.candidates_of(spec, vocabularies))
+    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
 
 
-def table_sizes(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
-    """Rows of each table: what the config says, or as many as the vocabulary has.
+def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
+    """The entities among which the answers of task ranking are looked for; None for other tasks.
 
     Raises:
-        VocabularyError: the config gives a table fewer rows than its vocabulary needs.
+        DataError: there is only one entity, so that a ranking says nothing.
     """
-    sizes = {}
-    for name, table in spec.tables.items():
-        needed = vocabularies[name].size
-        sizes[name] = needed if table.vocabulary_size is None else table.vocabulary_size
-        if sizes[name] < needed:
-            raise VocabularyError(
-                f"tables.{name}.vocabulary_size = {table.vocabulary_size}: the data has {needed} values for this"
-                " table (the row of unknown values among them); leave it null to take as many as there are, or set"
-                " data.vocabulary.max_size"
-            )
-    return sizes
+    if not isinstance(spec.data, Triples):
+        return None
+    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
+    entities = vocabularies[table].size
+    if entities < 2:
+        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
+    return Candidates(entities, spec.data.negatives, spec.seed)

@@ -21,7 +21,6 @@ from embexp.initialization import filling, scaffolding
 from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained
 from embexp.pretrained.earlier import Earlier
-from embexp.runs.assembly import Assembly
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
 from embexp.runtimes.function import FunctionRuntime
@@ -32,6 +31,7 @@ from embexp.specs.tables import Storage
 from embexp.strategies.placement import Placement
 from embexp.strategies.tpu import TPUPlacement
 from embexp.tables.tpu_backend import TPUBackend
+from embexp.training.assembly import Assembly
 
 
 class Executing(Protocol):
