@@ -95,10 +95,10 @@ class Ours:
         return float(self._summary["metrics"]["test"]["mrr"])
 
     def _run(self) -> None:
-        from embexp.runs import story
+        from embexp.runs import run as single
 
         try:
-            self._summary = story.run(self.spec, self._directory, listeners=[self]).summary
+            self._summary = single.run(self.spec, self._directory, listeners=[self]).summary
         finally:
             self._done.release()
 
@@ -139,11 +139,11 @@ class Graph:
 def read(folder: Path) -> Graph:
     """The triples as a run has them."""
     import embexp
-    from embexp.runs import scanned
+    from embexp.runs.data import quiet, read_data
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
-        data = scanned.read_data(spec, lambda what, part: None)
+        data = read_data(spec, quiet)
     ids = data.scan.examples.ids  # each triple is there twice, and so is each relation
     return Graph(
         {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},

@@ -52,12 +52,13 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
     import embexp
     from embexp.initialization import filling
-    from embexp.pretrained.aligned import Pretrained
-    from embexp.runs import assembly, scanned, story
+    from embexp.runs import assembly, execute
+    from embexp.runs.prepare import prepare
     from embexp.runtimes import execution
     from embexp.runtimes.execution import Blueprint
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
+    from embexp.training.assembly import Assembly
 
     spec = embexp.compose(
         [*EXPERIMENTS[experiment], f"strategy={strategy}", f"output.cache={cache}", "train.steps=1000000"]
@@ -65,29 +66,26 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
     placement = strategies.build(spec.strategy)
     with strategies.opened(placement):
-        data = scanned.read_data(spec, lambda what, part: None)
-        sizes, given = scanned.table_sizes(spec, data.vocabularies), Pretrained()
-        frozen = story.freeze_policies(spec, data, sizes, given, RuntimeKind.FUNCTION)
-        sources = filling.sources(spec, sizes, given)
-        plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-        made: list[assembly.Assembly] = []
+        prepared = prepare(spec)
+        tables, total = prepared.tables, prepared.schedule.steps
+        given, frozen = tables.pretrained, tables.policies
+        sources = filling.sources(tables.spec, tables.rows, given)
+        made: list[Assembly] = []
 
-        def assemble(tables: Any, counter: Any, **on_tpu: Any) -> assembly.Assembly:
+        def assemble(tables: Any, counter: Any, **on_tpu: Any) -> Assembly:
             made.append(
                 assembly.assemble(
                     spec,
                     tables,
                     counter,
-                    dense_width=0,
-                    output_bias=0.0,
-                    total_steps=plan.steps,
+                    dense=assembly.DenseSettings(width=0, total_steps=total),
                     placement=placement,
                     **on_tpu,
                 )
             )
             return made[0]
 
-        training = story.training_data(spec, data, plan)
+        training = execute.training_batches(prepared)
         running = execution.of(
             RuntimeKind.FUNCTION,
             Blueprint(
@@ -100,7 +98,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
                 training_spec=training.element_spec,
                 prediction_spec=training.element_spec,
                 placement=placement,
-                total_steps=plan.steps,
+                total_steps=total,
             ),
             cache / "unused",
         )

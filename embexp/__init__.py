@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embexp.api import run
     from embexp.config.composition import compose
     from embexp.runs.finished import load_run
-    from embexp.runs.story import RunResult
+    from embexp.runs.run import RunResult
     from embexp.simulation.simulator import tpu_simulator
     from embexp.specs.run import RunSpec
 
@@ -56,7 +56,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
-    "RunResult": "embexp.runs.story",
+    "RunResult": "embexp.runs.run",
     "RunSpec": "embexp.specs.run",
     "compose": "embexp.config.composition",
     "load_run": "embexp.runs.finished",

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from embexp.runs import story
+from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
 from embexp.system import files
 from embexp.training.progress import progress
 
 
-def run(spec: RunSpec, directory: str | Path | None = None) -> story.RunResult:
+def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
     """Runs an experiment, or all those of a study.
 
     Args:

@@ -70,7 +70,7 @@ def _serve(listening: socket.socket) -> None:
 
     environment.load_tensorflow()
     import embexp.cli.commands
-    import embexp.runs.story  # noqa: F401
+    import embexp.runs.run  # noqa: F401
 
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.runs import story
+from embexp.runs import run as single
 
 ITEMS, DIM = 80, 16
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=pretrained_rows")
-Run = Callable[..., story.RunResult]
+Run = Callable[..., single.RunResult]
 
 
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -23,9 +23,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Run:
     generator = np.random.default_rng(0)
     np.save(path, generator.normal(0, 0.3, (50, DIM)).astype(np.float32))
     path.with_suffix(".tokens.txt").write_text("".join(f"{token}\n" for token in generator.permutation(ITEMS)[:50]))
-    made: dict[tuple[str, ...], story.RunResult] = {}
+    made: dict[tuple[str, ...], single.RunResult] = {}
 
-    def run(*overrides: str) -> story.RunResult:
+    def run(*overrides: str) -> single.RunResult:
         if overrides not in made:
             spec = embexp.compose(
                 [
@@ -45,12 +45,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Run:
                     *([f"tables.item.pretrained.path={path}"] if PRETRAINED[0] in overrides else []),
                 ]
             )
-            made[overrides] = story.run(spec, tmp_path_factory.mktemp("run"))
+            made[overrides] = single.run(spec, tmp_path_factory.mktemp("run"))
         return made[overrides]
 
     return run
 
 
-def losses(result: story.RunResult) -> list[float]:
+def losses(result: single.RunResult) -> list[float]:
     lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if line["event"] == "log"]

@@ -31,13 +31,13 @@ ALLOWED = {
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes simulation"
     " specs strategies system tables training",
-    "runtimes": "checkpoints errors estimator freezing initialization pretrained runs specs strategies system tables"
-    " vectors",
+    "runtimes": "checkpoints errors estimator freezing initialization pretrained specs strategies system tables"
+    " training vectors",
     "simulation": "specs tables",
     "specs": "errors",
     "strategies": "errors simulation specs system",
     "studies": "records reports runs specs system training",
-    "sweeps": "config errors specs studies system training",
+    "sweeps": "config errors specs system",
     "system": "",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",
@@ -58,6 +58,9 @@ TENSORFLOW_FREE = {
     "config",
     "sweeps",
     "freezing/policies.py",
+    "runs/data.py",
+    "runs/prepare.py",
+    "runs/successor.py",
     "freezing/grouping.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
@@ -87,6 +90,15 @@ def test_no_tensorflow_where_it_would_cost_seconds(module: Path) -> None:
 def test_no_attic(module: Path) -> None:
     assert module.stem not in ("utils", "common", "helpers", "misc")
     assert len(module.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize("module", ["prepare", "successor"])
+def test_a_run_is_prepared_without_tensorflow(module: str) -> None:
+    script = f"import sys, embexp.runs.{module}; print([m for m in ('tensorflow', 'keras') if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    assert result.stdout.strip() == "[]"
 
 
 def test_importing_the_package_is_light() -> None:

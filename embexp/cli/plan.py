@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, composing
@@ -12,8 +12,7 @@ from embexp.cli.commands import DONE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from embexp.freezing.policies import TablePolicy
-    from embexp.pretrained.aligned import Pretrained
+    from embexp.runs.prepare import Prepared
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
@@ -82,90 +81,54 @@ def _sweep(options: argparse.Namespace) -> None:
 
 
 def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
-    from rich import box
-
     from embexp.cli import planned_run, planned_study
-    from embexp.cli.planned_run import Sizes
-    from embexp.pretrained import dims, heads
-    from embexp.reports import coverage
     from embexp.specs.studies import NoStudy
 
     if not isinstance(spec.study, NoStudy):
         planned_study.show(spec, console, scan=scan)
-        return
-    if not scan:
-        planned_run.show(spec, Sizes(heads.rows(spec), heads.dims(spec.pretrained, spec.tables)), console)
-        return
-    rows, found, policies_of = _scanned(spec)
-    settled = dims.with_dims(spec, found)
-    sizes = Sizes(rows, {name: table.width for name, table in settled.tables.items()})
-    planned_run.show(spec, sizes, console, settled=settled, policies=policies_of(settled))
-    content = found.as_json()
+    elif not scan:
+        planned_run.show(planned_run.unread(spec), console)
+    else:
+        prepared = _prepared(spec)
+        planned_run.show(planned_run.read(prepared), console)
+        _show_pretrained(prepared, console)
+        if trace:
+            _trace(prepared, console)
+
+
+def _prepared(spec: RunSpec) -> Prepared:
+    """The run as `embexp run` would prepare it."""
+    from embexp.cli.stages import shown
+    from embexp.runs.prepare import prepare
+
+    with shown() as stages:
+        return prepare(spec, stages)
+
+
+def _show_pretrained(prepared: Prepared, console: Console) -> None:
+    """Prints what pretrained files have for the tables."""
+    from rich import box
+
+    from embexp.reports import coverage
+
+    content = prepared.tables.pretrained.as_json()
     if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
         console.print(table)
-    for note in (note for table in found.tables.values() for note in table.notes):
+    for note in prepared.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     for name, why in content["unfit"].items():
         console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
-    if trace:
-        _trace(spec, console)
 
 
-def _trace(spec: RunSpec, console: Console) -> None:
-    from rich.console import Console
-
-    from embexp.cli.stages import Stages
+def _trace(prepared: Prepared, console: Console) -> None:
+    from embexp.cli.stages import shown
     from embexp.system import environment
 
     environment.load_tensorflow()
     from embexp.cli import traced_run
     from embexp.runs import tracing
 
-    stages = Stages(Console(stderr=True))
-    try:
-        traced = tracing.trace(spec, say=stages)
-    finally:
-        stages.close()
+    with shown() as stages:
+        traced = tracing.trace(prepared, stages)
     traced_run.show(traced, console)
-
-
-def _scanned(
-    spec: RunSpec,
-) -> tuple[Mapping[str, int | None], Pretrained, Callable[[RunSpec], Mapping[str, TablePolicy]]]:
-    """Rows of each table after reading the data, what pretrained files have for them, and what gives the policies."""
-    from rich.console import Console
-
-    from embexp.cli.stages import Stages
-    from embexp.data.columns import columns_of
-    from embexp.data.scan import scan
-    from embexp.freezing import policies
-    from embexp.pretrained.aligned import align
-    from embexp.specs import resolution
-    from embexp.system import places
-
-    columns, shared = columns_of(spec.data, spec.features)
-    stages = Stages(Console(stderr=True))
-    try:
-        cache = places.cache(spec.output.cache)
-        found = scan(spec.data, columns, cache=cache, progress=stages)
-        vocabularies = {name: found.vocabularies[shared[name]] for name in spec.tables}
-        sizes = {name: table.vocabulary_size or vocabularies[name].size for name, table in spec.tables.items()}
-        given = align(spec, vocabularies, sizes, cache=cache, say=stages)
-    finally:
-        stages.close()
-    rows = sizes | {name: table.rows for name, table in given.tables.items()}
-
-    def policies_of(settled: RunSpec) -> Mapping[str, TablePolicy]:
-        return policies.settle(
-            settled,
-            {
-                name: policies.row_facts(vocabularies[name], rows[name], given.tables.get(name))
-                for name in settled.tables
-            },
-            given,
-            steps_per_epoch=len(found.splits["train"]) / spec.train.batch_size,
-            runtime=resolution.runtime_of(settled),
-        )
-
-    return dict(rows), given, policies_of

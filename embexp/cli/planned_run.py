@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.pretrained import heads
 from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
@@ -24,6 +25,7 @@ from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
     from embexp.freezing.policies import TablePolicy
+    from embexp.runs.prepare import Prepared
 
 FLOAT_BYTES = 4
 FROM_DATA = "from the data"
@@ -31,51 +33,56 @@ FROM_FILE = "from the file"
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What is known of the tables' sizes before a run.
+class Plan:
+    """A run, as far as it is known.
 
     Attributes:
+        asked: what the user asked for.
+        spec: the same with what the pretrained files settled, where they were read.
         rows: by table; None where only the data tells.
         dims: by table, without those of which only the pretrained file tells.
+        policies: which rows of each table are frozen, and its layout; None: the data was not read.
+        warnings: what the user should know before the run.
     """
 
+    asked: RunSpec
+    spec: RunSpec
     rows: Mapping[str, int | None]
     dims: Mapping[str, int]
+    policies: Mapping[str, TablePolicy] | None = None
+    warnings: Sequence[str] = ()
 
 
-def show(
-    spec: RunSpec,
-    plan: Sizes,
-    console: Console,
-    *,
-    settled: RunSpec | None = None,
-    policies: Mapping[str, TablePolicy] | None = None,
-) -> None:
-    """Prints what a run would do.
+def unread(spec: RunSpec) -> Plan:
+    """What is known before the data is read; of pretrained files, no more than their first bytes are read."""
+    return Plan(spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful(spec))
 
-    Args:
-        spec: the run.
-        plan: how large its tables are.
-        console: where to print.
-        settled: the run after a look into its pretrained files; None: nobody has looked.
-        policies: which rows of each table move, and its layout; None: likewise.
-    """
 
-    def say(text: str = "") -> None:
+def read(prepared: Prepared) -> Plan:
+    """What is known of a run that is prepared: all of it."""
+    tables = prepared.tables
+    dims = {name: table.width for name, table in tables.spec.tables.items()}
+    return Plan(prepared.asked, tables.spec, tables.rows, dims, tables.policies, prepared.warnings)
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Prints what a run would do."""
+
+    def line(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    for what, words in _headlines(spec):
-        say(f"{what:10}{words}")
-    say()
-    console.print(_tables(settled or spec, spec.tables, plan, policies or {}, console))
-    say()
-    console.print(_features(spec, plan, console))
-    warnings = [f"warning: {each}" for each in doubtful(settled or spec)]
-    notes = [*warnings, *_frozen(policies or {}), *_notes(spec, plan, scanned=policies is not None)]
+    for what, words in _headlines(plan.asked):
+        line(f"{what:10}{words}")
+    line()
+    console.print(_tables(plan, console))
+    line()
+    console.print(_features(plan, console))
+    warnings = [f"warning: {each}" for each in plan.warnings]
+    notes = [*warnings, *_frozen(plan.policies or {}), *_notes(plan)]
     if notes:
-        say()
+        line()
     for note in notes:
-        say(note)
+        line(note)
 
 
 def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
@@ -118,9 +125,8 @@ def _data(data: Data) -> str:
     return f"{source}; {how}"
 
 
-def _tables(
-    spec: RunSpec, asked: Mapping[str, Table], plan: Sizes, policies: Mapping[str, TablePolicy], console: Console
-) -> Rich:
+def _tables(plan: Plan, console: Console) -> Rich:
+    spec, policies = plan.spec, plan.policies or {}
     made = terminal.table(
         console,
         ["table"],
@@ -154,7 +160,7 @@ def _tables(
             spec.freeze_of(name).kind,
             each.combiner.value,
             "" if frozen else _rate(optimizer),
-            _own(asked[name]),
+            _own(plan.asked.tables[name]),
         )
     plus = " + …" if any(plan.rows[name] is None or name not in plan.dims for name in spec.tables) else ""
     made.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
@@ -192,7 +198,8 @@ def _rate(optimizer: TableOptimizer) -> str:
     return rate
 
 
-def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
+def _features(plan: Plan, console: Console) -> Rich:
+    spec = plan.asked
     made = terminal.table(console, ["feature", "table", "column", "weights", "gives"])
     for name, feature in spec.features.items():
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
@@ -205,9 +212,10 @@ def _features(spec: RunSpec, plan: Sizes, console: Console) -> Rich:
     return made
 
 
-def _notes(spec: RunSpec, plan: Sizes, *, scanned: bool) -> Iterator[str]:
+def _notes(plan: Plan) -> Iterator[str]:
+    spec = plan.asked
     parts = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
-    if parts and not scanned:
+    if parts and plan.policies is None:
         yield f"which rows of {', '.join(parts)} are frozen is known by `embexp plan --scan`"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
     Args:
         arguments: the words after `run`.
-        runner: runs a single experiment; None: `embexp.runs.story`.
+        runner: runs a single experiment; None: `embexp.runs.run`.
     """
     options = _parse(arguments)
     if options.help:
@@ -156,7 +156,7 @@ def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
             spec,
             directory,
             listeners=lambda: [stages, progress(terminal), Lines(file)],
-            say=stages,
+            progress=stages,
             announce=announce,
         )
     finally:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+
+
+@contextmanager
+def shown() -> Iterator[Stages]:
+    """Shows stages beside what a command prints, on standard error, until the block ends."""
+    stages = Stages(Console(stderr=True))
+    try:
+        yield stages
+    finally:
+        stages.close()
 
 
 class Stages:

@@ -11,13 +11,14 @@ What is drawn is a pure function of the seed and the number of the step, so that
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.specs.data import CANDIDATES
 from embexp.system import digests
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,13 @@ class Candidates:
 
     def for_all(self, batch: Any) -> Any:
         """Adds all entities to a batch."""
+        import tensorflow as tf  # not above: a run is prepared without it
+
         return batch._replace(ids={**batch.ids, CANDIDATES: tf.range(self.entities, dtype=tf.int32)[None]})
 
     def _drawn(self, step: Any, batch: Any) -> Any:
+        import tensorflow as tf
+
         answers = tf.cast(batch.labels, tf.int32)[:, None]
         high, low = digests.seed_of(self.seed, "negatives")
         seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])

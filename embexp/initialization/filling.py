@@ -9,15 +9,13 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from embexp.errors import RunError
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import Assign
 from embexp.initialization.assign_in_session import InSession
-from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.aligned import Pretrained
+from embexp.pretrained.rows import mapping_of, row_source, slot_sources
 from embexp.specs import inits
-from embexp.specs.pretrained import Checkpoint, Project
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.system.rows import MappableRows
@@ -92,13 +90,7 @@ def tables(
         given: what files have for which table.
         rows: first values of each table, see `sources`.
         policies: which rows move, and the layout of each table.
-
-    Raises:
-        RunError: constants would be more than a graph can hold, or rows can't be used as they lie in their file.
     """
-    ways = {name: way_in(spec, policies[name], name) for name in spec.tables}
-    in_graph = [name for name, way in ways.items() if isinstance(way, inits.ConstantInGraph)]
-    constant.check({name: (rows[name].rows, rows[name].dim) for name in in_graph})
     return {name: _table(spec, given, name, rows[name], policies[name]) for name in spec.tables}
 
 
@@ -140,7 +132,7 @@ def _table(spec: RunSpec, given: Pretrained, name: str, rows: MappableRows, poli
     combiner, file = spec.tables[name].combiner, given.tables.get(name)
     mapping = file_rows = None
     if policy.storage is Storage.MEMORY_MAP and file is not None:
-        mapping, file_rows = _mapping(name, file), file.alignment.file_rows
+        mapping, file_rows = mapping_of(name, file), file.alignment.file_rows
     if mapping is not None and policy.still:
         lacking = rows.missing if isinstance(rows, AlignedRows) else rows
         return MappedTable(name, mapping, file_rows, lacking, combiner=combiner)
@@ -273,24 +265,3 @@ def _filled_by(
     way: Callable[[Any, list[tuple[Any, MappableRows]]], None], variable: Any, rows: MappableRows, session: Any
 ) -> None:
     way(session, [(variable, rows)])
-
-
-def _mapping(name: str, file: PretrainedTable) -> np.ndarray:
-    """The file of a table as a mapping.
-
-    Raises:
-        RunError: its rows can't be used as they lie in the file.
-    """
-    mapping = file.source.memory_map()
-    if mapping is None and isinstance(file.setting, Checkpoint):
-        raise RunError(
-            f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
-            " file that the table was made from, and not as they lie there; choose init=assign"
-        )
-    if mapping is None or file.setting.project is not Project.NONE:
-        raise RunError(
-            f"tables.{name}.init = memory_map: rows of {file.setting.path} must be projected"
-            f" (pretrained.project={file.setting.project.value}) before they fit, so they can't stay in the file;"
-            " write them to a file first with embexp vectors convert, or choose init=assign"
-        )
-    return mapping

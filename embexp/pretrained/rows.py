@@ -8,9 +8,10 @@ from typing import assert_never
 
 import numpy as np
 
+from embexp.errors import RunError
 from embexp.initialization import random
 from embexp.pretrained.aligned import PretrainedTable
-from embexp.specs.pretrained import MissingRows
+from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.rows import MappableRows, Rows
 from embexp.vectors import missing, projection
@@ -67,3 +68,24 @@ def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]
         )
         for slot, source in given.slots.items()
     }
+
+
+def mapping_of(name: str, file: PretrainedTable) -> np.ndarray:
+    """The rows of a table as one mapping of its file, float32 [rows of the file, dim].
+
+    Raises:
+        RunError: its rows can't be used as they lie in the file.
+    """
+    mapping = file.source.memory_map()
+    if mapping is None and isinstance(file.setting, Checkpoint):
+        raise RunError(
+            f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
+            " file that the table was made from, and not as they lie there; choose init=assign"
+        )
+    if mapping is None or file.setting.project is not Project.NONE:
+        raise RunError(
+            f"tables.{name}.init = memory_map: rows of {file.setting.path} must be projected"
+            f" (pretrained.project={file.setting.project.value}) before they fit, so they can't stay in the file;"
+            " write them to a file first with embexp vectors convert, or choose init=assign"
+        )
+    return mapping

@@ -1,10 +1,11 @@
 """The parts of an experiment put together around its tables: features, dense model, step, checkpoint.
 
-A run builds it to train, a finished run builds it again to evaluate and to predict.
+A run assembles them to train, a finished run assembles them again to evaluate and to predict.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,8 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.specs.models import KnowledgeGraph
+from embexp.runs.prepare import Prepared
+from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
 from embexp.strategies.placement import Placement
 from embexp.system import digests
@@ -23,20 +25,47 @@ from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import AnyTable, RowEngine
 from embexp.tables.tpu_tables import TPUTable
+from embexp.training.assembly import Assembly
 from embexp.training.step import Input, Step
 
 
 @dataclass(frozen=True)
-class Assembly:
-    """What trains, with all its variables; the rows of the tables may not be filled yet.
+class DenseSettings:
+    """What the dense part of an experiment takes from its data and its schedule.
 
     Attributes:
-        step: the functions of a step.
-        checkpoint: a `tf.train.Checkpoint` of all that is learned.
+        width: number of dense features.
+        outputs: logits of an example: 1, or the number of classes.
+        output_bias: where the bias of each logit starts.
+        total_steps: length of the training, for learning rates that follow it.
     """
 
-    step: Step
-    checkpoint: Any
+    width: int
+    total_steps: int
+    outputs: int = 1
+    output_bias: float = 0.0
+
+
+def dense_settings(prepared: Prepared) -> DenseSettings:
+    """The settings of a run that is to be trained."""
+    return DenseSettings(
+        width=prepared.data.dense_width,
+        total_steps=prepared.schedule.steps,
+        outputs=max(1, len(prepared.data.classes)),
+        output_bias=output_bias(prepared.spec.task, prepared.data.scan.label_mean),
+    )
+
+
+def output_bias(task: Task, label_mean: float) -> float:
+    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 otherwise."""
+    match task:
+        case Task.RATING:
+            return label_mean
+        case Task.CLICK:
+            rate = min(max(label_mean, 1e-6), 1 - 1e-6)
+            return math.log(rate / (1 - rate))
+        case Task.CLASSIFICATION | Task.RANKING:
+            return 0.0
 
 
 def assemble(
@@ -44,23 +73,17 @@ def assemble(
     tables: Mapping[str, AnyTable | TPUTable],
     counter: Any,
     *,
-    dense_width: int,
-    output_bias: float,
-    total_steps: int,
-    outputs: int = 1,
+    dense: DenseSettings,
     placement: Placement,
     backend: EmbeddingBackend | None = None,
 ) -> Assembly:
     """Creates every variable of an experiment but its tables', in the graph that is current.
 
     Args:
-        spec: what the user asked for.
+        spec: what the user asked for, with every dim settled.
         tables: by name.
         counter: int64 variable, the number of steps done.
-        dense_width: number of dense features.
-        output_bias: where the bias of each logit starts.
-        total_steps: length of the training, for schedules that end with it.
-        outputs: logits of an example: 1, or the number of classes.
+        dense: what the dense part takes from data and schedule.
         placement: where the step will run.
         backend: what looks rows up and moves them there; None: a row engine for the tables.
     """
@@ -70,7 +93,7 @@ def assemble(
             spec.features,
             optimizers={name: spec.optimizer_of(name) for name in tables},
             step=counter,
-            total_steps=total_steps,
+            total_steps=dense.total_steps,
         )
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
@@ -81,15 +104,15 @@ def assemble(
             shapes={
                 name: feature.activation_shape(tables[feature.table].dim) for name, feature in spec.features.items()
             },
-            dense_width=dense_width,
-            output_bias=output_bias,
+            dense_width=dense.width,
+            output_bias=dense.output_bias,
             seed=spec.seed,
-            outputs=outputs,
+            outputs=dense.outputs,
         )
         optimizer = dense_optimizer.build(
             # By the run's own steps: an optimizer that is taken over from an earlier run has counted that one's too.
             spec.dense_optimizer,
-            lambda step: schedules.factor(schedule, counter, total_steps=total_steps),
+            lambda step: schedules.factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

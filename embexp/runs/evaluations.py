@@ -1,8 +1,8 @@
-"""How well some examples are predicted, whatever they are: what tasks need beside predictions is put together here."""
+"""Metrics of a run on its splits, or on other examples. Needs of a task beside predictions are put together here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,27 +10,15 @@ from embexp.data import answers, batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError
-from embexp.specs.data import CANDIDATES, Triples
+from embexp.runs.data import Data
+from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import Predictor, evaluate
+from embexp.training.loop import Outcome
 from embexp.training.ranking import Questions
 
-
-def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
-    """What the answers of task ranking are among, by table's vocabulary; None for other tasks.
-
-    Raises:
-        DataError: there is but one entity, of which nothing can be told.
-    """
-    if not isinstance(spec.data, Triples):
-        return None
-    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
-    entities = vocabularies[table].size
-    if entities < 2:
-        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
-    return Candidates(entities, spec.data.negatives, spec.seed)
+Evaluation = Callable[[Predictor], dict[str, float]]
+"""From a runtime to metrics."""
 
 
 def evaluation(
@@ -40,15 +28,15 @@ def evaluation(
     rows: np.ndarray,
     candidates: Candidates | None,
     known: Sequence[Examples] = (),
-) -> Callable[[Predictor], dict[str, float]]:
-    """From a runtime to metrics of some examples.
+) -> Evaluation:
+    """Metrics of some examples.
 
     Args:
-        spec: the run.
-        columns: what it reads of them.
+        spec: says the task, and how large a batch is.
+        columns: what the run reads of the examples.
         examples: encoded.
-        rows: int64, which to look at.
-        candidates: of task ranking, see `candidates_of`.
+        rows: int64, which of them to predict.
+        candidates: of task ranking, see `Data`.
         known: of task ranking, more examples whose answers are right.
     """
     shown = batches.evaluation_batches(
@@ -63,3 +51,29 @@ def evaluation(
     if candidates is not None:
         questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)
+
+
+def of_split(spec: RunSpec, data: Data, split: str) -> Evaluation | None:
+    """Metrics of a split of the run's own data; None where it is empty."""
+    rows = data.scan.splits[split]
+    if not len(rows):
+        return None
+    return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
+
+
+def of_all_splits(prepared: Prepared, runtime: Predictor, outcome: Outcome) -> dict[str, dict[str, float]]:
+    """Metrics by split, of the values that the run keeps.
+
+    Args:
+        prepared: the run.
+        runtime: predicts with these values.
+        outcome: of the training; it has the training loss, and metrics of the validation split where these values
+            were the last to be evaluated.
+    """
+    final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
+    for split in (split for split in prepared.data.scan.splits if split != "train"):
+        if split == "validation" and outcome.validation is not None:
+            final[split] = dict(outcome.validation)
+        elif (measured := of_split(prepared.spec, prepared.data, split)) is not None:
+            final[split] = measured(runtime)
+    return final

@@ -18,21 +18,16 @@ from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
-from embexp.freezing import policies
 from embexp.initialization import filling
-from embexp.pretrained.aligned import Pretrained, align
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, scanned, story
+from embexp.runs import assembly, evaluations
+from embexp.runs.data import quiet, read_data
+from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.data import Clicks
-from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
-from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPU, TPUSimulator
-from embexp.specs.tables import Storage
 from embexp.strategies.one_device import OneDevice
 from embexp.system import places
 from embexp.tables.backend import EmbeddingBackend
@@ -99,17 +94,17 @@ class Run:
             RunError: it has no such part, or the part is empty.
         """
         if file is None:
-            data = scanned.read_data(self.spec, lambda what, done: None)
+            data = read_data(self.spec, quiet)
             if part not in data.scan.splits:
                 raise RunError(f"this run's data has no part {part}; its parts are {', '.join(data.scan.splits)}")
-            measured = story.evaluation_of(self.spec, data, part)
+            measured = evaluations.of_split(self.spec, data, part)
             if measured is None:
                 raise RunError(f"the {part} part of this run's data is empty")
             return measured(self._restored.runtime)
         columns, examples = self._encode(Path(file), labelled=True)
         rows, candidates, known = np.arange(examples.count), None, []
         if self.spec.task is Task.RANKING:  # the other right answers are those of the run's data too
-            data = scanned.read_data(self.spec, lambda what, done: None)
+            data = read_data(self.spec, quiet)
             candidates, known = data.candidates, [data.scan.examples]
         measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
         return measured(self._restored.runtime)
@@ -156,98 +151,37 @@ class Run:
     def _restored(self) -> _Restored:
         if not self.folder.final_checkpoint.exists():
             raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
-        given = self._kept_by_reference()
-        spec = _restorable(self.spec, self.summary)
-        sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
-        sources = filling.sources(spec, sizes, given)
-        frozen = policies.settle(
-            spec,
-            {name: policies.row_facts(None, sizes[name], given.tables.get(name)) for name in spec.tables},
-            given,
-            steps_per_epoch=1.0,
-            runtime=RuntimeKind.FUNCTION,
-        )
+        prepared = restored_tables(self.folder, self.spec, self.summary)
+        spec, pretrained, frozen = prepared.spec, prepared.pretrained, prepared.policies
+        initial = filling.sources(spec, prepared.rows, pretrained)
         backend: EmbeddingBackend | None = None
         tables: Mapping[str, filling.Table | TPUTable]
         if isinstance(spec.strategy, TPU | TPUSimulator):
-            served = filling.tpu_tables(spec, given, sources, frozen, hosts=1)
+            served = filling.tpu_tables(spec, pretrained, initial, frozen, hosts=1)
             tables, backend = served, ServingBackend(served, spec.features)
         else:
-            made = filling.tables(spec, given, sources, frozen)
+            made = filling.tables(spec, pretrained, initial, frozen)
             by_reference = {name: table for name, table in made.items() if table.by_reference}
-            filling.fill(by_reference, spec, frozen, sources, given)
+            filling.fill(by_reference, spec, frozen, initial, pretrained)
             tables = made
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,
             tables,
             tf.Variable(0, dtype=tf.int64, trainable=False, name="step"),
-            dense_width=len(columns.dense),
-            output_bias=0.0,
-            outputs=max(1, len(self.classes)),
-            total_steps=max(1, self.summary["steps"]),
+            dense=assembly.DenseSettings(
+                width=len(columns.dense),
+                total_steps=max(1, self.summary["steps"]),
+                outputs=max(1, len(self.classes)),
+            ),
             placement=OneDevice(),  # wherever the run was
             backend=backend,
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
         return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))
 
-    def _kept_by_reference(self) -> Pretrained:
-        """The files of tables whose values are in no checkpoint, found to be those that the run had.
-
-        Raises:
-            RunError: a file is no longer what it was.
-        """
-        spec = self.spec
-        names = [name for name in spec.tables if spec.kept_by_reference(name)]
-        recorded = self.summary["initialization"]["tables"]
-        names = [name for name in names if recorded[name]["pretrained"] is not None]
-        if not names:
-            return Pretrained()
-        tables = {
-            name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
-            for name, table in spec.tables.items()
-        }
-        vocabularies = {name: self.vocabulary(name) for name in spec.tables}
-        sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
-        given = align(
-            spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=places.cache(spec.output.cache)
-        )
-        for name in names:
-            was, found = recorded[name]["pretrained"], given.tables[name].source.digest
-            if found != was["digest"]:
-                raise RunError(
-                    f"{was['path']} has changed since the run {self.folder.path}, whose frozen table {name!r} is made"
-                    f" from it (digest {found}, expected {was['digest']}); put the file back to read the run"
-                )
-        return given
-
 
 @dataclass(frozen=True)
 class _Restored:
     tables: Mapping[str, filling.Table | TPUTable]
     runtime: FunctionRuntime
-
-
-def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
-    """The same experiment for the function runtime, with the dims that its tables had, each table whole.
-
-    What filled trainable tables no longer matters, as a checkpoint has their values; and frozen ones are the same
-    whatever fills them. Nor does it matter how rows were kept, as checkpoints know nothing of it, or which of a
-    table's rows were frozen, unless all were: then there are no slots.
-    """
-    tables = summary["tables"]
-    chosen = {
-        name: table.model_copy(
-            update={
-                "dim": tables[name]["dim"],
-                "init": MemoryMap()
-                if isinstance(spec.init_of(name), MemoryMap) and spec.kept_by_reference(name)
-                else Assign(),
-                "freeze": FreezeTable() if not summary["freeze"][name]["trainable_rows"] else NoFreeze(),
-                "storage": Storage.AUTO,
-            }
-        )
-        for name, table in spec.tables.items()
-    }
-    return spec.model_copy(update={"tables": chosen})

@@ -2,86 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from embexp.data.scan import Scan
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.watching import Watch
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.runtimes.execution import Execution
-from embexp.specs import notes
+from embexp.runs.execute import Started
+from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPUSimulator
-from embexp.system.memory import PeakMemory
 from embexp.tables import optimizers
-from embexp.training import metrics
 from embexp.training.loop import Outcome
 
 
 def summarise(
-    spec: RunSpec,
-    scan: Scan,
-    classes: Sequence[str],
-    given: Pretrained,
-    policies: Mapping[str, TablePolicy],
-    watch: Watch,
-    execution: Execution,
-    outcome: Outcome,
-    final: Mapping[str, Mapping[str, float]],
-    *,
-    run_id: str,
-    runtime: RuntimeKind,
-    memory: PeakMemory,
+    prepared: Prepared, started: Started, outcome: Outcome, final: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
-        spec: what the user asked for.
-        scan: what the data held.
-        classes: names of classes, of task classification.
-        given: what files had for which table.
-        policies: which rows of each table moved.
-        watch: what became of the rows.
-        execution: the tables at the end.
+        prepared: the run.
+        started: its tables, with the values that are kept, and what became of their rows.
         outcome: how the training went.
-        final: metrics by part of the data.
-        run_id: see `identity`.
-        runtime: that executed the run.
-        memory: what was taken up to the end of the first step.
+        final: metrics by split.
     """
+    spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
+    execution, policies, watch = started.execution, prepared.tables.policies, started.watch
     tables = execution.tables
     return {
         "status": outcome.status,
         "name": spec.name,
         "task": spec.task.value,
-        "classes": list(classes),
-        "run_id": run_id,
+        "classes": list(prepared.data.classes),
+        "run_id": prepared.run_id,
         "steps": outcome.steps,
         "batch_size": spec.train.batch_size,
         "best_step": outcome.best_step,
         "metrics": final,
         "truth": dict(scan.truth),
-        "examples": {part: len(rows) for part, rows in scan.splits.items()},
+        "examples": {split: len(rows) for split, rows in scan.splits.items()},
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
         },
         "strategy": spec.strategy.kind,
         "simulated": isinstance(spec.strategy, TPUSimulator),
-        "runtime": runtime.value,
+        "runtime": prepared.runtime.value,
         "initialization": {
             "method": spec.init.kind,
             "seconds": execution.seconds(),
-            "peak_anonymous_bytes": memory.added,
+            "peak_anonymous_bytes": started.memory.added,
             "graph_def_bytes": execution.graph_def_bytes(),
             "total_graph_def_bytes": execution.runtime.graph_def_bytes,
             "tables": {
                 name: {
                     "method": spec.init_of(name).kind,
-                    **_provenance(given.tables.get(name)),
+                    **_provenance(pretrained.tables.get(name)),
                     "bytes": 4 * table.rows * table.dim,
                 }
                 for name, table in tables.items()
@@ -108,26 +85,27 @@ def summarise(
         },
         "drift": drift.as_json(watch.drifts),
         "warnings": [
-            *warnings(spec, scan, tables),
+            *prepared.warnings,
+            *_warnings(spec),
             *watch.warnings,
             *_misfits(spec, policies),
-            *_unfit(given),
-            *_notes(given),
+            *_unfit(pretrained),
+            *prepared.notes,
             *execution.notes,
         ],
     }
 
 
-def _provenance(given: PretrainedTable | None) -> dict[str, Any]:
+def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
     """Where a table's first values came from, row by row; a table without a file misses nothing."""
-    if given is None:
+    if file is None:
         return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "pretrained": None}
-    found = given.coverage
+    found = file.coverage
     return {
         "rows_pretrained": found.pretrained,
         "rows_missing": found.missing,
         "rows_special": found.special,
-        "pretrained": {"path": given.setting.path, "digest": given.source.digest},
+        "pretrained": {"path": file.setting.path, "digest": file.source.digest},
     }
 
 
@@ -137,27 +115,16 @@ def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
     return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
 
 
-def _notes(given: Pretrained) -> list[str]:
-    """What earlier checkpoints did not give."""
-    return [note for table in given.tables.values() for note in table.notes]
-
-
-def _unfit(given: Pretrained) -> list[str]:
-    names = ", ".join(given.unfit)
+def _unfit(pretrained: Pretrained) -> list[str]:
+    names = ", ".join(pretrained.unfit)
     return [f"pretrained has no effect on {names}; coverage.json says why"] if names else []
 
 
-def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:
-    """What the user should know about a run that did not fail."""
-    found = notes.doubtful(spec)
-    for part in ("validation", "test"):
-        rows = scan.splits[part]
-        if len(rows) and scan.examples.labels is not None:
-            labels = scan.examples.labels[rows]
-            found += [f"{part}: no {name}, as {why}" for name, why in metrics.undefined(spec.task, labels).items()]
-    found += [
+def _warnings(spec: RunSpec) -> list[str]:
+    """What the user should know about the cost and the place of a run that did not fail."""
+    found = [
         f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
-        for name in tables
+        for name in spec.tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]
     if isinstance(spec.strategy, TPUSimulator):

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from embexp.errors import RunError
-from embexp.pretrained.aligned import align
-from embexp.pretrained.dims import with_dims
-from embexp.records.folder import RunFolder
-from embexp.runs import scanned, story
+from embexp.runs.data import Progress, quiet
+from embexp.runs.execute import build, training_batches
+from embexp.runs.prepare import Prepared
 from embexp.runtimes.function import FunctionRuntime
 from embexp.simulation import trace as tpu_trace
-from embexp.specs import resolution
 from embexp.specs.optimizers import slot_count
-from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPUSimulator
 from embexp.strategies import build as strategies
-from embexp.system import arrays, places
+from embexp.system import arrays
 
 _FLOAT_BYTES = 4
 
@@ -60,47 +57,38 @@ class _Unfilled:
         return None
 
 
-def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda what, part: None) -> Traced:
-    """Traces the training step of a run; reads its data and pretrained files, and makes its variables.
+def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
+    """Traces the training step of a run; makes its variables, and fills none.
 
     Args:
-        spec: what the user asked for.
-        say: is told of what goes on.
+        prepared: the run.
+        progress: is called when tracing begins.
 
     Raises:
-        RunError: the run is executed in another runtime than `function`; or as for a run.
+        RunError: the run is executed in another runtime than `function`; or its devices are not there.
     """
-    kind = resolution.runtime_of(spec)
-    if kind is not RuntimeKind.FUNCTION:
-        raise RunError(f"only the runtime function can be traced, and this run's is {kind.value}")
+    if prepared.runtime is not RuntimeKind.FUNCTION:
+        raise RunError(f"only the runtime function can be traced, and this run's is {prepared.runtime.value}")
+    spec, rows = prepared.spec, prepared.tables.rows
     simulated = isinstance(spec.strategy, TPUSimulator)
     placement = (
         strategies.simulated_tpu(spec.strategy, serve=False)
         if isinstance(spec.strategy, TPUSimulator)
         else strategies.build(spec.strategy)
     )
-    data = scanned.read_data(spec, say)
-    sizes = scanned.table_sizes(spec, data.vocabularies)
-    given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
-    sizes |= {name: table.rows for name, table in given.tables.items()}
-    spec = with_dims(spec, given)
-    frozen = story.freeze_policies(spec, data, sizes, given, kind)
-    plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-    unfilled = {name: _Unfilled(sizes[name], table.width) for name, table in spec.tables.items()}
-    say("tracing", None)
+    unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}
+    progress("tracing", None)
     with strategies.opened(placement):
-        training = story.training_data(spec, data, plan)
-        folder = RunFolder(Path("unused"))
-        execution = story.build(
-            spec, data, given, unfilled, frozen, plan, folder, training.element_spec, kind, placement, None
-        )
+        training = training_batches(prepared)
+        fresh = replace(prepared, dense=None)
+        execution = build(fresh, unfilled, training.element_spec, placement, Path("unused"))
         assert isinstance(execution.runtime, FunctionRuntime)  # of kind function
         graph = execution.runtime.graph(iter(execution.dataset(training)))
         return Traced(
             graph_bytes=graph.as_graph_def().ByteSize(),
             operations=Counter(operation.type for operation in graph.get_operations()),
             allocated_bytes=sum(
-                _FLOAT_BYTES * sizes[name] * table.width * (1 + slot_count(spec.optimizer_of(name)))
+                _FLOAT_BYTES * rows[name] * table.width * (1 + slot_count(spec.optimizer_of(name)))
                 for name, table in spec.tables.items()
             ),
             configuration="" if execution.embedding is None else tpu_trace.configuration(execution.embedding),

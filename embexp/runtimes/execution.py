@@ -20,7 +20,6 @@ from embexp.freezing.policies import TablePolicy
 from embexp.initialization import filling, scaffolding
 from embexp.pretrained.aligned import Pretrained
 from embexp.pretrained.earlier import Earlier
-from embexp.runs.assembly import Assembly
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program
 from embexp.runtimes.function import FunctionRuntime
@@ -33,6 +32,7 @@ from embexp.strategies.tpu import TPUPlacement
 from embexp.system.rows import MappableRows
 from embexp.tables.reading import ReadableTable
 from embexp.tables.tpu_backend import TPUBackend
+from embexp.training.assembly import Assembly
 
 
 class Executing(Protocol):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from embexp.records.folder import RunFolder
-from embexp.runs import story
+from embexp.runs import run as single
+from embexp.runs.data import Progress
 from embexp.runs.finished import load_run
-from embexp.runs.scanned import Say
-from embexp.runs.story import RunResult
+from embexp.runs.run import RunResult
 from embexp.specs import staged
 from embexp.specs.run import RunSpec
 from embexp.specs.staged import BASE, GROWN, WORDS
@@ -25,7 +25,7 @@ def run(
     directory: Path,
     *,
     listeners: Callable[[], Sequence[Listener]],
-    say: Say,
+    progress: Progress,
     announce: Callable[[str], None],
 ) -> RunResult:
     """Runs base, grown and full, each in a directory of its own, and compares them.
@@ -34,7 +34,7 @@ def run(
         spec: of the study.
         directory: of the study; it exists.
         listeners: gives those that are to be told of a training.
-        say: is told of what comes before a training.
+        progress: is called with what comes before and after a training.
         announce: is told of each run.
 
     Raises:
@@ -48,12 +48,12 @@ def run(
         announce(f"{number} of {len(stages)}, {name}: {WORDS[name]}")
         clock, place = Clock(), directory / name
         place.mkdir()
-        result = story.run(stage, place, listeners=[clock, *listeners()], say=say)
+        result = single.run(stage, place, listeners=[clock, *listeners()], progress=progress)
         runs[name] = Taken(name, result.summary, clock.seconds())
         if result.status == "interrupted":
             break
     else:
-        say("comparing the runs", None)
+        progress("comparing the runs", None)
     grown = GROWN in runs
     old, new = (old_rows(directory), new_tokens(directory)) if grown else ({}, {})
     content = comparison.summarise(spec, runs, old, new)

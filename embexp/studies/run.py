@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
-from embexp.runs import story
-from embexp.runs.scanned import Say
-from embexp.runs.story import RunResult
+from embexp.runs import run as single
+from embexp.runs.data import Progress, quiet
+from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
@@ -23,7 +23,7 @@ def run(
     directory: Path,
     *,
     listeners: Callable[[], Sequence[Listener]] = lambda: (),
-    say: Say = lambda what, part: None,
+    progress: Progress = quiet,
     announce: Announce = lambda words: None,
 ) -> RunResult:
     """Runs an experiment, or all those of a study.
@@ -32,7 +32,7 @@ def run(
         spec: what the user asked for.
         directory: an existing directory of its own. A study's runs lie in it, in directories of theirs.
         listeners: gives those that are to be told of a training, anew for each.
-        say: is told of what comes before a training.
+        progress: is called with what comes before and after a training.
         announce: is told of each run of a study.
 
     Raises:
@@ -40,8 +40,8 @@ def run(
     """
     match spec.study:
         case NoStudy():
-            return story.run(spec, directory, listeners=listeners(), say=say)
+            return single.run(spec, directory, listeners=listeners(), progress=progress)
         case NewEntitiesStudy():
-            return new_entities.run(spec, directory, listeners=listeners, say=say, announce=announce)
+            return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
         case _:
             assert_never(spec.study)

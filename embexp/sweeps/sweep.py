@@ -33,7 +33,7 @@ def sweep(
         overrides: the words of the command line.
         config_dir: the user's folder of configs.
         config_name: the config to start from.
-        command: runs a job; None: `python -m embexp.sweeps.job`.
+        command: runs a job; None: `python -m embexp.cli.job`.
 
     Returns:
         Whether no job failed and none was left out by an interruption.
@@ -160,4 +160,4 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _job_command(directory: Path) -> Sequence[str]:
-    return (sys.executable, "-m", "embexp.sweeps.job", str(directory))
+    return (sys.executable, "-m", "embexp.cli.job", str(directory))

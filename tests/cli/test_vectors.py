@@ -13,7 +13,7 @@ import safetensors.numpy
 
 import embexp
 from embexp.cli import commands
-from embexp.runs import story
+from embexp.runs import run as single
 
 LINES = "king 1 1\nqueen 1 0.9\nman 1 -1\n\u00a0 0.1 0\n"
 
@@ -196,7 +196,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ]
     )
     (tmp_path / "run").mkdir()
-    return story.run(spec, tmp_path / "run").directory
+    return single.run(spec, tmp_path / "run").directory
 
 
 def test_convert_a_table_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_row_numbers_are_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ["data.examples=200", "train.steps=1", "output.cache=cache", "output.plots=false", "output.tensorboard=false"]
     )
     (tmp_path / "run").mkdir()
-    story.run(spec, tmp_path / "run")
+    single.run(spec, tmp_path / "run")
     assert run("convert", "run", "item.npy", "--table", "item") == 0
     np.testing.assert_array_equal(np.load("item.npy"), embexp.load_run("run").table("item"))
     assert not Path("item.tokens.txt").exists()

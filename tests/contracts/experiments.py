@@ -105,9 +105,7 @@ def _made(spec: RunSpec, placement: Placement) -> Made:
             spec,
             tables,
             counter,
-            dense_width=2,
-            output_bias=0.25,
-            total_steps=STEPS,
+            dense=assembly.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
             placement=placement,
             **others,
         )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import embexp
 from embexp.freezing import drift
 from embexp.freezing.drift import Origin, sampled
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables.row_engine import RowEngine
@@ -152,7 +152,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(file: Path, directory: Path, *overrides: str) -> story.RunResult:
+def run(file: Path, directory: Path, *overrides: str) -> single.RunResult:
     spec = embexp.compose(
         [
             "experiment=clicks",
@@ -171,10 +171,10 @@ def run(file: Path, directory: Path, *overrides: str) -> story.RunResult:
         ]
     )
     directory.mkdir()
-    return story.run(spec, directory)
+    return single.run(spec, directory)
 
 
-def lines(result: story.RunResult) -> list[dict[str, Any]]:
+def lines(result: single.RunResult) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     return [line for line in found if line["event"] == "drift"]
 

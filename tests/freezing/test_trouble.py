@@ -21,7 +21,7 @@ from embexp.freezing.grouping import Grouping
 from embexp.freezing.trouble import Training, learning_steps
 from embexp.freezing.unmoved import Cause, Unmoved
 from embexp.reports.results import Results
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 
 OLD, NEW, USERS, DIM = 25, 15, 20, 8
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.modules.pop("models_in_trouble", None)
 
 
-def run(folder: Path, directory: Path, *overrides: str, model: str = "right") -> story.RunResult:
+def run(folder: Path, directory: Path, *overrides: str, model: str = "right") -> single.RunResult:
     spec = embexp.compose(
         [
             "experiment=ratings",
@@ -91,14 +91,14 @@ def run(folder: Path, directory: Path, *overrides: str, model: str = "right") ->
         ]
     )
     directory.mkdir()
-    return story.run(spec, directory)
+    return single.run(spec, directory)
 
 
 def of_file(folder: Path) -> list[str]:
     return ["pretrained@tables.item.pretrained=file", f"tables.item.pretrained.path={folder / 'old.npy'}"]
 
 
-def about(result: story.RunResult, table: str) -> list[str]:
+def about(result: single.RunResult, table: str) -> list[str]:
     return [line for line in result.summary["warnings"] if line.startswith(f"tables.{table}:")]
 
 

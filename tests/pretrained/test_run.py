@@ -13,7 +13,7 @@ from rich.console import Console
 import embexp
 from embexp.cli import commands
 from embexp.reports.results import Results
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.system import digests
 from tests.pretrained.conftest import DIM, World
 
@@ -22,12 +22,12 @@ STILL = ("optimizer=sgd", "optimizer.learning_rate=1e-30")
 
 
 @pytest.fixture(scope="module")
-def result(world: World, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def result(world: World, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     spec = world.spec("pretrained=file", f"pretrained.path={world.glove}", *STILL)
-    return story.run(spec, tmp_path_factory.mktemp("run"))
+    return single.run(spec, tmp_path_factory.mktemp("run"))
 
 
-def test_the_table_holds_the_rows_of_the_file(world: World, result: story.RunResult) -> None:
+def test_the_table_holds_the_rows_of_the_file(world: World, result: single.RunResult) -> None:
     run = embexp.load_run(result.directory)
     table, tokens = run.table("item"), run.vocabulary("item").tokens()
     found = {token: table[row] for row, token in enumerate(tokens) if token in world.vectors}
@@ -36,7 +36,7 @@ def test_the_table_holds_the_rows_of_the_file(world: World, result: story.RunRes
         np.testing.assert_array_equal(row, np.array(world.vectors[token], np.float32))
 
 
-def test_the_summary_counts_rows_and_names_the_file(world: World, result: story.RunResult) -> None:
+def test_the_summary_counts_rows_and_names_the_file(world: World, result: single.RunResult) -> None:
     tables = result.summary["initialization"]["tables"]
     digest = digests.of_file(world.glove)
     assert tables["item"] == {
@@ -55,7 +55,7 @@ def test_the_summary_counts_rows_and_names_the_file(world: World, result: story.
     assert content["tables"]["item"]["digest"] == digest
 
 
-def test_the_report_shows_what_was_found(result: story.RunResult) -> None:
+def test_the_report_shows_what_was_found(result: single.RunResult) -> None:
     console = Console(file=io.StringIO(), width=200)
     console.print(Results(result.summary, result.directory))
     lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
@@ -65,9 +65,9 @@ def test_the_report_shows_what_was_found(result: story.RunResult) -> None:
     assert line[5] == content["tables"]["item"]["commonest_missing"][0]["token"]
 
 
-def test_chunks_make_no_difference(world: World, result: story.RunResult, tmp_path: Path) -> None:
+def test_chunks_make_no_difference(world: World, result: single.RunResult, tmp_path: Path) -> None:
     spec = world.spec("pretrained=file", f"pretrained.path={world.glove}", *STILL, "init.chunk_bytes=50")
-    again = story.run(spec, tmp_path)
+    again = single.run(spec, tmp_path)
     assert again.summary["tables"]["item"]["digest"] == result.summary["tables"]["item"]["digest"]
 
 
@@ -75,7 +75,7 @@ def test_a_finished_run_needs_its_file_no_more(world: World, tmp_path: Path) -> 
     path = tmp_path / "passing.txt"
     path.write_text(world.glove.read_text())
     (tmp_path / "run").mkdir()
-    made = story.run(world.spec("pretrained=file", f"pretrained.path={path}", "train.steps=2"), tmp_path / "run")
+    made = single.run(world.spec("pretrained=file", f"pretrained.path={path}", "train.steps=2"), tmp_path / "run")
     path.unlink()
     assert embexp.load_run(made.directory).evaluate() == made.summary["metrics"]["test"]
 
@@ -90,7 +90,7 @@ def test_more_rows_than_ids_by_the_file(world: World, tmp_path: Path) -> None:
         ]
     )  # fmt: skip
     (tmp_path / "run").mkdir()
-    made = story.run(spec, tmp_path / "run")
+    made = single.run(spec, tmp_path / "run")
     assert made.summary["tables"]["item"]["vocabulary_size"] == 50
     table = embexp.load_run(made.directory).table("item")
     np.testing.assert_array_equal(table, np.load(tmp_path / "items.npy").astype(np.float32))

@@ -14,7 +14,7 @@ import embexp
 from embexp.cli import predict
 from embexp.errors import CombinationFault, ConfigError, DataError
 from embexp.records.folder import RunFolder
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs import notes
 
 WORDS = [f"w{number}" for number in range(30)]
@@ -52,13 +52,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., story.RunResult]:
-    made: dict[tuple[str, ...], story.RunResult] = {}
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., single.RunResult]:
+    made: dict[tuple[str, ...], single.RunResult] = {}
 
-    def run(*overrides: str) -> story.RunResult:
+    def run(*overrides: str) -> single.RunResult:
         if overrides not in made:
             directory = tmp_path_factory.mktemp("run")
-            made[overrides] = story.run(spec_of(folder, *overrides), directory)
+            made[overrides] = single.run(spec_of(folder, *overrides), directory)
         return made[overrides]
 
     return run
@@ -90,21 +90,21 @@ def spec_of(folder: Path, *overrides: str) -> embexp.RunSpec:
 CNN = ("model=text_cnn", "model.widths=[2,3]", "model.maps=16")
 
 
-def test_a_convolution_sees_the_order_of_words(run: Callable[..., story.RunResult]) -> None:
+def test_a_convolution_sees_the_order_of_words(run: Callable[..., single.RunResult]) -> None:
     test = run(*CNN).summary["metrics"]["test"]
     assert test["accuracy"] > 0.95
     assert test["macro_f1"] > 0.95
     assert test["log_loss"] < 0.3
 
 
-def test_a_bag_of_words_does_not(run: Callable[..., story.RunResult]) -> None:
+def test_a_bag_of_words_does_not(run: Callable[..., single.RunResult]) -> None:
     """The words tell class 2 (a third of the examples); between the other two no bag can do better than chance."""
     test = run("model=bag_of_words").summary["metrics"]["test"]
     assert 0.5 < test["accuracy"] < 0.8
     assert test["log_loss"] < np.log(3)
 
 
-def test_what_a_run_leaves(run: Callable[..., story.RunResult]) -> None:
+def test_what_a_run_leaves(run: Callable[..., single.RunResult]) -> None:
     result = run(*CNN)
     assert result.summary["classes"] == ["0", "1", "2"]
     assert list(result.summary["metrics"]["test"]) == ["accuracy", "log_loss", "macro_f1", "loss"]
@@ -121,7 +121,7 @@ def test_what_a_run_leaves(run: Callable[..., story.RunResult]) -> None:
 
 
 def test_predictions_name_classes(
-    run: Callable[..., story.RunResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Callable[..., single.RunResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = embexp.load_run(run(*CNN).directory)
     texts = planted(60, seed=1)
@@ -134,13 +134,13 @@ def test_predictions_name_classes(
     assert capsys.readouterr().out.split() == ["prediction", *predicted]
 
 
-def test_another_file_with_other_classes(run: Callable[..., story.RunResult], tmp_path: Path) -> None:
+def test_another_file_with_other_classes(run: Callable[..., single.RunResult], tmp_path: Path) -> None:
     finished = embexp.load_run(run(*CNN).directory)
     with pytest.raises(DataError, match=r"0, 1, 2, … to 2, but 1 of 2 are others, such as 3"):
         finished.evaluate(write(tmp_path / "four.csv", [("dog eats", 1), ("cow", 3)]))
 
 
-def test_early_stopping_goes_by_accuracy(run: Callable[..., story.RunResult]) -> None:
+def test_early_stopping_goes_by_accuracy(run: Callable[..., single.RunResult]) -> None:
     result = run(*CNN, "train.early_stopping.patience=2", "train.epochs=40")
     evaluated = {
         line["step"]: line["metrics"]["accuracy"]
@@ -156,7 +156,7 @@ def test_early_stopping_goes_by_accuracy(run: Callable[..., story.RunResult]) ->
 def test_labels_that_are_no_classes_end_a_run_before_it_trains(folder: Path, tmp_path: Path) -> None:
     wrong = write(tmp_path / "wrong.csv", [*planted(40, seed=0), ("dog", 0.5)])
     with pytest.raises(DataError, match=r"numbers of classes as labels, .* 1 of 41 are others, such as 0\.5"):
-        story.run(spec_of(folder, f"data.path={wrong}"), tmp_path)
+        single.run(spec_of(folder, f"data.path={wrong}"), tmp_path)
 
 
 def test_a_model_that_gives_one_number_tells_no_classes_apart(folder: Path) -> None:
@@ -176,7 +176,7 @@ VECTORS = np.random.default_rng(5).normal(size=(34, 16)).astype(np.float32)
     ("name", "starts_as_file", "moves"), [("random", False, True), ("static", True, False), ("non_static", True, True)]
 )
 def test_kims_variants_share_one_path(
-    folder: Path, run: Callable[..., story.RunResult], name: str, starts_as_file: bool, moves: bool
+    folder: Path, run: Callable[..., single.RunResult], name: str, starts_as_file: bool, moves: bool
 ) -> None:
     """By position: row 0 of the file is that of unknown words."""
     np.save(folder / "vectors.npy", VECTORS)
@@ -214,7 +214,7 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
     assert notes.doubtful(control) == []
 
 
-def test_frozen_random_values_are_told(folder: Path, run: Callable[..., story.RunResult]) -> None:
+def test_frozen_random_values_are_told(folder: Path, run: Callable[..., single.RunResult]) -> None:
     frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
     [warning] = notes.doubtful(frozen)
     assert warning.startswith("tables.word: frozen and not pretrained, so that random values stay as they are")

@@ -14,7 +14,9 @@ from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.initialization import filling
 from embexp.pretrained import succession
-from embexp.runs import scanned, story
+from embexp.runs import execute
+from embexp.runs import run as single
+from embexp.runs.prepare import prepare
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
@@ -70,7 +72,7 @@ class World:
     def run(self, name: str, file: str, *overrides: str) -> Path:
         directory = self.folder / name
         directory.mkdir()
-        story.run(self.spec(file, *overrides), directory)
+        single.run(self.spec(file, *overrides), directory)
         return directory
 
 
@@ -102,29 +104,15 @@ def tokens(run: Path, table: str) -> list[str]:
 
 def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Path) -> dict[str, np.ndarray]:
     """What a run begins with, as its checkpoint holds it; and again by the readers of its tables."""
-    data = scanned.read_data(spec, lambda what, part: None)
-    sizes = scanned.table_sizes(spec, data.vocabularies)
-    given = story.align(spec, data.vocabularies, sizes, cache=Path(str(spec.output.cache)))
-    frozen = story.freeze_policies(spec, data, sizes, given, kind)
-    plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-    sources: dict[str, MappableRows] = filling.sources(spec, sizes, given)
+    prepared = prepare(spec)
+    assert prepared.runtime is kind
+    tables = prepared.tables
+    sources: dict[str, MappableRows] = filling.sources(tables.spec, tables.rows, tables.pretrained)
     placement = strategies.build(spec.strategy)
     directory.mkdir()
     with strategies.opened(placement):
-        training = story.training_data(spec, data, plan)
-        made = story.build(
-            spec,
-            data,
-            given,
-            sources,
-            frozen,
-            plan,
-            story.RunFolder(directory),
-            training.element_spec,
-            kind,
-            placement,
-            story.dense_source(spec),
-        )
+        training = execute.training_batches(prepared)
+        made = execute.build(prepared, sources, training.element_spec, placement, directory / "estimator")
         try:
             made.save(directory / "saved")
             values = stored(directory / "saved")

@@ -15,13 +15,14 @@ from embexp.config import validate
 from embexp.errors import ConfigError
 from embexp.initialization import filling
 from embexp.models.build import build
-from embexp.pretrained.aligned import align
-from embexp.runs import scanned, story
+from embexp.runs import assembly
+from embexp.runs import run as single
+from embexp.runs.prepare import prepare
 from embexp.specs import checks, resolution
 from embexp.specs.checks import Sections
 from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
-from embexp.system import digests, places
+from embexp.system import digests
 from embexp.tables import row_engine
 from embexp.tables.groups import Moving, RowGroups
 from tests import checkpoint_values, exact_training, random_graphs
@@ -77,18 +78,18 @@ def spec_of(file: Path, *overrides: str) -> RunSpec:
     )
 
 
-def run(file: Path, directory: Path, *overrides: str) -> story.RunResult:
+def run(file: Path, directory: Path, *overrides: str) -> single.RunResult:
     directory.mkdir()
-    return story.run(spec_of(file, *overrides), directory)
+    return single.run(spec_of(file, *overrides), directory)
 
 
-def losses(result: story.RunResult) -> np.ndarray:
+def losses(result: single.RunResult) -> np.ndarray:
     lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     return np.array([line["loss"] for line in lines if line["event"] == "log"])
 
 
 @pytest.fixture(scope="module")
-def results(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], story.RunResult]:
+def results(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], single.RunResult]:
     folder = tmp_path_factory.mktemp("runs")
     return {
         (runtime, layout): run(
@@ -101,7 +102,7 @@ def results(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 def test_frozen_rows_in_every_layout_and_runtime(
-    file: Path, results: dict[tuple[str, str], story.RunResult], pair: tuple[str, str]
+    file: Path, results: dict[tuple[str, str], single.RunResult], pair: tuple[str, str]
 ) -> None:
     runtime, layout = pair
     result, reference = results[pair], results["function", "variable"]
@@ -136,12 +137,12 @@ def test_any_graph_in_every_layout(graph: Graph, tmp_path_factory: pytest.TempPa
     """Whole runs against definitions: frozen bits stay, layouts end alike, all else is where float64 ends."""
     folder = tmp_path_factory.mktemp("graph")
     graph.write(folder)
-    done: dict[tuple[str, ...], tuple[story.RunResult, dict[str, Values]]] = {}
+    done: dict[tuple[str, ...], tuple[single.RunResult, dict[str, Values]]] = {}
     for layout in LAYOUTS if graph.runtime != "estimator" else ["variable"]:
         kept = tuple(graph.storage(name, layout) for name in graph.tables)
         if kept not in done:
             (folder / layout).mkdir()
-            result = story.run(checked(graph.container(folder, layout)), folder / layout)
+            result = single.run(checked(graph.container(folder, layout)), folder / layout)
             assert tuple(table["storage"] for table in result.summary["tables"].values()) == kept
             done[kept] = result, checkpoint_values.tables(result.directory / "checkpoints" / "final")
     (reference, values), *_ = done.values()
@@ -182,15 +183,13 @@ def checked(container: dict[str, Any]) -> RunSpec:
 
 def first_rows(graph: Graph, spec: RunSpec) -> dict[str, np.ndarray]:
     """Values before the first step: of a file's tokens its rows, of others what the package draws."""
-    data = scanned.read_data(spec, lambda what, part: None)
-    sizes = scanned.table_sizes(spec, data.vocabularies)
+    prepared = prepare(spec)
+    tables, vocabularies = prepared.tables, prepared.data.vocabularies
     found = {}
-    for name, source in filling.sources(
-        spec, sizes, align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache))
-    ).items():
+    for name, source in filling.sources(tables.spec, tables.rows, tables.pretrained).items():
         tokens = graph.vocabularies[name]
-        assert data.vocabularies[name].tokens()[1:] == [token for token in tokens if token is not None]
-        rows = found[name] = source.read(0, sizes[name])
+        assert vocabularies[name].tokens()[1:] == [token for token in tokens if token is not None]
+        rows = found[name] = source.read(0, tables.rows[name])
         assert len(rows) == len(tokens)
         of_file = dict(zip(*graph.files.get(name, ([], [])), strict=True))
         for row in np.flatnonzero(graph.of_file(name)):
@@ -207,7 +206,7 @@ def in_float64(graph: Graph, spec: RunSpec, first: dict[str, np.ndarray]) -> exa
         spec.model,
         shapes={name: each.activation_shape(spec.tables[each.table].width) for name, each in spec.features.items()},
         dense_width=graph.dense.shape[1],
-        output_bias=story.output_bias(spec.task, float(graph.labels[: random_graphs.TRAIN].mean(dtype=np.float64))),
+        output_bias=assembly.output_bias(spec.task, float(graph.labels[: random_graphs.TRAIN].mean(dtype=np.float64))),
         seed=spec.seed,
     )
     kernel, bias = (weight.numpy() for weight in model.trainable_weights)

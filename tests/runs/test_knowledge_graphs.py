@@ -12,7 +12,7 @@ import pytest
 import embexp
 from embexp.cli import plan
 from embexp.errors import ConfigError, RunError
-from embexp.runs import story
+from embexp.runs import run as single
 from tests import planted_triples
 from tests.planted_triples import Triple, read
 
@@ -26,12 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., story.RunResult]:
-    made: dict[tuple[str, ...], story.RunResult] = {}
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., single.RunResult]:
+    made: dict[tuple[str, ...], single.RunResult] = {}
 
-    def run(*overrides: str) -> story.RunResult:
+    def run(*overrides: str) -> single.RunResult:
         if overrides not in made:
-            made[overrides] = story.run(spec_of(folder, *overrides), tmp_path_factory.mktemp("run"))
+            made[overrides] = single.run(spec_of(folder, *overrides), tmp_path_factory.mktemp("run"))
         return made[overrides]
 
     return run
@@ -139,7 +139,7 @@ def test_other_triples_are_ranked_among_all_that_is_known(run: Any, folder: Path
 
 def test_the_same_run_twice_gives_the_same_bits(run: Any, folder: Path, tmp_path: Path) -> None:
     overrides = ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1")
-    again = story.run(spec_of(folder, *overrides), tmp_path)
+    again = single.run(spec_of(folder, *overrides), tmp_path)
     assert again.summary["tables"] == run(*overrides).summary["tables"]
 
 

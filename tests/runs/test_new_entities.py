@@ -17,7 +17,7 @@ from embexp.data import new_entities
 from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.records import identity
 from embexp.records.folder import RunFolder
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs import staged
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
@@ -53,7 +53,7 @@ def words(graph: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def study(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def study(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     return studies.run(embexp.compose(words(graph)), tmp_path_factory.mktemp("study"))
 
 
@@ -83,7 +83,7 @@ def ranks(directory: Path, graph: Path, triples: Sequence[Triple]) -> np.ndarray
 
 
 @pytest.mark.slow
-def test_the_new_entities_questions_are_ranked_among_all(study: story.RunResult, graph: Path) -> None:
+def test_the_new_entities_questions_are_ranked_among_all(study: single.RunResult, graph: Path) -> None:
     summary = study.summary
     drawn = new_entities.chosen({f"p{place}" for place in range(PLACES)}, share=0.2, seed=0)
     assert sorted(summary["new"]["entity"]["tokens"]) == sorted(drawn)  # each place has triples with others that train
@@ -105,7 +105,7 @@ def test_the_new_entities_questions_are_ranked_among_all(study: story.RunResult,
 
 
 @pytest.mark.slow
-def test_old_rows_keep_every_bit_and_new_ones_move(study: story.RunResult) -> None:
+def test_old_rows_keep_every_bit_and_new_ones_move(study: single.RunResult) -> None:
     base, grown = (embexp.load_run(study.directory / run) for run in ("base", "grown"))
     for table in ("entity", "relation"):
         before = dict(zip(base.vocabulary(table).tokens(), base.table(table), strict=True))
@@ -122,7 +122,7 @@ def test_old_rows_keep_every_bit_and_new_ones_move(study: story.RunResult) -> No
 
 
 @pytest.mark.slow
-def test_each_run_is_an_ordinary_one(study: story.RunResult, graph: Path, tmp_path: Path) -> None:
+def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_path: Path) -> None:
     spec = embexp.compose(words(graph))
     expected = staged.stages(spec, study.directory)
     assert list(expected) == ["base", "grown", "full"]
@@ -131,7 +131,7 @@ def test_each_run_is_an_ordinary_one(study: story.RunResult, graph: Path, tmp_pa
         assert folder.read_spec() == stage
         assert embexp.load_run(folder.path).evaluate()["mrr"] == study.summary["runs"][name]["metrics"]["test"]["mrr"]
     grown = RunFolder(study.directory / "grown").read_spec()
-    again = story.run(grown, tmp_path).summary
+    again = single.run(grown, tmp_path).summary
     assert again["tables"] == embexp.load_run(study.directory / "grown").summary["tables"]
     counts = {name: run["trained_triples"] for name, run in study.summary["runs"].items()}
     assert counts["base"] < counts["grown"] == counts["full"] == len(read(graph, "train"))

@@ -11,7 +11,7 @@ import pytest
 
 import embexp
 from embexp.cli import commands
-from embexp.runs import story
+from embexp.runs import run as single
 from tests import planted_triples
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 
@@ -108,7 +108,7 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
         )
         directory = tmp_path / f"run{len(found)}"
         directory.mkdir()
-        found.append(losses(story.run(spec, directory)))
+        found.append(losses(single.run(spec, directory)))
     for shared in found[1:]:
         np.testing.assert_allclose(shared, found[0], rtol=1e-4)
 
@@ -164,6 +164,6 @@ def test_movielens_ends_where_it_does_on_one_device(root: Path, tmp_path: Path) 
     for strategy in ("cpu", "mirrored", "tpu_simulator"):
         words = ["experiment=movielens", f"data.path={data}", f"strategy={strategy}", f"output.cache={tmp_path / 'c'}"]
         (tmp_path / strategy).mkdir()
-        result = story.run(embexp.compose([*words, "output.plots=false"]), tmp_path / strategy)
+        result = single.run(embexp.compose([*words, "output.plots=false"]), tmp_path / strategy)
         found[strategy] = result.summary["metrics"]["test"]["rmse"]
     assert max(abs(rmse - found["cpu"]) for rmse in found.values()) <= 0.005

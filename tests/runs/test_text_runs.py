@@ -10,7 +10,7 @@ import pytest
 import embexp
 from embexp.cli.run_table import RunTable
 from embexp.errors import DataError, RunError
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.vectors.neighbors import nearest
 
 TOPICS = {"zoo": [f"animal{i}" for i in range(8)], "art": [f"colour{i}" for i in range(8)]}
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, name: str, *overrides: str) -> embexp.Run:
     (folder / name).mkdir()
     settings = [f"data.path={folder}/texts.txt", f"output.cache={folder}/cache", *QUIET, *overrides]
-    return embexp.load_run(story.run(embexp.compose(settings), folder / name).directory)
+    return embexp.load_run(single.run(embexp.compose(settings), folder / name).directory)
 
 
 def test_words_of_a_topic_are_near_each_other(folder: Path) -> None:

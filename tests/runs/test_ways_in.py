@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import RunError
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs.inits import RUNTIMES
 from embexp.system import digests
 
@@ -29,7 +29,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(matrix: Path, directory: Path, *overrides: str) -> story.RunResult:
+def run(matrix: Path, directory: Path, *overrides: str) -> single.RunResult:
     spec = embexp.compose(
         [
             "experiment=clicks",
@@ -50,10 +50,10 @@ def run(matrix: Path, directory: Path, *overrides: str) -> story.RunResult:
         ]
     )
     directory.mkdir()
-    return story.run(spec, directory)
+    return single.run(spec, directory)
 
 
-def losses(result: story.RunResult) -> np.ndarray:
+def losses(result: single.RunResult) -> np.ndarray:
     lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
     return np.array([line["loss"] for line in lines if line["event"] == "log"])
 
@@ -66,12 +66,12 @@ def initial(matrix: Path, directory: Path, init: str, runtime: str) -> Mapping[s
 
 
 @pytest.fixture(scope="module")
-def reference(matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def reference(matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     return run(matrix, tmp_path_factory.mktemp("runs") / "reference", "init=assign")
 
 
 @pytest.fixture(scope="module")
-def frozen_reference(matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def frozen_reference(matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     return run(matrix, tmp_path_factory.mktemp("runs") / "frozen", "init=assign", *FROZEN)
 
 
@@ -83,7 +83,7 @@ def test_all_ways_leave_the_same_rows(matrix: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("init", "runtime"), TRAINABLE)
-def test_all_train_alike(init: str, runtime: str, matrix: Path, reference: story.RunResult, tmp_path: Path) -> None:
+def test_all_train_alike(init: str, runtime: str, matrix: Path, reference: single.RunResult, tmp_path: Path) -> None:
     result = run(matrix, tmp_path / "run", f"init={init}", f"runtime={runtime}")
     assert (result.summary["runtime"], result.summary["initialization"]["method"]) == (runtime, init)
     np.testing.assert_allclose(losses(result), losses(reference), rtol=2e-6)
@@ -102,7 +102,7 @@ def _close_as_float32_allows(found: np.ndarray, expected: np.ndarray, start: np.
 
 @pytest.mark.parametrize(("init", "runtime"), PAIRS)
 def test_a_frozen_table_is_kept_by_reference(
-    init: str, runtime: str, matrix: Path, frozen_reference: story.RunResult, tmp_path: Path
+    init: str, runtime: str, matrix: Path, frozen_reference: single.RunResult, tmp_path: Path
 ) -> None:
     result = run(matrix, tmp_path / "run", f"init={init}", f"runtime={runtime}", *FROZEN)
     assert result.summary["freeze"]["item"] == {
@@ -166,7 +166,7 @@ def test_what_the_graph_holds(tmp_path: Path) -> None:
             words = ["experiment=initialization", f"init={init}", f"pretrained.path={path}", "train.steps=1"]
             spec = embexp.compose([*words, f"output.cache={tmp_path / 'cache'}"])
             (tmp_path / f"{init}{rows}").mkdir()
-            result = story.run(spec, tmp_path / f"{init}{rows}")
+            result = single.run(spec, tmp_path / f"{init}{rows}")
             assert result.summary["tables"]["item"]["vocabulary_size"] == rows
             tables[init, rows] = result.summary["initialization"]["graph_def_bytes"]
             whole[init, rows] = result.summary["initialization"]["total_graph_def_bytes"]

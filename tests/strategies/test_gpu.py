@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import RunError
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs.strategies import GPU
 from embexp.strategies import build, graphics, mirrored
 from embexp.strategies.one_device import OneDevice
@@ -47,9 +47,9 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, wanted: int, there: in
 
 def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen(monkeypatch, 0)
-    monkeypatch.setattr(story, "read_data", lambda *_: pytest.fail("data was read"))
+    monkeypatch.setattr(single, "prepare", lambda *_: pytest.fail("data was read"))
     with pytest.raises(RunError, match="TensorFlow sees no GPU"):
-        story.run(embexp.compose(["strategy=gpu"]), tmp_path)
+        single.run(embexp.compose(["strategy=gpu"]), tmp_path)
 
 
 def test_one_gpu_has_the_dense_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, t
             ]
         )
         (tmp_path / strategy).mkdir()
-        results.append(story.run(spec, tmp_path / strategy).summary)
+        results.append(single.run(spec, tmp_path / strategy).summary)
     assert [each["strategy"] for each in results] == ["cpu", "gpu"]
     assert results[0]["metrics"] == results[1]["metrics"]
     assert results[0]["tables"] == results[1]["tables"]

@@ -18,7 +18,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, RunError, VocabularyError
 from embexp.records.folder import RunFolder
-from embexp.runs import story
+from embexp.runs import run as single
 from embexp.specs.run import RunSpec
 
 SMALL_CLICKS = (
@@ -54,9 +54,9 @@ def spec_of(cache: Path, *overrides: str) -> RunSpec:
     return embexp.compose([*overrides, f"output.cache={cache}"])
 
 
-def run(spec: RunSpec, directory: Path, listeners: Sequence[Any] = ()) -> story.RunResult:
+def run(spec: RunSpec, directory: Path, listeners: Sequence[Any] = ()) -> single.RunResult:
     directory.mkdir()
-    return story.run(spec, directory, listeners=listeners)
+    return single.run(spec, directory, listeners=listeners)
 
 
 def metrics_without_timing(directory: Path) -> list[dict[str, Any]]:
@@ -64,12 +64,12 @@ def metrics_without_timing(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def clicks_run(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def clicks_run(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     return run(spec_of(cache, *SMALL_CLICKS, "train.steps=60"), tmp_path_factory.mktemp("runs") / "clicks")
 
 
 @pytest.fixture(scope="module")
-def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> story.RunResult:
+def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
     spec = spec_of(
         cache,
         "experiment=ratings",
@@ -83,7 +83,7 @@ def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFac
     return run(spec, tmp_path_factory.mktemp("runs") / "ratings")
 
 
-def test_a_run_leaves_everything_that_is_promised(clicks_run: story.RunResult) -> None:
+def test_a_run_leaves_everything_that_is_promised(clicks_run: single.RunResult) -> None:
     folder = RunFolder(clicks_run.directory)
     for path in (folder.spec, folder.manifest, folder.metrics, folder.summary, folder.events, folder.plots):
         assert path.exists(), path
@@ -103,7 +103,7 @@ def test_a_run_leaves_everything_that_is_promised(clicks_run: story.RunResult) -
     assert folder.read_spec() == embexp.RunSpec.model_validate_json(folder.spec.read_text())
 
 
-def test_same_spec_same_seed_same_bits(clicks_run: story.RunResult, tmp_path: Path) -> None:
+def test_same_spec_same_seed_same_bits(clicks_run: single.RunResult, tmp_path: Path) -> None:
     again = run(RunFolder(clicks_run.directory).read_spec(), tmp_path / "again")
     assert again.summary["tables"] == clicks_run.summary["tables"]
     assert again.summary["metrics"] == clicks_run.summary["metrics"]
@@ -111,14 +111,14 @@ def test_same_spec_same_seed_same_bits(clicks_run: story.RunResult, tmp_path: Pa
     assert metrics_without_timing(again.directory) == metrics_without_timing(clicks_run.directory)
 
 
-def test_another_seed_gives_other_bits(clicks_run: story.RunResult, cache: Path, tmp_path: Path) -> None:
+def test_another_seed_gives_other_bits(clicks_run: single.RunResult, cache: Path, tmp_path: Path) -> None:
     other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=60", "seed=1"), tmp_path / "other")
     assert other.summary["run_id"] != clicks_run.summary["run_id"]
     assert other.summary["tables"]["item"]["digest"] != clicks_run.summary["tables"]["item"]["digest"]
 
 
 def test_where_a_run_lies_and_what_it_leaves_is_no_part_of_its_identity(
-    clicks_run: story.RunResult, cache: Path, tmp_path: Path
+    clicks_run: single.RunResult, cache: Path, tmp_path: Path
 ) -> None:
     spec = spec_of(cache, *SMALL_CLICKS, "train.steps=60", "output.plots=false", "output.tensorboard=false")
     other = run(spec, tmp_path / "other")
@@ -127,7 +127,7 @@ def test_where_a_run_lies_and_what_it_leaves_is_no_part_of_its_identity(
     assert not RunFolder(other.directory).events.exists()
 
 
-def test_a_finished_run_evaluates_to_what_it_said(clicks_run: story.RunResult) -> None:
+def test_a_finished_run_evaluates_to_what_it_said(clicks_run: single.RunResult) -> None:
     finished = embexp.load_run(clicks_run.directory)
     assert finished.evaluate() == clicks_run.summary["metrics"]["test"]
     assert finished.evaluate(part="validation") == clicks_run.summary["metrics"]["validation"]
@@ -136,7 +136,7 @@ def test_a_finished_run_evaluates_to_what_it_said(clicks_run: story.RunResult) -
         finished.table("items")
 
 
-def test_checkpoint_holds_tables_and_slots_under_the_keys_of_tpu_embedding(clicks_run: story.RunResult) -> None:
+def test_checkpoint_holds_tables_and_slots_under_the_keys_of_tpu_embedding(clicks_run: single.RunResult) -> None:
     prefix = str(RunFolder(clicks_run.directory).final_checkpoint / "checkpoint")
     stored = dict(tf.train.list_variables(prefix))
     end = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -146,12 +146,12 @@ def test_checkpoint_holds_tables_and_slots_under_the_keys_of_tpu_embedding(click
     np.testing.assert_array_equal(value, embexp.load_run(clicks_run.directory).table("item"))
 
 
-def test_ratings_are_learnt_as_far_as_their_noise_allows(ratings_run: story.RunResult) -> None:
+def test_ratings_are_learnt_as_far_as_their_noise_allows(ratings_run: single.RunResult) -> None:
     # The planted noise has standard deviation 0.1; the ratings themselves one of about 1.04.
     assert 0.09 < ratings_run.summary["metrics"]["test"]["rmse"] < 0.13
 
 
-def test_predictions_on_a_file_are_those_of_the_model(ratings_run: story.RunResult, tmp_path: Path) -> None:
+def test_predictions_on_a_file_are_those_of_the_model(ratings_run: single.RunResult, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("item,user\ni3,u4\nunheard,u4\ni19,u29\n")
     finished = embexp.load_run(ratings_run.directory)
@@ -177,7 +177,7 @@ NEW_ROWS = {
 }
 
 
-def _output_bias(result: story.RunResult) -> float:
+def _output_bias(result: single.RunResult) -> float:
     """The model's only dense variable, read with TensorFlow's own reader."""
     prefix = str(RunFolder(result.directory).final_checkpoint / "checkpoint")
     reader = tf.train.load_checkpoint(prefix)
@@ -185,7 +185,9 @@ def _output_bias(result: story.RunResult) -> float:
     return float(reader.get_tensor("optimizer/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE").reshape(()))
 
 
-def test_a_file_without_labels_can_be_predicted_but_not_evaluated(ratings_run: story.RunResult, tmp_path: Path) -> None:
+def test_without_labels_a_file_can_be_predicted_but_not_evaluated(
+    ratings_run: single.RunResult, tmp_path: Path
+) -> None:
     path = tmp_path / "new.csv"
     path.write_text("item,user\ni3,u4\n")
     words = (
@@ -268,7 +270,7 @@ def test_an_interrupted_run_ends_with_what_it_has(cache: Path, tmp_path: Path) -
 
 
 def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
-    clicks_run: story.RunResult, cache: Path, tmp_path: Path
+    clicks_run: single.RunResult, cache: Path, tmp_path: Path
 ) -> None:
     other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", "optimizer=adam"), tmp_path / "adam")
     spec = RunFolder(clicks_run.directory).spec.read_text()
@@ -302,7 +304,7 @@ def test_labels_that_are_no_clicks_are_found_before_anything_is_trained(
 
 
 def test_the_manifest_tells_circumstances_but_no_secrets(
-    clicks_run: story.RunResult, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clicks_run: single.RunResult, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_VAR_password", "hunter2")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")

@@ -1,4 +1,4 @@
-"""The process of one job: `python -m embexp.sweeps.job DIRECTORY`, with its spec as JSON on standard input."""
+"""The process of one job: `python -m embexp.cli.job DIRECTORY`, with its spec as JSON on standard input."""
 
 from __future__ import annotations
 

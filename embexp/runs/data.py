@@ -1,0 +1,91 @@
+"""The data of a run: scanned, with a vocabulary for each table. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from embexp.data.candidates import Candidates
+from embexp.data.columns import Columns, columns_of
+from embexp.data.scan import Scan, scan
+from embexp.data.vocabulary import Vocabulary
+from embexp.errors import DataError, RunError
+from embexp.specs.data import CANDIDATES, Triples
+from embexp.specs.run import RunSpec
+from embexp.system import places
+from embexp.training import metrics
+
+Progress = Callable[[str, float | None], None]
+"""Called with the name of a stage before the training, and the fraction of it that is done, if known."""
+
+
+def quiet(stage: str, fraction: float | None) -> None:
+    """A `Progress` that shows nothing."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the scan found, ready to be read.
+
+    Attributes:
+        columns: what the run reads of the data.
+        vocabularies: by table.
+        scan: the examples, their splits, and what they have in common.
+        classes: names of the classes of task classification, by number; empty for other tasks.
+        candidates: entities among which task ranking looks for answers; None for other tasks.
+    """
+
+    columns: Columns
+    vocabularies: Mapping[str, Vocabulary]
+    scan: Scan
+    classes: tuple[str, ...] = ()
+    candidates: Candidates | None = None
+
+    @property
+    def training_examples(self) -> int:
+        """Number of examples in the training split."""
+        return len(self.scan.splits["train"])
+
+    @property
+    def dense_width(self) -> int:
+        """Number of dense features."""
+        return len(self.columns.dense)
+
+
+def read_data(spec: RunSpec, progress: Progress) -> Data:
+    """Scans the data (or finds it in the cache) and gives each table its vocabulary.
+
+    Args:
+        spec: what the user asked for.
+        progress: called as the scan goes on.
+
+    Raises:
+        ConfigError: the data lacks something that the config asks for.
+        DataError: a file's content is not what it should be.
+        RunError: the training split is empty.
+    """
+    columns, shared = columns_of(spec.data, spec.features)
+    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=progress)
+    if not len(found.splits["train"]):
+        raise RunError("the training part of the data is empty: see data.split")
+    labels = found.examples.labels
+    if labels is not None:
+        metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
+    classes = metrics.class_names(spec.task, labels, found.classes)
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+
+
+def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
+    """The entities among which the answers of task ranking are looked for; None for other tasks.
+
+    Raises:
+        DataError: there is only one entity, so that a ranking says nothing.
+    """
+    if not isinstance(spec.data, Triples):
+        return None
+    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
+    entities = vocabularies[table].size
+    if entities < 2:
+        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
+    return Candidates(entities, spec.data.negatives, spec.seed)

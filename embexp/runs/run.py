@@ -1,0 +1,105 @@
+"""A run on one page: prepare, execute, evaluate, summarise. Each stage returns a value that the next one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.records import manifest
+from embexp.records.folder import RunFolder
+from embexp.reports import plots
+from embexp.runs import evaluations
+from embexp.runs.data import Progress, quiet
+from embexp.runs.execute import execute
+from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.summary import summarise
+from embexp.runs.train import train
+from embexp.specs.run import RunSpec
+from embexp.specs.strategies import Strategy
+from embexp.strategies import build as strategies
+from embexp.strategies import threads as thread_counts
+from embexp.strategies.placement import Placement
+from embexp.training.listeners import Listener
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that has ended: where it lies and what it came to, as it stands in summary.json."""
+
+    directory: Path
+    summary: Mapping[str, Any]
+
+    @property
+    def status(self) -> str:
+        """completed, stopped_early or interrupted."""
+        return str(self.summary["status"])
+
+
+def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), progress: Progress = quiet) -> RunResult:
+    """Runs an experiment from its spec to its summary.
+
+    Args:
+        spec: what the user asked for.
+        directory: an existing directory that is this run's own.
+        listeners: are told of the training, beside those that write the run's files.
+        progress: is called with what comes before and after the training.
+
+    Raises:
+        RunError: the data, a file or the machine is not as it must be.
+    """
+    folder = RunFolder(directory)
+    folder.write_spec(spec)
+    machine = _machine(spec.strategy)
+    prepared = prepare(spec, progress)
+    _record(prepared, machine, folder)
+    with execute(prepared, machine.placement, folder.estimator) as started:
+        trained = train(prepared, started, folder, listeners)
+        if spec.output.checkpoint:  # before anything else could fail
+            progress("writing the checkpoint", None)
+            started.execution.save(folder.final_checkpoint)
+        started.watch.kept(trained.outcome.steps, trained.kept_step)
+        final = evaluations.of_all_splits(prepared, started.execution.runtime, trained.outcome)
+        summary = summarise(prepared, started, trained.outcome, final)
+    folder.write_json(folder.summary, summary)
+    if spec.output.plots:
+        truth = prepared.data.scan.truth
+        plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=truth)
+    return RunResult(directory, summary)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """The part of this machine, or of a TPU, that a run takes.
+
+    Attributes:
+        threads: numbers of TensorFlow's threads.
+        placement: its devices.
+    """
+
+    threads: Mapping[str, int]
+    placement: Placement
+
+
+def _machine(strategy: Strategy) -> _Machine:
+    """Sets threads and devices; the first thing that a run does with TensorFlow, as they can't change after it.
+
+    Raises:
+        RunError: what the strategy needs is not there.
+    """
+    threads = thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
+    return _Machine(threads, strategies.build(strategy))
+
+
+def _record(prepared: Prepared, machine: _Machine, folder: RunFolder) -> None:
+    """Writes what is known before the first step: coverage, vocabularies, manifest."""
+    if pretrained := prepared.tables.pretrained:
+        folder.write_json(folder.coverage, pretrained.as_json())
+    for table, vocabulary in prepared.data.vocabularies.items():
+        folder.vocabularies.mkdir(exist_ok=True)
+        vocabulary.write(folder.vocabularies / table)
+    content = manifest.collect(
+        threads=machine.threads, devices=machine.placement.devices, data_digest=prepared.data.scan.digest
+    )
+    folder.write_json(folder.manifest, content)

@@ -1,0 +1,37 @@
+"""A run prepared that starts from the checkpoint of another one, before that has been run. No TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from embexp.freezing.selection import RowFacts
+from embexp.pretrained import succession
+from embexp.pretrained.aligned import Pretrained
+from embexp.runs.data import Data, Progress, read_data
+from embexp.runs.prepare import Prepared, row_facts, settle, table_rows
+from embexp.specs.pretrained import Match
+from embexp.specs.run import RunSpec
+
+
+def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:
+    """Prepares a run that restores the rows of `base` and adds others, as far as that is known before `base` is run.
+
+    Args:
+        spec: of the run; each of its tables starts from the table of `base` that has its name.
+        base: the run whose checkpoint it starts from.
+        progress: called as reading goes on.
+
+    Raises:
+        RunError: as for `prepare`; what is wrong with a checkpoint shows only when there is one.
+    """
+    data = read_data(spec, progress)
+    facts = row_facts(data, table_rows(spec, data.vocabularies), Pretrained())
+    return settle(spec, data, Pretrained(), {name: _with_old_rows(facts[name], name, data, base) for name in facts})
+
+
+def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
+    """What is known of a table's rows, with those that `base` will have trained."""
+    known, rows = base.data.vocabularies[name], base.tables.rows[name]
+    aligned = succession.aligned(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
+    old = aligned.file_rows >= 0
+    return replace(facts, pretrained=old, old=old)

@@ -1,0 +1,96 @@
+"""The training of a run, and which of its values are kept: the last, or those of the best evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from embexp.records.folder import RunFolder
+from embexp.runs import evaluations
+from embexp.runs.execute import Started
+from embexp.runs.prepare import Prepared
+from embexp.runtimes.execution import Execution
+from embexp.specs.run import RunSpec
+from embexp.training import loop, metrics
+from embexp.training.early_stopping import EarlyStopping
+from embexp.training.interruption import tidy_interruption
+from embexp.training.listeners import Listener
+from embexp.training.metrics_file import MetricsFile
+from embexp.training.tensorboard import TensorBoard
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that has ended.
+
+    Attributes:
+        outcome: how it went.
+        kept_step: the step whose values are kept.
+    """
+
+    outcome: loop.Outcome
+    kept_step: int
+
+
+def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Sequence[Listener]) -> Trained:
+    """Trains, and leaves the variables with the values that are kept.
+
+    Args:
+        prepared: the run.
+        started: its variables.
+        folder: where metrics, events and the best values are written.
+        listeners: are told of the training, beside those that write into the folder.
+    """
+    spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
+    validation = evaluations.of_split(spec, prepared.data, "validation")
+    stopping, keep_best = _early_stopping(spec, execution, folder)
+    lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
+    everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
+    watch.tell(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
+    status = "failed"
+    for listener in everyone:
+        listener.started(schedule.steps, prepared.data.training_examples)
+    try:
+        with tidy_interruption() as interrupted:
+            outcome = loop.train(
+                execution.runtime,
+                iter(execution.dataset(started.batches)),
+                plan=schedule,
+                batch_size=spec.train.batch_size,
+                evaluate=None if validation is None else partial(validation, execution.runtime),
+                listeners=everyone,
+                interrupted=interrupted,
+                first_step_done=started.memory.stop,
+                stopping=stopping,
+                keep_best=keep_best,
+            )
+        status = outcome.status
+    finally:
+        for listener in everyone:
+            listener.ended(status)
+    best = outcome.best_step if spec.train.early_stopping.restore_best else None
+    if best is None or best == outcome.steps:
+        return Trained(outcome, outcome.steps)
+    watch.trained(outcome.steps)
+    execution.restore(folder.best_checkpoint)
+    outcome.validation = None
+    return Trained(outcome, best)
+
+
+def _early_stopping(
+    spec: RunSpec, execution: Execution, folder: RunFolder
+) -> tuple[EarlyStopping | None, Callable[[], object] | None]:
+    """What decides on early stopping, and what keeps the best values; None for each that is off."""
+    settings = spec.train.early_stopping
+    if settings.patience is None:
+        return None, None
+    metric = metrics.watched(spec.task, settings.metric)
+    stopping = EarlyStopping(
+        metric=metric,
+        lower_is_better=metrics.DIRECTIONS[metric] is metrics.Direction.LOWER,
+        patience=settings.patience,
+        min_delta=settings.min_delta,
+    )
+    keep = partial(execution.save, folder.best_checkpoint) if settings.restore_best else None
+    return stopping, keep
