@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,9 @@ ALLOWED = {
     "__main__": "cli",
     "api": "runs specs studies system training",
     "checkpoints": "errors tables tensor_bundle vectors",
-    "cli": "__init__ config data errors freezing growth pretrained records reports runs specs strategies studies"
+    "cli": "config data errors freezing growth pretrained records reports runs specs strategies studies"
     " sweeps system training vectors",
-    "config": "__init__ data errors models pretrained specs system training",
+    "config": "data errors models pretrained specs system training",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
@@ -77,6 +78,29 @@ def test_hydra_stays_at_the_edge(module: Path) -> None:
     if room_of(module) in HYDRA_ALLOWED:
         return
     assert not [name for name in imports_of(module) if name.split(".")[0] in ("hydra", "omegaconf")]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(module for module in MODULES if room_of(module) in HYDRA_ALLOWED),
+        *(PACKAGE.parent / "hydra_plugins").rglob("*.py"),
+    ],
+    ids=lambda path: str(path.relative_to(PACKAGE.parent)),
+)
+def test_only_what_hydra_makes_public_is_used(module: Path) -> None:
+    """No module of Hydra's or OmegaConf's whose name begins with an underscore, and no such attribute."""
+    imported = [
+        parts for parts in (name.split(".") for name in imports_of(module)) if parts[0] in ("hydra", "omegaconf")
+    ]
+    assert not [name for name in imported if any(part.startswith("_") for part in name)]
+    if not imported:
+        return
+    nodes = [
+        node for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
+    ]
+    private = [node for node in nodes if node.attr.startswith("_") and not node.attr.endswith("__")]
+    assert not [ast.unparse(node) for node in private if ast.unparse(node.value) != "self"]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -71,9 +71,9 @@ def _dispatch(words: list[str]) -> int:
         print(HELP.format(commands="\n".join(f"    {name:{width}}  {what}" for name, what in COMMANDS.items())), end="")
         return DONE
     if first in ("--version", "-V"):
-        from embexp import __version__
+        from importlib.metadata import version
 
-        print(f"embexp {__version__}")
+        print(f"embexp {version('embexp')}")
         return DONE
     if first not in COMMANDS:
         if "=" not in first and not first.startswith(("-", "~")):

@@ -7,7 +7,7 @@ import argparse
 from omegaconf import Container, DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import composition
+from embexp.config import composition, hydra_globals
 from embexp.config.compose import compose
 from embexp.errors import CommandLineError, ConfigError
 
@@ -23,23 +23,26 @@ def show(options: argparse.Namespace) -> int:
     """
     composed = compose(composition.loader(options.config_dir, options.config_name), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
-    config = _part(composed.config, options.cfg)
-    node = config
-    if options.package not in (None, "_global_"):
-        node = OmegaConf.select(config, options.package)
-        if node is None:
-            raise CommandLineError(f"--package {options.package}: the config has no such part")
-        print(f"# @package {options.package}")
-    if options.resolve and not faults:
-        try:
-            OmegaConf.resolve(config)
-            node = OmegaConf.select(config, options.package) if node is not config else config
-        except OmegaConfBaseException as error:
-            raise CommandLineError(f"--resolve: {str(error).splitlines()[0]}") from error
-    print(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n", end="")
+    with hydra_globals.borrowed(composed.config):
+        _print(_part(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
     if faults:
         raise ConfigError(faults)
     return 0
+
+
+def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
+    if resolve:
+        try:
+            OmegaConf.resolve(config)
+        except OmegaConfBaseException as error:
+            raise CommandLineError(f"--resolve: {str(error).splitlines()[0]}") from error
+    node = config
+    if package is not None and package != "_global_":
+        node = OmegaConf.select(config, package)
+        if node is None:
+            raise CommandLineError(f"--package {package}: the config has no such part")
+        print(f"# @package {package}")
+    print(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n", end="")
 
 
 def _part(config: DictConfig, what: str) -> DictConfig:

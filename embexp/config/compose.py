@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import overrides as words
+from embexp.config import hydra_globals, record, values
 from embexp.config.loader import Loader
+from embexp.config.overrides import is_selection, parse
+from embexp.config.selections import select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
 
@@ -53,28 +54,28 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     Raises:
         ConfigError: the files can't be put together at all.
     """
-    parsed, faults = words.parse(loader, overrides)
-    chosen = [each for each in parsed if words.is_selection(loader, each)]
-    values = [each for each in parsed if each not in chosen]
-    config, selections, refused = words.select(loader, chosen)
+    parsed, faults = parse(loader, overrides)
+    config, selections, refused = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
     faults += refused
     applied, added = [], set()
-    for override in values:
+    for override in parsed:
+        if is_selection(loader.folders, override):
+            continue
         plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-        new = plain and not words.is_present(config, override.key_or_group)
-        fault = words.apply(loader, override, config)
+        new = plain and not values.is_present(config, override.key_or_group)
+        fault = values.apply(loader.folders, override, config)
         if fault is not None:
             faults.append(fault)
             continue
         applied.append(override)
         if new:
             added.add(override.key_or_group)
-    loader.record([each for each in parsed if each in selections or each in applied], config)
-    HydraConfig.instance().set_config(config)  # ${hydra:…} looks here
+    record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     sources = Sources(loader, selections, applied)
     unresolved: list[Fault] = []
-    container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
+    with hydra_globals.borrowed(config):
+        container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
     for path in _PATHS:
         _make_absolute(container, path)
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.of(f.path)) for f in unresolved]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import embexp
 from embexp.errors import CommandLineError
 
 
@@ -35,6 +35,10 @@ class Folders:
                 return path
         return None
 
+    def is_group(self, name: str) -> bool:
+        """Whether a folder of that name holds choices."""
+        return bool(name) and any(os.path.isdir(folder / name) for folder in self.in_order)
+
     def choices(self) -> Mapping[str, Mapping[str, Path]]:
         """Files by choice, by group, both in alphabetical order. Hydra's own groups are left out."""
         found: dict[str, dict[str, Path]] = {}
@@ -54,7 +58,7 @@ def find(config_dir: Path | None = None) -> Folders:
     """
     if config_dir is not None and not config_dir.is_dir():
         raise CommandLineError(f"--config-dir {config_dir}: there is no such folder")
-    package = Path(embexp.__file__).parent
+    package = Path(__file__).absolute().parents[1]
     installed = package / "conf"
     shipped = installed if installed.is_dir() else package.parent / "conf"
     return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())

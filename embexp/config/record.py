@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from embexp.config import hydra_globals
 from embexp.errors import ConfigError, Fault
 from embexp.system import files
+
+
+def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
+    """Notes in a config which overrides made it, as Hydra does when it applies them itself."""
+    task = [str(each.input_line) for each in overrides if not each.is_hydra_override()]
+    settings = config.hydra.job.config.override_dirname
+    named = [
+        str(each.input_line)
+        for each in overrides
+        if not each.is_hydra_override() and each.key_or_group not in settings.exclude_keys
+    ]
+    config.hydra.overrides.task = task
+    config.hydra.overrides.hydra = [str(each.input_line) for each in overrides if each.is_hydra_override()]
+    config.hydra.job.override_dirname = settings.item_sep.join(sorted(named)).replace("=", settings.kv_sep)
 
 
 def run_directory(config: DictConfig) -> Path:
@@ -53,6 +70,7 @@ def write(config: DictConfig, directory: Path) -> None:
 
 def _path(config: DictConfig, key: str) -> Path:
     try:
-        return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
+        with hydra_globals.borrowed(config):
+            return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
     except OmegaConfBaseException as error:
         raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error

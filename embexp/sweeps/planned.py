@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from embexp.config import composition
-from embexp.config import overrides as words
+from embexp.config import composition, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
+from embexp.config.overrides import parse
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.run import RunSpec
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
-_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 @dataclass(frozen=True)
@@ -76,25 +75,48 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     """
     parsed = _parsed(loader, overrides)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    launcher, sweeper = base.hydra.launcher.get("_target_"), base.hydra.sweeper.get("_target_")
+    launcher, sweeper = base.hydra.launcher.get("_target_"), base.hydra.runtime.choices.get("hydra/sweeper")
     if launcher != _LAUNCHER:
         raise CommandLineError(
             f"the launcher {launcher} would run jobs in one process or elsewhere\n"
             "    embexp runs each job in a process of its own: leave hydra/launcher out"
         )
     tasks = [each for each in parsed if not each.is_hydra_override()]
-    if sweeper != _BASIC_SWEEPER:
+    if sweeper != "basic":
         return Plan(base, tuple(str(each.input_line) for each in tasks), None)
-    params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    try:
-        batches = BasicSweeper.split_arguments([*params, *tasks], None)
-    except HydraException as error:
-        raise CommandLineError(f"{error}\n    give the values: key=1,2,3 or 'key=range(0,5)'") from error
+    with hydra_globals.borrowed(base):
+        params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
+    batch = combinations([*params, *tasks])
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
-    jobs, added, impossible = _checked(loader, batches[0], hydra)
+    jobs, added, impossible = _checked(loader, batch, hydra)
     if all(job.skip for job in jobs):
         raise ConfigError(impossible)
     return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_doubles(jobs)))
+
+
+def combinations(overrides: Sequence[Override]) -> list[list[str]]:
+    """The overrides of each job of Hydra's basic sweeper, in its order: the last key's values vary fastest.
+
+    Raises:
+        CommandLineError: a key has no values that could be tried one after the other.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in overrides:
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+            continue
+        try:
+            texts = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
+        except HydraException as error:
+            raise CommandLineError(f"{override.input_line}: {error}") from error
+        if not texts:
+            raise CommandLineError(
+                f"{override.input_line}: this names no values to try one after the other\n"
+                "    give the values: key=1,2,3 or 'key=range(0,5)'"
+            )
+        choices[key] = [f"{key}={text}" for text in texts]
+    return [list(each) for each in itertools.product(*choices.values())]
 
 
 def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], *, first: int) -> list[PlannedJob]:
@@ -108,7 +130,7 @@ def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
-    parsed, faults = words.parse(loader, texts, sweeping=True)
+    parsed, faults = parse(loader, texts, sweeping=True)
     if faults:
         raise ConfigError(faults)
     return parsed

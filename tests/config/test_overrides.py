@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import composition
+from embexp.config import composition, values
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
@@ -73,8 +73,8 @@ def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(monkeypatch: py
     def broken(*_: object) -> None:
         raise KeyError("a mistake of ours")
 
-    for name, words in (("compose", ["optimizer=sgd"]), ("apply", ["seed=1"])):
+    for place, name, words in ((Loader, "compose", ["optimizer=sgd"]), (values, "is_present", ["seed=1"])):
         with monkeypatch.context() as patch:
-            patch.setattr(Loader, name, broken)
+            patch.setattr(place, name, broken)
             with pytest.raises(KeyError, match="a mistake of ours"):
                 composition.candidate(composition.loader(), words, look_at_data=False)

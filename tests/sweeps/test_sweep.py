@@ -224,7 +224,7 @@ def test_other_launchers_are_refused(command: Command) -> None:
 
 
 def test_a_search_needs_another_sweeper(command: Command) -> None:
-    with pytest.raises(CommandLineError, match="does not support sweep type : INTERVAL_SWEEP\n    give the values"):
+    with pytest.raises(CommandLineError, match="names no values to try one after the other\n    give the values"):
         sweep(["optimizer.learning_rate=interval(0,1)"], command=command)
 
 

@@ -1,0 +1,40 @@
+"""Hydra's process-wide settings: embexp's own while it uses Hydra, and the caller's again afterwards.
+
+A notebook, or an application of Hydra's, may have them in use for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobRuntime
+from omegaconf import DictConfig
+
+VERSION_BASE = "1.3"
+JOB_NAME = "embexp"
+
+
+@contextlib.contextmanager
+def borrowed(config: DictConfig | None = None) -> Iterator[None]:
+    """Within the block, Hydra has embexp's settings; afterwards those that it had before.
+
+    Args:
+        config: where interpolations such as `${hydra:job.num}` look; None: nowhere new.
+    """
+    hydra, current = GlobalHydra.instance(), HydraConfig.instance()
+    base, job = version.VersionBase.instance(), JobRuntime.instance()
+    before = hydra.hydra, current.cfg, base.version_base, job.get("name")
+    hydra.clear()
+    version.setbase(VERSION_BASE)
+    job.set("name", JOB_NAME)
+    try:
+        if config is not None:
+            current.set_config(config)
+        yield
+    finally:
+        hydra.hydra, current.cfg, base.version_base, name = before
+        job.set("name", name)

@@ -1,0 +1,143 @@
+"""Composing the config of some choices; where that fails, finding which of them can't be made, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+from embexp.config import broken_files
+from embexp.config.folders import Folders
+from embexp.config.loader import COMPOSITION_ERRORS, Loader
+from embexp.config.nearest import did_you_mean, listing
+from embexp.config.shown import shown
+from embexp.errors import ConfigError, Fault
+
+
+def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
+    """Composes the config of some choices, leaving out those that can't be made.
+
+    Returns:
+        The config, the choices that are in it, and a fault for each one left out.
+
+    Raises:
+        ConfigError: the files can't be put together whatever is chosen.
+    """
+    known, faults = [], []
+    for override in selections:
+        fault = _unknown_choice(loader.folders, override)
+        if fault is None:
+            known.append(override)
+        else:
+            faults.append(fault)
+    trial = _Trial(loader, known)
+    trial.add_what_can_be()
+    if not trial.added and not trial.add([]):
+        other = [number for number, error in trial.errors.items() if str(error) != str(trial.error)]
+        faults += [_why(loader, known[number], trial.errors[number], None) for number in other]
+        raise ConfigError([*faults, broken_files.fault(loader.folders, trial.error, [loader.config_name])])
+    made = choices(trial.config)
+    for number in sorted(set(range(len(known))) - trial.added):
+        faults.append(_why(loader, known[number], trial.errors[number], made))
+    return trial.config, [known[number] for number in sorted(trial.added)], faults
+
+
+def choices(config: DictConfig) -> Mapping[str, str | None]:
+    """What is chosen in a composed config, by `group` or `group@package`; without Hydra's own groups."""
+    made = config.hydra.runtime.choices
+    return {key: made[key] for key in made if not key.startswith("hydra/")}
+
+
+class _Trial:
+    """Finds by composing which of some choices go together.
+
+    Attributes:
+        added: numbers of the choices that were composed.
+        config: of these.
+        error: what the last choices that could not be added raised.
+        errors: what a choice raised that could not be added by itself, by its number.
+    """
+
+    config: DictConfig
+    error: Exception
+
+    def __init__(self, loader: Loader, selections: Sequence[Override]) -> None:
+        self.added: set[int] = set()
+        self.errors: dict[int, Exception] = {}
+        self._loader = loader
+        self._lines = [str(each.input_line) for each in selections]
+
+    def add_what_can_be(self) -> None:
+        """Adds every choice that can be, some only after later ones of the command line that they need."""
+        refused_beside: dict[int, int] = {}
+        while block := [
+            number
+            for number in range(len(self._lines))
+            if number not in self.added and refused_beside.get(number) != len(self.added)
+        ]:
+            self._add_parts(block, refused_beside)
+
+    def _add_parts(self, block: Sequence[int], refused_beside: dict[int, int]) -> None:
+        """Adds a block, or where that can't be, what can be added of its halves."""
+        if self.add(block):
+            return
+        if len(block) == 1:
+            self.errors[block[0]], refused_beside[block[0]] = self.error, len(self.added)
+            return
+        middle = len(block) // 2
+        self._add_parts(block[:middle], refused_beside)
+        self._add_parts(block[middle:], refused_beside)
+
+    def add(self, block: Sequence[int]) -> bool:
+        """Adds all of some choices, in the order of the command line, or none of them."""
+        together = self.added | set(block)
+        try:
+            self.config = self._loader.compose([self._lines[number] for number in sorted(together)])
+        except COMPOSITION_ERRORS as error:
+            self.error = error
+            return False
+        self.added = together
+        return True
+
+
+def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
+    """A fault if an override chooses a file that is not there, or what can't be one."""
+    group, choice = override.key_or_group, override.value()
+    each = choice if isinstance(choice, list) else [choice]
+    is_group = group.startswith("hydra/") or folders.is_group(group)
+    if is_group and not all(isinstance(name, str | None) for name in each):
+        return Fault(override.get_key_element(), shown(choice), "a choice is the name of a file, or a list of names")
+    if override.is_hydra_override() or override.is_delete():
+        return None
+    known = folders.choices().get(group, {})
+    if choice is None or isinstance(choice, list) or choice in known:
+        return None
+    rule = f"group {group} has {listing(known)}"
+    return Fault(override.get_key_element(), shown(choice), rule, did_you_mean(str(choice), known))
+
+
+def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
+    """Why a choice that is there can't be made.
+
+    Args:
+        loader: tried to.
+        override: the choice.
+        error: what that raised.
+        made: the choices of the config without this one; None where it can't be composed.
+    """
+    key, value = override.get_key_element().lstrip("+~"), shown(override.value())
+    if override.is_hydra_override():
+        return Fault(key, value, f"Hydra does not take this: {broken_files.first_line(error)}")
+    if made is not None:
+        if override.is_add() and key in made:
+            return Fault(key, value, "it is chosen already", f"write {key}=… without the +")
+        if not override.is_add() and key not in made:
+            same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
+            remedy = did_you_mean(key, made) or (f"what can be chosen: {', '.join(same[:6])}" if same else "")
+            return Fault(key, value, "nothing in this config is chosen there", remedy)
+        if override.is_delete() and override.value() not in (None, made[key]):
+            return Fault(key, value, f"what is chosen there is {made[key]}", f"write ~{key}")
+    file = f"{override.key_or_group}/{override.value()}"
+    fault = broken_files.fault(loader.folders, error, [file, loader.config_name])
+    return Fault(key, value, fault.rule, fault.remedy, fault.source)

@@ -1,0 +1,110 @@
+"""Setting the values of a composed config, one override at a time, so that each bad one is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from embexp.config.folders import Folders
+from embexp.config.nearest import did_you_mean
+from embexp.config.selections import choices
+from embexp.config.shown import shown
+from embexp.errors import Fault
+
+_OF_NAMES = ("tables", "features")
+"""Mappings whose keys are names: a new one must be meant (`+`), or a typo would make a new table."""
+
+
+def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | None:
+    """Sets a value in a composed config as Hydra would, or says why that can't be.
+
+    A plain `key=value` whose key is not there is set all the same where it could be an option that the files
+    only don't mention; the check of the whole config then tells whether it is one.
+    """
+    key, value = override.key_or_group, override.value()
+    if override.package is not None:
+        remedy = did_you_mean(key, folders.choices()) or "`embexp run --help` lists the groups"
+        return Fault(override.get_key_element(), shown(value), f"there is no group {key!r}", remedy)
+    try:
+        if override.is_delete():
+            return _remove(override, config)
+        present = is_present(config, key)
+        taken = present or _node(config, key) is not None  # an item of a list is no key, but can't be added either
+        if override.is_add() and taken and not isinstance(value, dict | list):
+            rule = "+ adds a key, and this one is there already"
+            return Fault(key, shown(value), rule, f"write {key}=… without the +")
+        prefixed = override.is_add() or override.is_force_add()
+        if not (prefixed or present or _may_be_an_option(config, key)):
+            return _unknown_key(config, override)
+        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or not present)
+    except OmegaConfBaseException as error:
+        return Fault(key, shown(value), f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}")
+    return None
+
+
+def is_present(config: DictConfig, path: str) -> bool:
+    """Whether a config has a key, be its value missing."""
+    parent, _, last = path.rpartition(".")
+    node = _node(config, parent)
+    return isinstance(node, DictConfig) and last in node.keys()  # noqa: SIM118 — `in node` is False for `???`
+
+
+def _remove(override: Override, config: DictConfig) -> Fault | None:
+    """Takes a key out; with `~key=value`, only if that is its value."""
+    key, expected = override.key_or_group, override.value()
+    if not is_present(config, key):
+        return _unknown_key(config, override)
+    value = OmegaConf.select(config, key)
+    if value is None:  # Hydra's sweepers refuse it too
+        return Fault(key, "a removal", "only a key that has a value can be removed, and this one has none")
+    if expected is not None and expected != value:
+        return Fault(key, "a removal", f"its value is not {shown(expected)}", f"write ~{key}")
+    parent, _, last = key.rpartition(".")
+    with open_dict(config):
+        node = OmegaConf.select(config, parent) if parent else config
+        del node[last]
+    return None
+
+
+def _node(config: DictConfig, path: str) -> object:
+    try:
+        return OmegaConf.select(config, path) if path else config
+    except OmegaConfBaseException:
+        return None
+
+
+def _may_be_an_option(config: DictConfig, key: str) -> bool:
+    """Whether a key that the files don't mention lies where only options can be, so that the grammar can judge it."""
+    parent = key.rpartition(".")[0]
+    free = parent in _OF_NAMES or parent == "model.args" or parent.startswith("model.args.")
+    return not free and isinstance(_node(config, parent), DictConfig)
+
+
+def _unknown_key(config: DictConfig, override: Override) -> Fault:
+    key, made = override.key_or_group, choices(config)
+    value = "a removal" if override.is_delete() else shown(override.value())
+    parent = key
+    while parent := parent.rpartition(".")[0]:
+        group = next((each for each in made if each.endswith(f"@{parent}")), None)
+        if group is not None and made[group] is None:
+            return Fault(key, value, f"{parent} is not set here, so it has no keys", f"choose one first: {group}=…")
+        if is_present(config, parent):
+            break
+    if key.startswith("model.args."):
+        near = f"the function's own arguments are added with +, as +{override.input_line}"
+    else:
+        paths = _paths(OmegaConf.to_container(config))
+        near = did_you_mean(key, [path for path in (*paths, *made) if not key.startswith(f"{path}.")])
+    return Fault(key, value, "there is no such key in this config", near)
+
+
+def _paths(node: object, prefix: str = "") -> Iterator[str]:
+    """Every dotted path of a config, without Hydra's own."""
+    for key, child in node.items() if isinstance(node, dict) else ():
+        path = f"{prefix}{key!s}"
+        if path != "hydra":
+            yield path
+            yield from _paths(child, f"{path}.")
