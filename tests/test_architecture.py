@@ -21,7 +21,7 @@ ALLOWED = {
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
-    "freezing": "data errors initialization pretrained runtimes specs system tables vectors",
+    "freezing": "data errors initialization pretrained runtimes specs system tables training vectors",
     "growth": "data errors initialization pretrained records specs system tensor_bundle vectors",
     "initialization": "errors freezing pretrained specs system tables vectors",
     "models": "errors specs system",

@@ -15,7 +15,7 @@ from embexp.errors import DataError
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import Predictor, evaluate
-from embexp.training.ranking import Questions
+from embexp.training.ranking import Queries
 
 
 def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
@@ -61,5 +61,5 @@ def evaluation(
     )
     questions = None
     if candidates is not None:
-        questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
+        questions = Queries(answers.known(examples, rows, known), answers.for_heads(rows))
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)

@@ -43,7 +43,7 @@ from embexp.system.memory import PeakMemory
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.evaluation import Predictor
-from embexp.training.interruption import tidy_interruption
+from embexp.training.interruption import graceful_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.tensorboard import TensorBoard
@@ -202,9 +202,9 @@ def write_vocabularies(vocabularies: Mapping[str, Vocabulary], folder: RunFolder
         vocabulary.write(folder.vocabularies / table)
 
 
-def rhythm_of(spec: RunSpec, *, examples: int) -> loop.Rhythm:
+def rhythm_of(spec: RunSpec, *, examples: int) -> loop.LoopSchedule:
     """How long to train, and when to log and to evaluate."""
-    return loop.rhythm(
+    return loop.loop_schedule(
         examples=examples,
         batch_size=spec.train.batch_size,
         steps=spec.train.steps,
@@ -232,7 +232,7 @@ def build(
     given: Pretrained,
     sources: Mapping[str, RowSource],
     frozen: Mapping[str, TablePolicy],
-    plan: loop.Rhythm,
+    plan: loop.LoopSchedule,
     folder: RunFolder,
     training_spec: Any,
     kind: RuntimeKind,
@@ -272,7 +272,7 @@ def build(
     return execution.of(kind, blueprint, folder.estimator)
 
 
-def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:
+def training_data(spec: RunSpec, data: Data, plan: loop.LoopSchedule) -> Any:
     """The batches of a training, a `tf.data.Dataset`."""
     return batches.training_batches(
         data.scan.examples,
@@ -292,7 +292,7 @@ def train(
     data: Data,
     execution: Execution,
     training: Any,
-    plan: loop.Rhythm,
+    plan: loop.LoopSchedule,
     folder: RunFolder,
     listeners: Sequence[Listener],
     watch: Watch,
@@ -309,11 +309,11 @@ def train(
     for listener in everyone:
         listener.started(plan.steps, len(data.scan.splits["train"]))
     try:
-        with tidy_interruption() as interrupted:
+        with graceful_interruption() as interrupted:
             outcome = loop.train(
                 execution.runtime,
                 iter(execution.dataset(training)),
-                plan=plan,
+                schedule=plan,
                 batch_size=spec.train.batch_size,
                 evaluate=None if validation is None else partial(validation, execution.runtime),
                 listeners=everyone,
