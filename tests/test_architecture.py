@@ -22,7 +22,7 @@ ALLOWED = {
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
-    "freezing": "data errors pretrained specs system tables vectors",
+    "freezing": "data errors pretrained specs system tables training vectors",
     "growth": "data errors pretrained records specs system tensor_bundle vectors",
     "initialization": "errors freezing pretrained specs system tables vectors",
     "models": "errors specs system",

@@ -18,14 +18,14 @@ def main() -> int:
     from embexp.specs.run import RunSpec
     from embexp.studies import run as studies
     from embexp.studies import shown
-    from embexp.training.progress import Lines
+    from embexp.training.progress import ProgressLines
 
     console = Console(width=160)
     try:
         result = studies.run(
             RunSpec.model_validate_json(spec_json),
             directory,
-            listeners=lambda: [Lines(console)],
+            listeners=lambda: [ProgressLines(console)],
             announce=lambda words: console.print(words, markup=False, highlight=False, soft_wrap=True),
         )
     except EmbexpError as error:

@@ -140,7 +140,7 @@ def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     from embexp.cli.stages import Stages
     from embexp.studies import run as studies
     from embexp.studies import shown
-    from embexp.training.progress import Lines, progress
+    from embexp.training.progress import ProgressLines, progress
 
     terminal = Console()
     stages = Stages(terminal)
@@ -155,7 +155,7 @@ def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
         result = studies.run(
             spec,
             directory,
-            listeners=lambda: [stages, progress(terminal), Lines(file)],
+            listeners=lambda: [stages, progress(terminal), ProgressLines(file)],
             progress=stages,
             announce=announce,
         )

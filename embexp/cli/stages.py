@@ -1,12 +1,14 @@
-"""What happens before and after the training, for people: a line for each stage."""
+"""The stages of a command on the console, such as those of a run before and after training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+
+from embexp.training.listeners import Listener
 
 
 @contextmanager
@@ -19,10 +21,10 @@ def shown() -> Iterator[Stages]:
         stages.close()
 
 
-class Stages:
-    """Told of stages by a run; also a listener, so that it makes room for the training's own progress.
+class Stages(Listener):
+    """Shows the current stage: pass it as the progress callback. As a listener it closes when training begins.
 
-    In a terminal the stage that goes on is shown with its percentage and leaves no trace; elsewhere each is a line.
+    A terminal shows the current stage with its percentage and is cleared afterwards; elsewhere each stage is a line.
     """
 
     def __init__(self, console: Console) -> None:
@@ -30,35 +32,23 @@ class Stages:
         self._status: Status | None = None
         self._last = ""
 
-    def __call__(self, what: str, part: float | None) -> None:
-        """Shows a stage and, where known, the part of it that is done."""
+    def __call__(self, stage: str, done: float | None) -> None:
+        """Shows a stage and, if known, the fraction of it that is done."""
         if self._console.is_terminal:
             if self._status is None:
                 self._status = self._console.status("")
                 self._status.start()
-            self._status.update(what if part is None else f"{what} {part:.0%}")
-        elif what != self._last:
-            self._console.print(what, markup=False, highlight=False, soft_wrap=True)
-        self._last = what
+            self._status.update(stage if done is None else f"{stage} {done:.0%}")
+        elif stage != self._last:
+            self._console.print(stage, markup=False, highlight=False, soft_wrap=True)
+        self._last = stage
 
     def close(self) -> None:
-        """Takes the stage off the terminal."""
+        """Clears the stage from the terminal."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """The training begins."""
+        """Makes room for the progress of training."""
         self.close()
-
-    def progressed(self, step: int) -> None:
-        """Nothing to do."""
-
-    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """Nothing to do."""
-
-    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """Nothing to do."""
-
-    def ended(self, status: str) -> None:
-        """Nothing to do."""

@@ -19,6 +19,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.system.rows import MappableRows
 from embexp.tables.reading import ReadableTable
+from embexp.training.listeners import Listener
 
 _ROWS_AT_ONCE = 8_192
 """So few that looking before the first step adds nothing to speak of to the memory that a run takes."""
@@ -68,8 +69,8 @@ def watch(
 
 
 @dataclass
-class Watch:
-    """The rows of a run under watch. It listens to the training (`Listener`): drift is measured at evaluations.
+class Watch(Listener):
+    """The rows of a run under watch: as a listener of the training, it measures drift at evaluations.
 
     Attributes:
         spec: what the user asked for.
@@ -157,21 +158,9 @@ class Watch:
         for origin in self.origins.values():
             origin.close()
 
-    def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Nothing to do."""
-
-    def progressed(self, step: int) -> None:
-        """Nothing to do."""
-
-    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """Nothing to do."""
-
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
         self._say(step, {name: origin.of_sample(self.tables[name]) for name, origin in self.origins.items()})
-
-    def ended(self, status: str) -> None:
-        """Nothing to do."""
 
     def _say(self, step: int, drifts: Mapping[str, Drift]) -> None:
         self._said = step, drifts

@@ -1,4 +1,4 @@
-"""The factory of models."""
+"""The factory of models: from a model's description to a Keras model."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def build(
         model: the description of the model.
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
-        output_bias: where the bias of each logit starts, such as the mean rating or the log odds of a click.
-            A user's own model is not told.
-        seed: the run's seed. Initial values depend on it and on layer names alone.
-        outputs: logits of an example: 1, or as many as there are classes to tell apart.
+        output_bias: initial bias of each logit, such as the mean rating or the log odds of a click. A user's own
+            model does not get it.
+        seed: the run's seed. Initial values depend only on it and on layer names.
+        outputs: logits per example: 1, or the number of classes.
 
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
-        [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It gives logits, float32
-        [B, outputs] (a user's own may give [B] for one). One of a knowledge graph takes candidates [1, C, dim] or
-        [B, C, dim], C being whatever it is, and gives their scores [B, C].
+        [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
+        [B, outputs] (a user's own may return [B] if there is one). A model of knowledge graphs takes candidates
+        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C].
 
     Raises:
-        ConfigError: the model can't take these inputs, or the user's function is at fault.
+        ConfigError: the model can't take these inputs, or the user's function fails.
     """
     if found := rules.faults(model, shapes=shapes, dense_width=dense_width, classes=outputs > 1):
         raise ConfigError(found)
@@ -123,15 +123,15 @@ def build(
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
-    """What the model is called with: activations by feature name, and `dense` [B, n] under its own if n > 0."""
+    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0."""
     return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)
 
 
 def random_state(model: keras.Model) -> list[Any]:
-    """The `tf.Variable`s that drive the model's randomness, such as dropout's.
+    """The `tf.Variable`s that hold the state of the model's random generators, such as those of dropout.
 
-    `tf.train.Checkpoint(model=model)` does not reach them, as Keras keeps them apart from the layers' weights: a
-    checkpoint that training is to go on from bit for bit must be given them beside the model.
+    `tf.train.Checkpoint(model=model)` does not save them, as Keras keeps them apart from the layers' weights: a
+    checkpoint from which training continues bit for bit must hold them beside the model.
     """
     weights = {id(variable) for variable in model.weights}
     return [variable.value for variable in model.variables if id(variable) not in weights]

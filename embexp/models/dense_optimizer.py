@@ -1,4 +1,4 @@
-"""Optimizers of dense layers: Keras' own, with our schedules."""
+"""Optimizers of the dense part: those of Keras, with embexp's schedules."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Factor = Callable[[tf.Tensor], tf.Tensor]
 
 
 def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of the dense layers.
+    """Creates the optimizer of the dense part.
 
     Args:
-        spec: its kind and parameters, but for the schedule.
+        spec: its kind and parameters; the schedule in it is not read.
         factor: the schedule, in TensorFlow operations; None for a constant learning rate.
 
     Returns:
-        An optimizer that is not built yet: `optimizer.build(model.trainable_variables)` makes its variables. Its
-        weight decay is decoupled (w -= weight_decay * learning rate * w before the step) and acts on all variables,
-        biases too.
+        An optimizer that is not built yet: `optimizer.build(model.trainable_variables)` creates its variables. Weight
+        decay is decoupled (w -= weight_decay * learning rate * w before the step) and acts on all variables, biases
+        included.
     """
     shared: dict[str, Any] = {
         "learning_rate": float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor),
         "clipnorm": spec.clipnorm,
-        # 0 means none; Keras would compute it all the same.
+        # 0 means none, but Keras would compute a decay of 0 too.
         "weight_decay": spec.weight_decay or None,
     }
     match spec:
@@ -43,35 +43,35 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
             assert_never(spec)
 
 
-class _Summed:
-    """An optimizer that takes gradients which are summed over replicas already.
+class _SummedGradients:
+    """Mixin of optimizers whose gradients are already summed over the replicas.
 
-    Keras would sum them itself, but only after it has clipped each replica's own.
+    Keras would sum them itself, but only after clipping those of each replica.
     """
 
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
         return pairs
 
 
-class SGD(_Summed, keras.optimizers.SGD):  # type: ignore[misc]  # Keras is untyped
-    """Keras' own, of gradients summed over replicas."""
+class SGD(_SummedGradients, keras.optimizers.SGD):  # type: ignore[misc]  # Keras is untyped
+    """Keras' SGD for gradients that are summed over the replicas."""
 
 
-class Adagrad(_Summed, keras.optimizers.Adagrad):  # type: ignore[misc]  # Keras is untyped
-    """Keras' own, of gradients summed over replicas."""
+class Adagrad(_SummedGradients, keras.optimizers.Adagrad):  # type: ignore[misc]  # Keras is untyped
+    """Keras' Adagrad for gradients that are summed over the replicas."""
 
 
-class Adam(_Summed, keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
+class Adam(_SummedGradients, keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
     """Keras' Adam with TensorFlow's own kernel for the update: one operation instead of about fifteen per variable.
 
-    In models as small as those beside embedding tables, Keras' would be the dearest part of a step.
+    In models as small as those beside embedding tables, Keras' update would take the largest part of a step.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Moves one variable; the formula is the one at the end of section 2 of Kingma & Ba 2015, as in Keras."""
+        """Updates one variable by the formula at the end of section 2 of Kingma & Ba 2015, as Keras does."""
         step = tf.cast(self.iterations + 1, tf.float32)
-        place = self._get_variable_index(variable)
-        moments, velocities = self._momentums[place].value, self._velocities[place].value
+        index = self._get_variable_index(variable)
+        moments, velocities = self._momentums[index].value, self._velocities[index].value
         tf.raw_ops.ResourceApplyAdam(
             var=(variable.value if isinstance(variable, keras.Variable) else variable).handle,
             m=moments.handle,
@@ -87,7 +87,7 @@ class Adam(_Summed, keras.optimizers.Adam):  # type: ignore[misc]  # Keras is un
 
 
 class Scheduled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras is untyped
-    """`learning_rate` times a factor of the step."""
+    """`learning_rate` times a factor that depends on the step."""
 
     def __init__(self, learning_rate: float, factor: Factor) -> None:
         self._learning_rate = learning_rate

@@ -1,4 +1,4 @@
-"""The deep learning recommendation model: dense features and embeddings meet in pairwise dot products."""
+"""The deep learning recommendation model: dense features and embeddings interact by pairwise dot products."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def dlrm(
 ) -> Any:
     """Naumov et al.: "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), §2.
 
-    The bottom MLP brings the dense features to the embeddings' dim d; the dot products of all pairs of vectors
-    (bottom output and embeddings, each pair once, none with itself) go beside the bottom output through the top MLP.
+    The bottom MLP maps the dense features to the embeddings' dim d. The dot products of all pairs of vectors (bottom
+    output and embeddings, each pair once, none with itself) and the bottom output are the input of the top MLP.
 
     Args:
         activations: symbolic tensors [B, d] by feature, and [B, n] under `DENSE` if there are dense features;
@@ -35,10 +35,10 @@ def dlrm(
         bottom: hidden units of the bottom MLP; a last layer of d units is added.
         top: hidden units of the top MLP.
         activation: non-linearity of all hidden layers and of the bottom's last one.
-        dropout: part of the top MLP's hidden units dropped while training.
-        concat: gives the top MLP the embeddings too, between the bottom output and the products.
+        dropout: fraction of the top MLP's hidden units that is dropped in training.
+        concat: the top MLP's input includes the embeddings, between the bottom output and the products.
         outputs: number of logits.
-        output_bias: where their biases start.
+        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
@@ -52,7 +52,7 @@ def dlrm(
             layers.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
         ]
     products = PairwiseDots(name="interactions.dots")([*processed, *embeddings])
-    x = layers.side_by_side([*processed, *(embeddings if concat else ()), products], name="interactions.all")
+    x = layers.concatenated([*processed, *(embeddings if concat else ()), products], name="interactions.all")
     x = layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
     return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)
 

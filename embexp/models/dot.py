@@ -24,10 +24,10 @@ def dot(
 
     Args:
         activations: symbolic tensors by feature, [B, d] for `left` and `right`, [B, 1] for `biases`.
-        left: features added up on the left.
-        right: features added up on the right.
+        left: features whose sum is the left vector.
+        right: features whose sum is the right vector.
         biases: features of dim 1.
-        output_bias: where the global bias starts.
+        output_bias: initial value of the global bias.
 
     Returns:
         Logits [B, 1].
@@ -50,7 +50,7 @@ class BiasedDot(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         self.bias = self.add_weight(shape=(1,), initializer=keras.initializers.Constant(bias), name="bias")
 
     def call(self, inputs: Mapping[str, list[Any]]) -> Any:
-        """Takes lists of [B, d] under left and right and of [B, 1] under biases; gives [B, 1]."""
+        """Takes lists of [B, d] under left and right and of [B, 1] under biases; returns [B, 1]."""
         left = reduce(keras.ops.add, inputs["left"])
         right = reduce(keras.ops.add, inputs["right"])
         product = keras.ops.sum(left * right, axis=-1, keepdims=True)

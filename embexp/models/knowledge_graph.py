@@ -1,10 +1,10 @@
-"""Models of knowledge graphs: how well each candidate answers a question (source, relation, ?).
+"""Models of knowledge graphs: the score of each candidate for a query (source, relation, ?).
 
-All make one vector of source and relation and hold it against the candidates' own. A question for a head is one of the
-inverse relation. Where that has a row of its own, nothing more is to be done; where not, the dense input says 1, and
-the relation's vector is turned round, so that the score of a triple is the same whichever way it is asked:
+Each combines source and relation into one vector and compares it with the candidates' vectors. Head prediction is a
+query with the inverse relation. Where the inverse has a row of its own, nothing more is needed; otherwise the dense
+input is 1 for it, and the relation's vector is inverted, so that a triple has one score in both directions:
 
-| model | score of (s, r, c) | turned round |
+| model | score of (s, r, c) | inverse relation |
 |---|---|---|
 | transe | margin - |s + r - c| | -r |
 | distmult | sum s r c | r |
@@ -23,11 +23,14 @@ from embexp.models.shapes import DENSE
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 
 _TINY = 1e-24
-"""Least squared distance: the root has no derivative at 0."""
+"""Least squared distance: the square root has no derivative at 0."""
 
 Activations = Mapping[str, Any]
-"""Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, if relations are to be
-turned round, 1 or 0 under `DENSE`, [B, 1]."""
+"""Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, where relations may be
+inverse, 1 for an inverse one and else 0 under `DENSE`, [B, 1]."""
+
+Combine = Callable[[Any, Any, Any], Any]
+"""From source and relation, [B, dim], and -1 for inverse relations and else 1, [B, 1] or None, to [B, dim]."""
 
 
 def transe(
@@ -36,68 +39,66 @@ def transe(
     """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013).
 
     Args:
-        activations: see `Activations`.
+        activations: symbolic inputs.
         norm: 1 for the sum of absolute differences, 2 for the Euclidean distance.
         margin: score of a distance of 0.
-        dropout: part of source + relation that is dropped while training.
-        n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the questions.
-        l2: likewise of x^2.
-        seed: of the run.
+        dropout: fraction of source + relation that is dropped in training.
+        n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the queries.
+        l2: weight of the sum of x^2, likewise.
+        seed: the run's seed.
 
     Returns:
         Scores [B, C].
     """
-    asked = _asked(activations, _translated, dropout=dropout, n3=n3, l2=l2, pairs=False, seed=seed)
-    return Distances(norm, margin, name="head.distances")([asked, activations[CANDIDATES]])
+    query = _query(activations, _translated, dropout=dropout, n3=n3, l2=l2, seed=seed)
+    return Distances(norm, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 def distmult(activations: Activations, *, dropout: float, n3: float, l2: float, seed: int) -> Any:
     """Yang et al.: "Embedding entities and relations for learning and inference in knowledge bases" (2015).
 
-    Takes and gives what `transe` does.
+    Arguments and result are those of `transe`.
     """
-    asked = _asked(activations, _scaled, dropout=dropout, n3=n3, l2=l2, pairs=False, seed=seed)
-    return Products(name="head.products")([asked, activations[CANDIDATES]])
+    query = _query(activations, _scaled, dropout=dropout, n3=n3, l2=l2, seed=seed)
+    return Products(name="head.products")([query, activations[CANDIDATES]])
 
 
 def complex_product(activations: Activations, *, dropout: float, n3: float, l2: float, seed: int) -> Any:
     """Trouillon et al.: "Complex embeddings for simple link prediction" (2016).
 
-    The first half of a row holds real parts, the second imaginary ones; n3 is of moduli. Otherwise takes and gives
-    what `transe` does.
+    The first half of a row holds real parts, the second half imaginary parts; n3 applies to moduli. Otherwise,
+    arguments and result are those of `transe`.
     """
-    asked = _asked(activations, _turned, dropout=dropout, n3=n3, l2=l2, pairs=True, seed=seed)
-    # Re(a conj(c)) is the product of a and c as real vectors.
-    return Products(name="head.products")([asked, activations[CANDIDATES]])
+    query = _query(activations, _rotated, dropout=dropout, n3=n3, l2=l2, complex_valued=True, seed=seed)
+    # Re(a conj(c)) is the scalar product of a and c as real vectors.
+    return Products(name="head.products")([query, activations[CANDIDATES]])
 
 
-class Question(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """One vector of source and relation, and the loss that keeps both small."""
+class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """One vector from source and relation, and the loss that regularises both."""
 
-    def __init__(
-        self, made: Callable[[Any, Any, Any], Any], *, n3: float, l2: float, pairs: bool, **kwargs: Any
-    ) -> None:
+    def __init__(self, combine: Combine, *, n3: float, l2: float, complex_valued: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._made, self._n3, self._l2, self._pairs = made, n3, l2, pairs
+        self._combine, self._n3, self._l2, self._complex_valued = combine, n3, l2, complex_valued
 
     def call(self, inputs: list[Any]) -> Any:
-        """Takes source and relation, [B, dim], and maybe 1 where that is turned round, [B, 1]; gives [B, dim]."""
-        source, relation, *turned = inputs
-        sign = 1 - 2 * turned[0] if turned else None
+        """Takes source and relation, [B, dim], and optionally 1 for inverse relations, [B, 1]; returns [B, dim]."""
+        source, relation, *inverse = inputs
+        sign = 1 - 2 * inverse[0] if inverse else None
         if self._n3 or self._l2:
-            # Of the batch's mean: Keras adds what it is given to the loss as it is.
-            self.add_loss(keras.ops.mean(self._size(source) + self._size(relation)))
-        return self._made(source, relation, sign)
+            # The mean over the batch: Keras adds to the loss exactly what it is given.
+            self.add_loss(keras.ops.mean(self._penalty(source) + self._penalty(relation)))
+        return self._combine(source, relation, sign)
 
-    def _size(self, x: Any) -> Any:
+    def _penalty(self, x: Any) -> Any:
         squares = keras.ops.square(x)
-        size = self._l2 * keras.ops.sum(squares, axis=-1)
+        penalty = self._l2 * keras.ops.sum(squares, axis=-1)
         if self._n3:
-            if self._pairs:
+            if self._complex_valued:
                 real, imaginary = keras.ops.split(squares, 2, axis=-1)
                 squares = real + imaginary
-            size += self._n3 * keras.ops.sum(keras.ops.power(squares, 1.5), axis=-1)
-        return size
+            penalty += self._n3 * keras.ops.sum(keras.ops.power(squares, 1.5), axis=-1)
+        return penalty
 
 
 class Products(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -105,16 +106,16 @@ class Products(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
     def call(self, inputs: list[Any]) -> Any:
         """Takes the vectors and the candidates."""
-        asked, candidates = inputs
-        if candidates.shape[0] == 1:  # one multiplication of matrices for all questions
-            return keras.ops.matmul(asked, keras.ops.transpose(candidates[0]))
-        return keras.ops.squeeze(keras.ops.matmul(candidates, asked[:, :, None]), axis=-1)
+        query, candidates = inputs
+        if candidates.shape[0] == 1:  # one matrix multiplication for all queries
+            return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
+        return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
 
 
 class Distances(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Margin less the distances of vectors [B, dim] from candidates [1, C, dim] or [B, C, dim]: [B, C].
+    """Margin minus the distances of vectors [B, dim] from candidates [1, C, dim] or [B, C, dim]: [B, C].
 
-    Takes memory for all B x C x dim differences: differences of products would lose the digits of small distances.
+    Needs memory for all B x C x dim differences: computed from products, small distances would lose their digits.
     """
 
     def __init__(self, norm: int, margin: float, **kwargs: Any) -> None:
@@ -123,29 +124,30 @@ class Distances(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
     def call(self, inputs: list[Any]) -> Any:
         """Takes the vectors and the candidates."""
-        asked, candidates = inputs
-        apart = asked[:, None, :] - candidates
+        query, candidates = inputs
+        differences = query[:, None, :] - candidates
         if self._norm == 1:
-            return self._margin - keras.ops.sum(keras.ops.abs(apart), axis=-1)
-        squared = keras.ops.sum(keras.ops.square(apart), axis=-1)
+            return self._margin - keras.ops.sum(keras.ops.abs(differences), axis=-1)
+        squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
         return self._margin - keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
 
 
-def _asked(
+def _query(
     activations: Activations,
-    made: Callable[[Any, Any, Any], Any],
+    combine: Combine,
     *,
     dropout: float,
     n3: float,
     l2: float,
-    pairs: bool,
     seed: int,
+    complex_valued: bool = False,
 ) -> Any:
-    parts = [activations[SOURCE], activations[RELATION]]
+    inputs = [activations[SOURCE], activations[RELATION]]
     if DENSE in activations:
-        parts.append(activations[DENSE])
-    question = Question(made, n3=n3, l2=l2, pairs=pairs, name="head.question")
-    return layers.dropped(question(parts), dropout, seed=seed, name="head.question.dropout")
+        inputs.append(activations[DENSE])
+    query = Query(combine, n3=n3, l2=l2, complex_valued=complex_valued, name="head.query")(inputs)
+    # What is dropped depends on the layer's name, which stays so that equal specs give equal bits.
+    return layers.dropped(query, dropout, seed=seed, name="head.question.dropout")
 
 
 def _translated(source: Any, relation: Any, sign: Any) -> Any:
@@ -156,7 +158,8 @@ def _scaled(source: Any, relation: Any, sign: Any) -> Any:
     return source * relation
 
 
-def _turned(source: Any, relation: Any, sign: Any) -> Any:
+def _rotated(source: Any, relation: Any, sign: Any) -> Any:
+    """The product of complex numbers, with the conjugates of inverse relations."""
     a, b = keras.ops.split(source, 2, axis=-1)
     c, d = keras.ops.split(relation, 2, axis=-1)
     d = d if sign is None else d * sign

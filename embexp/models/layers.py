@@ -1,7 +1,7 @@
-"""The Keras layers that the models are made of.
+"""The Keras layers that the models share.
 
-Every name has a dot, so that none clashes with an input, which is called as its feature is. Initial values are a pure
-function of the run's seed and the layer's name, whatever was made before.
+Every layer's name has a dot, so that none clashes with an input, which has its feature's name. Initial values are a
+pure function of the run's seed and the layer's name, independent of the order of creation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
         x: symbolic tensor [B, n].
         widths: units of each layer.
         activation: the non-linearity.
-        dropout: part of the units that is dropped while training; 0 for no such layer.
+        dropout: fraction of the units that is dropped in training; 0 adds no dropout layer.
         seed: the run's seed. Kernels are Glorot-uniform (Glorot & Bengio 2010), biases 0.
-        name: the layers are called `name.0`, `name.1`, …
+        name: prefix of the layers' names `name.0`, `name.1`, …
 
     Returns:
         Symbolic tensor [B, widths[-1]], or `x` without widths.
@@ -39,9 +39,9 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
 
 
 def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | None = None) -> Any:
-    """A linear layer [B, n] -> [B, outputs] whose biases start at `bias`.
+    """A linear layer [B, n] -> [B, outputs] with the initial biases `bias`.
 
-    With `max_norm`, the n weights of each output are scaled down to that L2 norm after a step that left them longer.
+    With `max_norm`, the n weights of each output are rescaled to that L2 norm after a step in which they exceed it.
     """
     name = "head.logit"
     return keras.layers.Dense(
@@ -54,17 +54,17 @@ def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | No
 
 
 def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
-    """Drops a part of `x` while training; `x` itself at a rate of 0."""
+    """Dropout of `x` in training; `x` itself at a rate of 0."""
     return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x
 
 
 def windows(x: Any, *, width: int, maps: int, seed: int, name: str) -> Any:
-    """A convolution over `width` neighbours and a ReLU: [B, L, d] -> [B, L - width + 1, maps]."""
+    """A convolution over windows of `width` positions and a ReLU: [B, L, d] -> [B, L - width + 1, maps]."""
     return keras.layers.Conv1D(maps, width, activation="relu", kernel_initializer=_kernel(seed, name), name=name)(x)
 
 
-def side_by_side(tensors: Sequence[Any], *, name: str) -> Any:
-    """Flattens each of `tensors` to [B, n] and lays them side by side in the given order."""
+def concatenated(tensors: Sequence[Any], *, name: str) -> Any:
+    """Flattens each of `tensors` to [B, n] and concatenates them in the given order."""
     flat = [
         keras.layers.Flatten(name=f"{name}.flat.{number}")(x) if len(x.shape) > 2 else x
         for number, x in enumerate(tensors)

@@ -1,4 +1,4 @@
-"""The loss of each task. What a user's model adds with `add_loss` comes on top, in the training step."""
+"""The loss of each task. The training step adds the losses that a user's model adds with `add_loss`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels, float32 [B], and logits, any float type [B] or [B, 1] ([B, C] for classes), to a float32 tensor."""
 
 
-def of(task: Task) -> Loss:
-    """The loss that training makes small: the mean of `per_example(task)` over the batch, a scalar."""
-    each = per_example(task)
+def mean_loss(task: Task) -> Loss:
+    """The loss that training minimises: the mean of `per_example(task)` over the batch, a scalar."""
+    loss = per_example(task)
 
     def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(each(labels, logits))
+        return tf.reduce_mean(loss(labels, logits))
 
     return mean
 
@@ -27,8 +27,8 @@ def per_example(task: Task) -> Loss:
     """The loss of each example, [B].
 
     rating: (logit - label)^2. click: -label log p - (1 - label) log(1 - p) with p = sigmoid(logit), computed from the
-    logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits), from
-    the logits too; labels are the numbers of classes, and of [B, C] logits.
+    logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
+    computed from logits [B, C]; labels are the numbers of classes.
     """
     # Chosen here, not inside the loss: AutoGraph can't read `match` and would warn at every trace.
     match task:
@@ -39,13 +39,13 @@ def per_example(task: Task) -> Loss:
         case Task.CLASSIFICATION:
             return _softmax_log_loss
         case Task.RANKING:
-            raise ValueError("a ranking has the loss of its model, see `ranking`")
+            raise ValueError("the loss of task ranking is a setting of its model: use `ranking`")
         case _:
             assert_never(task)
 
 
 def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
-    """The loss of questions that have candidates, a scalar: the mean over them.
+    """The loss of queries with candidates: the mean over the queries, a scalar.
 
     Args:
         kind: softmax: -sum over c of y[c] log p[c] with p = softmax(scores). binary: the mean over c of
@@ -53,18 +53,18 @@ def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
         label_smoothing: e in y[c] = (1 - e) [c is the answer] + e / C (Szegedy et al. 2016).
 
     Returns:
-        A function of labels, float32 [B], the answers' places among the candidates, and scores, [B, C].
+        A function of labels, float32 [B], the answers' positions among the candidates, and scores, [B, C].
     """
-    each = _softmax_of_targets if kind is RankingLoss.SOFTMAX else _binary_of_targets
+    loss = _softmax_cross_entropy if kind is RankingLoss.SOFTMAX else _binary_cross_entropy
 
     def mean(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         scores = tf.cast(scores, tf.float32)
         if kind is RankingLoss.SOFTMAX and not label_smoothing:
-            return tf.reduce_mean(_softmax_log_loss(labels, scores))  # needs no [B, C] of its own
+            return tf.reduce_mean(_softmax_log_loss(labels, scores))  # needs no targets [B, C]
         candidates = tf.shape(scores)[1]
         share = label_smoothing / tf.cast(candidates, tf.float32)
         targets = tf.one_hot(tf.cast(labels, tf.int32), candidates, 1.0 - label_smoothing + share, share)
-        return tf.reduce_mean(each(targets, scores))
+        return tf.reduce_mean(loss(targets, scores))
 
     return mean
 
@@ -83,14 +83,14 @@ def _softmax_log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _softmax_of_targets(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def _softmax_cross_entropy(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=scores)
 
 
-def _binary_of_targets(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def _binary_cross_entropy(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=scores), axis=1)
 
 
 def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    # [B, 1] against [B] would broadcast to [B, B] without a word.
+    # [B, 1] against [B] would silently broadcast to [B, B].
     return tf.reshape(tf.cast(logits, tf.float32), tf.shape(labels))

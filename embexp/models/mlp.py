@@ -1,4 +1,4 @@
-"""All inputs side by side, through hidden layers, to the logits."""
+"""A multi-layer perceptron of all inputs, concatenated."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def mlp(
     """A multi-layer perceptron of all inputs.
 
     Args:
-        activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are laid side by side in the
+        activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are concatenated in the
             order of their names, so that the order of the config's features does not matter.
         widths: units of the hidden layers.
         activation: their non-linearity.
-        dropout: part of the hidden units dropped while training.
+        dropout: fraction of the hidden units that is dropped in training.
         outputs: number of logits.
-        output_bias: where their biases start.
+        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
         Logits [B, outputs].
     """
-    x = layers.side_by_side([activations[name] for name in sorted(activations)], name="mlp.inputs")
+    x = layers.concatenated([activations[name] for name in sorted(activations)], name="mlp.inputs")
     x = layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")
     return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)

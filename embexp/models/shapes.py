@@ -1,4 +1,4 @@
-"""What a model takes: the name of its dense input, and the rules that features must meet. No TensorFlow."""
+"""The inputs of a model: the name of its dense input, and the rules for its features. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from embexp.specs.models import (
 )
 
 DENSE = "dense.features"
-"""Name of the input of numeric columns, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
+"""Name of the input of dense features, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
 
 Shapes = Mapping[str, tuple[int | None, ...]]
 """Shape of each feature's activation without the batch: (dim,) when combined, (length, dim) when a sequence."""
 
 
 def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = False) -> list[Fault]:
-    """Everything that keeps `model` from taking these inputs.
+    """All reasons why `model` can't take these inputs.
 
     Args:
         model: the description of the model.
         shapes: by feature name.
         dense_width: number of dense features.
-        classes: whether it must give a logit for each of several classes, as task classification asks.
+        classes: whether it must return a logit per class, as task classification requires.
 
     Returns:
-        Faults under `model.`, `features.` and `data.`; empty when the model can be built.
+        Faults under `model.`, `features.` and `data.`; empty if the model can be built.
     """
     match model:
         case Dot():
@@ -76,15 +76,15 @@ def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]
             yield Fault(
                 f"features.{name}",
                 "unused",
-                "no feature may stand idle, and dot uses only those it names",
-                f"add {name!r} to model.left, model.right or model.biases, or leave the feature out",
+                "every feature must be used, and dot uses only those that it names",
+                f"add {name!r} to model.left, model.right or model.biases, or remove the feature",
             )
     if dense_width:
         yield Fault(
             "data.dense_features",
             f"{dense_width} columns",
-            "dot has no place for dense features",
-            "leave them out, or take model=mlp or model=dlrm",
+            "dot takes no dense features",
+            "remove them, or take model=mlp or model=dlrm",
         )
 
 
@@ -102,7 +102,7 @@ def _text_faults(shapes: Shapes) -> Iterator[Fault]:
         yield Fault(
             "model",
             "text_cnn without a sequence",
-            "it looks at words in their order, and every feature here is one vector per example",
+            "it needs a sequence of words, and every feature here is one vector per example",
             "set max_sequence_length of a feature, or take model=bag_of_words",
         )
     for name, shape in shapes.items():
@@ -116,19 +116,19 @@ def _text_faults(shapes: Shapes) -> Iterator[Fault]:
 
 
 def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
-    wanted = (SOURCE, RELATION, CANDIDATES)
-    if lacking := [name for name in wanted if name not in shapes]:
+    required = (SOURCE, RELATION, CANDIDATES)
+    if missing := [name for name in required if name not in shapes]:
         yield Fault(
             "features",
             _listed(shapes),
-            f"{model.kind} takes the features {', '.join(wanted)}, and {', '.join(lacking)} is not there",
+            f"{model.kind} takes the features {', '.join(required)}, but {', '.join(missing)} is missing",
             "take graph=knowledge_graph",
         )
     for name in shapes:
-        if name not in wanted:
-            rule = f"no feature may stand idle, and {model.kind} uses only {', '.join(wanted)}"
-            yield Fault(f"features.{name}", "unused", rule, "leave the feature out")
-    vectors = {name: shapes[name] for name in wanted if name in shapes}
+        if name not in required:
+            rule = f"every feature must be used, and {model.kind} uses only {', '.join(required)}"
+            yield Fault(f"features.{name}", "unused", rule, "remove the feature")
+    vectors = {name: shapes[name] for name in required if name in shapes}
     yield from _vector_faults(model.kind, vectors)
     odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
     if isinstance(model, ComplEx) and odd:
@@ -143,13 +143,13 @@ def _dlrm_faults(shapes: Shapes, dense_width: int) -> Iterator[Fault]:
         yield Fault(
             "model",
             "dlrm of a single vector",
-            "there must be two vectors to interact: two features, or one and dense features",
+            "it needs two vectors that interact: two features, or one feature and dense features",
             "add a feature, or take model=mlp",
         )
 
 
 def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
-    """One vector per feature, all of one dim."""
+    """Faults unless there is one vector per feature, all of one dim."""
     for name, shape in shapes.items():
         if len(shape) != 1:
             yield Fault(
@@ -170,7 +170,7 @@ def _static_faults(shapes: Shapes) -> Iterator[Fault]:
             yield Fault(
                 f"features.{name}",
                 f"activations of shape {_shape(shape)}",
-                "mlp lays activations side by side, so their length must be known",
+                "mlp concatenates all activations, so their length must be known",
                 f"set features.{name}.max_sequence_length",
             )
 

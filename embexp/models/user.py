@@ -1,14 +1,14 @@
 """The user's own model: the one place where code named by a config is imported and called.
 
-The function is `function(activations, **model.args) -> keras.Model`, and for task classification
-`function(activations, classes=C, **model.args)`, C the number of classes:
+The function's signature is `function(activations, **model.args) -> keras.Model`, and for task classification with C
+classes `function(activations, classes=C, **model.args) -> keras.Model`:
 
 - `activations` is a dict of symbolic float32 tensors (`keras.Input`): by feature name [B, dim], or [B, L, dim] for a
   sequence, and [B, n] under "dense.features" if the data has dense features.
-- It returns a Keras model that is called with a dict of the same names and gives logits [B] or [B, 1], or [B, C]:
+- The model is called with a dict of the same names and returns logits [B] or [B, 1], or [B, C]:
   `keras.Model(inputs=activations, outputs=logits)`, or a subclass whose `call` takes that dict.
-- `add_loss` and the updates of BatchNormalization count in training.
-- Python's, NumPy's and TensorFlow's global seeds are set before it is called, from the run's seed.
+- `add_loss` and the updates of BatchNormalization take effect in training.
+- Before the call, the global seeds of Python, NumPy and TensorFlow are set from the run's seed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from embexp.system import digests
 def build(
     function: str, args: Mapping[str, Any], *, activations: Mapping[str, Any], seed: int, outputs: int = 1
 ) -> keras.Model:
-    """Imports `function`, calls it and checks what it returns.
+    """Imports `function`, calls it and checks the returned model.
 
     Args:
         function: `package.module:function`. The working directory is put first on `sys.path`, as `python -m` does.
         args: keyword arguments.
         activations: symbolic inputs by name.
         seed: the run's seed.
-        outputs: logits of an example; if there are several, the function is told by `classes`.
+        outputs: logits per example; more than one is passed to the function as `classes`.
 
     Returns:
         The function's model, with all its variables.
 
     Raises:
-        ConfigError: no such module or function, arguments it does not take, an exception inside it, or something
-            other than a Keras model of these inputs that gives so many logits per example.
+        ConfigError: there is no such module or function, it does not take these arguments, it raises an exception, or
+            it does not return a Keras model that takes these inputs and returns so many logits per example.
     """
-    called = _load(function)
+    loaded = _load(function)
     if outputs > 1:
         args = {"classes": outputs, **args}
-    _check_arguments(called, function, args, activations)
-    # Initializers without a seed of their own draw from these; without this no two runs would start alike.
+    _check_arguments(loaded, function, args, activations)
+    # Initializers without their own seed draw from the global ones: without this, no two runs would start alike.
     keras.utils.set_random_seed(digests.seed_of(seed, "model", "function")[0])
     try:
-        model = called(dict(activations), **args)
+        model = loaded(dict(activations), **args)
     except Exception as error:
         raise _fault(function, f"it raised {_described(error)}") from error
     if not isinstance(model, keras.Model):
@@ -65,7 +65,7 @@ def build(
             f"it must return a keras.Model, but returned {_kind(model)}",
             "return keras.Model(inputs=activations, outputs=logits)",
         )
-    _check_output(function, _called(model, function, activations), outputs)
+    _check_output(function, _output(model, function, activations), outputs)
     return model
 
 
@@ -79,21 +79,21 @@ def _load(function: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise _fault(function, f"importing {module_name!r} raised {_described(error)}") from error
-    called = getattr(module, name, None)
-    if called is None:
+    loaded = getattr(module, name, None)
+    if loaded is None:
         raise _fault(function, f"module {module_name!r} has no {name!r}")
-    if not callable(called):
-        raise _fault(function, f"it must be a function, but is {_kind(called)}")
-    return called  # type: ignore[no-any-return]
+    if not callable(loaded):
+        raise _fault(function, f"it must be a function, but is {_kind(loaded)}")
+    return loaded  # type: ignore[no-any-return]
 
 
 def _check_arguments(
-    called: Callable[..., Any], function: str, args: Mapping[str, Any], activations: Mapping[str, Any]
+    loaded: Callable[..., Any], function: str, args: Mapping[str, Any], activations: Mapping[str, Any]
 ) -> None:
-    """Tells arguments that don't fit from a TypeError inside the function."""
+    """Checks arguments before the call, so that a TypeError inside the function is not mistaken for wrong ones."""
     try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):  # compiled functions may have none
+        signature = inspect.signature(loaded)
+    except (TypeError, ValueError):  # compiled functions may have no signature
         return
     try:
         signature.bind(activations, **args)
@@ -110,35 +110,35 @@ def _check_arguments(
         ) from error
 
 
-def _called(model: keras.Model, function: str, activations: Mapping[str, Any]) -> Any:
-    """What the model gives, as a traced tensor of unknown batch size; nothing is computed."""
+def _output(model: keras.Model, function: str, activations: Mapping[str, Any]) -> Any:
+    """The model's output as a traced tensor of unknown batch size; nothing is computed."""
     inputs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in activations.items()}
     traced = tf.function(lambda x: model(x, training=False), autograph=False)
     with warnings.catch_warnings():
-        # Keras only warns when inputs are missing or left over, and then takes them in the wrong order.
+        # Keras only warns of missing or extra inputs, and then takes them in the wrong order.
         warnings.filterwarnings("error", message="The structure of `inputs` doesn't match", category=UserWarning)
         try:
-            model(dict(activations), training=False)  # symbolically: makes the variables of a subclass
+            model(dict(activations), training=False)  # symbolic: creates the variables of a subclass
             return traced.get_concrete_function(inputs).structured_outputs
         except Exception as error:
             raise _fault(
                 function,
                 f"its model must take a dict of {', '.join(activations)}, but calling it so raised {_described(error)}",
-                "build it with keras.Model(inputs=activations, outputs=logits), inputs that it does not use included",
+                "build it with keras.Model(inputs=activations, outputs=logits), unused inputs included",
             ) from error
 
 
 def _check_output(function: str, output: Any, outputs: int) -> None:
     if not isinstance(output, tf.TensorSpec | tf.Tensor):
-        raise _fault(function, f"its model must give one tensor of logits, but gives {_kind(output)}")
+        raise _fault(function, f"its model must return one tensor of logits, but returns {_kind(output)}")
     shape = output.shape
     fits = (shape.rank == 2 and shape[1] == outputs) or (shape.rank == 1 and outputs == 1)
     if not fits:
         found = ", ".join("B" if axis == 0 else str(size) for axis, size in enumerate(shape))
-        wanted = "[B] or [B, 1]" if outputs == 1 else f"[B, {outputs}], one for each class"
-        raise _fault(function, f"its model must give logits of shape {wanted}, but gives [{found}]")
+        wanted = "[B] or [B, 1]" if outputs == 1 else f"[B, {outputs}], one per class"
+        raise _fault(function, f"its model must return logits of shape {wanted}, but returns [{found}]")
     if not output.dtype.is_floating:
-        raise _fault(function, f"its model must give logits as floating-point numbers, but gives {output.dtype.name}")
+        raise _fault(function, f"its model must return floating-point logits, but returns {output.dtype.name}")
 
 
 def _fault(function: str, rule: str, remedy: str = "") -> ConfigError:
@@ -146,14 +146,14 @@ def _fault(function: str, rule: str, remedy: str = "") -> ConfigError:
 
 
 def _described(error: BaseException) -> str:
-    """Type, words and the innermost line of the user's code, since a fault is shown without its stack trace."""
+    """Type, message and the innermost line of the user's code, since a fault is shown without a stack trace."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__ and "site-packages" not in frame.filename]
-    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
-    # Keras puts colours and a list of all arguments around the words of an exception inside a layer.
-    words = re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n\nArguments received")[0]
-    words = re.sub(r"^Exception encountered when calling [^\n]*\n\n", "", words)
-    return f"{type(error).__name__}: {' '.join(words.split())}{place}"
+    own = [frame for frame in frames if frame.filename != __file__ and "site-packages" not in frame.filename]
+    location = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    # Keras puts colours and a list of all arguments around the message of an exception inside a layer.
+    message = re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n\nArguments received")[0]
+    message = re.sub(r"^Exception encountered when calling [^\n]*\n\n", "", message)
+    return f"{type(error).__name__}: {' '.join(message.split())}{location}"
 
 
 def _kind(value: object) -> str:

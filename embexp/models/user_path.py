@@ -1,4 +1,4 @@
-"""Looking for a user's own function without running any of their code. No TensorFlow."""
+"""Checks that a user's function exists, without running any of their code. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from embexp.errors import Fault
 
 
 def faults(function: str) -> list[Fault]:
-    """What is wrong with the dotted path `package.module:function` as far as files can tell.
+    """The faults of the dotted path `package.module:function` that the source files show.
 
-    Modules are looked for in the working directory and then in the environment, as `python -m` does. Nothing is
-    imported, parent packages neither. A module without readable source, or one that imports `*` or defines
-    `__getattr__`, is only looked for.
+    Modules are searched for in the working directory and then in the environment, as by `python -m`. Nothing is
+    imported, not even parent packages. A module without readable source, or one that imports `*` or defines
+    `__getattr__`, only has to exist.
 
     Returns:
-        Faults on `model.function`; empty when nothing speaks against the path.
+        Faults on `model.function`; empty if none is found.
     """
     module, _, name = function.partition(":")
     spec = _find(module)
@@ -73,7 +73,7 @@ def _find(module: str) -> ModuleSpec | None:
 
 
 def _bound_names(source: str, file: str) -> set[str] | None:
-    """Names that the module's top level binds, in blocks too; None if only running it would tell."""
+    """Names that the module binds at its top level, blocks included; None if only running it would show them."""
     for node in ast.walk(ast.parse(source, file)):
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return None

@@ -139,4 +139,4 @@ def assemble(
 def _loss(spec: RunSpec) -> losses.Loss:
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
-    return losses.of(spec.task)
+    return losses.mean_loss(spec.task)

@@ -15,7 +15,7 @@ from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import Predictor, evaluate
 from embexp.training.loop import Outcome
-from embexp.training.ranking import Questions
+from embexp.training.ranking import Queries
 
 Evaluation = Callable[[Predictor], dict[str, float]]
 """From a runtime to metrics."""
@@ -49,7 +49,7 @@ def evaluation(
     )
     questions = None
     if candidates is not None:
-        questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
+        questions = Queries(answers.known(examples, rows, known), answers.for_heads(rows))
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)
 
 

@@ -68,7 +68,7 @@ class Prepared:
     data: Data
     tables: PreparedTables
     runtime: RuntimeKind
-    schedule: loop.Rhythm
+    schedule: loop.LoopSchedule
     dense: Earlier | None = None
     run_id: str | None = None
 
@@ -146,7 +146,7 @@ def settle(
     runtime = resolution.runtime_of(settled)
     examples, train = data.training_examples, spec.train
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)
-    schedule = loop.rhythm(
+    schedule = loop.loop_schedule(
         examples=examples,
         batch_size=train.batch_size,
         steps=train.steps,

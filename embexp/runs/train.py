@@ -14,7 +14,7 @@ from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.interruption import tidy_interruption
+from embexp.training.interruption import graceful_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.tensorboard import TensorBoard
@@ -52,11 +52,11 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
     for listener in everyone:
         listener.started(schedule.steps, prepared.data.training_examples)
     try:
-        with tidy_interruption() as interrupted:
+        with graceful_interruption() as interrupted:
             outcome = loop.train(
                 execution.runtime,
                 iter(execution.dataset(started.batches)),
-                plan=schedule,
+                schedule=schedule,
                 batch_size=spec.train.batch_size,
                 evaluate=None if validation is None else partial(validation, execution.runtime),
                 listeners=everyone,

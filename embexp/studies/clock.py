@@ -1,39 +1,31 @@
-"""How long the stages of a run took."""
+"""How long each stage of a run takes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+
+from embexp.training.listeners import Listener
 
 
-class Clock:
-    """A listener that takes the time of a training, and of what comes before and after it. Starts when it is made."""
+class Clock(Listener):
+    """Measures the time of a run before, during and after training, from its own creation on."""
 
     def __init__(self) -> None:
         self._times = [time.perf_counter()]
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """The training begins."""
+        """Training begins."""
         self._times.append(time.perf_counter())
 
-    def progressed(self, step: int) -> None:
-        """Nothing to do."""
-
-    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """Nothing to do."""
-
-    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """Nothing to do."""
-
     def ended(self, status: str) -> None:
-        """The training ends."""
+        """Training has ended."""
         self._times.append(time.perf_counter())
 
     def seconds(self) -> dict[str, float]:
-        """What has passed until now.
+        """Seconds until now, by stage.
 
         Returns:
-            setup: reading the data, making and filling the tables; training: with its evaluations; finishing: the
+            setup: reading the data, creating and filling the tables; training: steps and evaluations; finishing: the
             checkpoint, the last evaluations, digests and plots; total.
         """
         times = [*self._times, time.perf_counter()]

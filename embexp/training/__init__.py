@@ -1,1 +1,1 @@
-"""The training loop and what listens to it."""
+"""The training step and loop, its metrics, and the listeners that show and record them."""

@@ -1,4 +1,4 @@
-"""When to stop: no improvement of one metric over so many evaluations."""
+"""Early stopping: end training when one metric has not improved for a number of evaluations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass
 class EarlyStopping:
-    """Takes the values of one metric in turn, remembers the best and says when to stop.
+    """Follows the values of one metric, remembers the best and decides when to stop.
 
     Attributes:
         metric: its name.
         lower_is_better: its direction.
-        patience: evaluations in a row without an improvement after which to stop; None: never.
+        patience: consecutive evaluations without improvement after which to stop; None: never.
         min_delta: a value must be better than the best by more than this to count as an improvement.
-        best: the best value so far; None before the first. A value that is no number is never the best.
-        waited: evaluations since then.
+        best: the best value so far; None before the first. NaN is never the best.
+        waited: evaluations since the best one.
     """
 
     metric: str
@@ -27,7 +27,7 @@ class EarlyStopping:
     waited: int = 0
 
     def update(self, value: float) -> bool:
-        """Takes the next value in and returns whether it is the best so far."""
+        """Takes the next value and returns whether it is the best so far."""
         gain = 0.0 if self.best is None else self.best - value if self.lower_is_better else value - self.best
         improved = not math.isnan(value) if self.best is None else gain > self.min_delta
         if improved:
@@ -38,5 +38,5 @@ class EarlyStopping:
 
     @property
     def stop(self) -> bool:
-        """Whether the patience is at its end."""
+        """Whether the patience has run out."""
         return self.patience is not None and self.waited >= self.patience

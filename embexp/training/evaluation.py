@@ -1,4 +1,4 @@
-"""Predictions over a whole part of the data, and their metrics."""
+"""Predictions for a whole split, and their metrics."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 
 from embexp.specs.models import Task
 from embexp.training import metrics, ranking
-from embexp.training.ranking import Questions
+from embexp.training.ranking import Queries
 
 
 class Predictor(Protocol):
     """Executes forward passes."""
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C]."""
+        """Yields the labels, float32 [B], and logits, float32 [B] or [B, C], of each batch."""
         ...
 
 
 def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
+    """Labels float32 [count] and logits float32 [count], or [count, C] for C classes, of the first `count` examples.
 
-    That is 4 bytes for each number. What the last batch has beyond them was only filled up.
+    All are in memory at once. Any examples of the last batch beyond `count` are padding and dropped.
     """
     labels, logits = [], []
-    for some_labels, some_logits in runtime.predict(batches):
-        labels.append(some_labels)
-        logits.append(some_logits)
+    for batch_labels, batch_logits in runtime.predict(batches):
+        labels.append(batch_labels)
+        logits.append(batch_logits)
     return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
 
 
 def evaluate(
-    task: Task, runtime: Predictor, batches: Iterable[Any], count: int, questions: Questions | None = None
+    task: Task, runtime: Predictor, batches: Iterable[Any], count: int, queries: Queries | None = None
 ) -> dict[str, float]:
-    """Metrics of a task over the first `count` examples; of a ranking these are `questions`."""
-    if questions is not None:
-        return ranking.evaluate(runtime.predict(batches), questions)
+    """Metrics of a task over the first `count` examples; task ranking needs what is known of its `queries`."""
+    if queries is not None:
+        return ranking.evaluate(runtime.predict(batches), queries)
     return metrics.evaluate(task, *predictions(runtime, batches, count))

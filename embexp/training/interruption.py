@@ -1,4 +1,4 @@
-"""Ctrl-C ends a run tidily; a second one ends it at once."""
+"""Ctrl-C ends training cleanly; a second one ends it at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 
 
 class Interruption:
-    """Whether the user, or the system, has asked the run to end. Calling it tells."""
+    """Whether the user, or the system, has requested the end of training: `interruption()`."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
 
     def __call__(self) -> bool:
-        """Whether the run should end."""
-        return self._asked
+        """Whether training should end."""
+        return self._requested
 
-    def ask(self) -> None:
-        """Asks the run to end."""
-        self._asked = True
+    def request(self) -> None:
+        """Requests the end of training."""
+        self._requested = True
 
 
 @contextmanager
-def tidy_interruption() -> Iterator[Interruption]:
-    """Within the block, SIGINT and SIGTERM ask for a tidy end; a second signal does what it did before.
+def graceful_interruption() -> Iterator[Interruption]:
+    """Within the block, SIGINT and SIGTERM request a clean end; a second signal has its previous effect.
 
     Outside the main thread, where signals can't be caught, nothing is changed.
     """
@@ -36,18 +36,20 @@ def tidy_interruption() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before: dict[signal.Signals, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
+
+    def restore() -> None:
+        for caught, handler in previous.items():
+            signal.signal(caught, handler)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        interruption.ask()
-        print("\nEnding the run with what it has; once more ends it at once.", file=sys.stderr, flush=True)
+        restore()
+        interruption.request()
+        print("\nStopping and keeping what is trained; interrupt again to quit at once.", file=sys.stderr, flush=True)
 
     for caught in (signal.SIGINT, signal.SIGTERM):
-        before[caught] = signal.signal(caught, handle)
+        previous[caught] = signal.signal(caught, handle)
     try:
         yield interruption
     finally:
-        for caught, handler in before.items():
-            signal.signal(caught, handler)
+        restore()

@@ -1,33 +1,28 @@
-"""What is told about a training while it goes on: progress, files, TensorBoard."""
+"""The events of a training run, for what shows or records them: progress bars, metric files, TensorBoard."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 
-class Listener(Protocol):
-    """Told in this order: started, any number of progressed, logged and evaluated, ended.
+class Listener:
+    """Receives the events of a training run; subclasses override those that they need.
 
-    `ended` comes after an error too, so that files and terminals are left in order.
+    Events come in this order: started, any number of progressed, logged and evaluated, ended. `ended` comes after an
+    error too, so that files and terminals are left in order.
     """
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """The training begins; it will take `total_steps` steps unless it ends early."""
-        ...
+        """Training begins; it takes `total_steps` steps unless it ends early."""
 
     def progressed(self, step: int) -> None:
         """`step` steps are done. Comes several times a second."""
-        ...
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """`loss` is the mean training loss since the last time; the rate is None where nothing could be timed."""
-        ...
+        """`loss` is the mean training loss since the last log event; the rate is None where nothing could be timed."""
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """`metrics` of the part `split` (train, validation, test) after `step` steps."""
-        ...
+        """`metrics` of a split (train, validation, test) after `step` steps."""
 
     def ended(self, status: str) -> None:
-        """No more will come; `status` is completed, stopped_early, interrupted or failed."""
-        ...
+        """Training has ended; `status` is completed, stopped_early, interrupted or failed."""

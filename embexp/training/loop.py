@@ -1,4 +1,4 @@
-"""The training loop: steps, logging, evaluation, early stopping, tidy interruption. Knows no TensorFlow."""
+"""The training loop: steps, logging, evaluation, early stopping, interruption. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CALL_SECONDS = 0.2
 
 
 class Runtime(Protocol):
-    """Executes steps."""
+    """Executes training steps."""
 
     def train(self, iterator: Any, steps: int) -> float:
-        """Does `steps` steps and returns the sum of their losses."""
+        """Executes `steps` steps and returns the sum of their losses."""
         ...
 
 
 @dataclass(frozen=True)
-class Rhythm:
-    """When things happen, all in steps.
+class LoopSchedule:
+    """How long to train, and when to log and to evaluate.
 
     Attributes:
-        steps: length of the training.
+        steps: total number of steps.
         log_every: steps between two logged losses.
         evaluate_every: steps between two evaluations.
     """
@@ -40,7 +40,7 @@ class Rhythm:
     evaluate_every: int
 
     def next_stop(self, done: int) -> int:
-        """The first step after `done` at which something is due."""
+        """The first step after `done` at which to log, to evaluate or to end."""
         return min(
             self.steps,
             (done // self.log_every + 1) * self.log_every,
@@ -48,7 +48,7 @@ class Rhythm:
         )
 
 
-def rhythm(
+def loop_schedule(
     *,
     examples: int,
     batch_size: int,
@@ -56,14 +56,17 @@ def rhythm(
     epochs: float | None,
     log_every: int | None,
     evaluate_every: int | None,
-) -> Rhythm:
-    """The rhythm of a training over `examples` examples; whichever of `steps` and `epochs` comes first ends it."""
+) -> LoopSchedule:
+    """The schedule of a training run on `examples` examples; `steps` or `epochs`, whichever comes first, ends it.
+
+    Unless set, `log_every` gives about a hundred log lines, and `evaluate_every` an evaluation per epoch.
+    """
     per_epoch = examples / batch_size
     limits = [steps] if steps is not None else []
     if epochs is not None:
         limits.append(max(1, math.ceil(epochs * per_epoch)))
     total = min(limits)
-    return Rhythm(
+    return LoopSchedule(
         steps=total,
         log_every=log_every or max(1, total // 100),
         evaluate_every=evaluate_every or math.ceil(per_epoch),
@@ -72,16 +75,16 @@ def rhythm(
 
 @dataclass
 class Outcome:
-    """What a training came to.
+    """The outcome of a training loop.
 
     Attributes:
         status: "completed", "stopped_early" or "interrupted".
-        steps: steps done.
-        best_step: step of the best evaluation, if early stopping watched one.
-        train_loss: mean loss since the last log line before the end.
-        validation: metrics of the last evaluation, if it came after the last step.
-        examples_per_second: over the whole training, without tracing (the first call) and without evaluations.
-        step_ms_median: median over the calls into the runtime of milliseconds per step, the first left out.
+        steps: steps executed.
+        best_step: step of the best evaluation; None without early stopping.
+        train_loss: mean loss since the last log event.
+        validation: metrics of the last evaluation, if that came after the last step.
+        examples_per_second: over all steps, without the first call (which traces) and without evaluations.
+        step_ms_median: median over the calls into the runtime, but the first, of milliseconds per step.
     """
 
     status: str = "completed"
@@ -93,8 +96,8 @@ class Outcome:
     step_ms_median: float | None = None
     _timings: list[tuple[int, float]] = field(default_factory=list, repr=False)
 
-    def timed(self, steps: int, seconds: float, batch_size: int) -> None:
-        """Takes in one call's timing."""
+    def record_call(self, steps: int, seconds: float, batch_size: int) -> None:
+        """Adds the timing of one call into the runtime."""
         self._timings.append((steps, seconds))
         self.examples_per_second = batch_size * sum(n for n, _ in self._timings) / sum(s for _, s in self._timings)
         self.step_ms_median = statistics.median(1e3 * s / n for n, s in self._timings)
@@ -104,7 +107,7 @@ def train(
     runtime: Runtime,
     iterator: Any,
     *,
-    plan: Rhythm,
+    schedule: LoopSchedule,
     batch_size: int,
     evaluate: Callable[[], Mapping[str, float]] | None,
     listeners: Sequence[Listener],
@@ -113,19 +116,22 @@ def train(
     stopping: EarlyStopping | None = None,
     keep_best: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Trains to the end of the plan, an early stop or an interruption, and says which.
+    """Trains until the schedule ends, early stopping or an interruption.
 
     Args:
         runtime: executes steps.
-        iterator: gives the batches, from the first step on.
-        plan: how many steps, and when to log and evaluate.
-        batch_size: examples of a step, for the throughput.
-        evaluate: metrics of the validation part; None if there is none.
-        listeners: are told of every logged loss and every evaluation.
-        interrupted: whether the user asked to stop; asked several times a second.
+        iterator: yields the batches, starting with that of the first step.
+        schedule: how many steps, and when to log and to evaluate.
+        batch_size: examples per step, for the throughput.
+        evaluate: returns the metrics of the validation split; None without one.
+        listeners: receive every logged loss and every evaluation.
+        interrupted: whether the user has requested the end; called several times a second.
         first_step_done: called once, after the first step.
-        stopping: decides on early stopping; its metric is among those `evaluate` gives.
-        keep_best: called when an evaluation is the best so far.
+        stopping: decides on early stopping; its metric is one that `evaluate` returns.
+        keep_best: called whenever an evaluation is the best so far.
+
+    Returns:
+        Why training ended, after how many steps, and the figures of the run.
 
     Raises:
         DivergedError: the loss is not finite.
@@ -134,32 +140,33 @@ def train(
     call_steps = 1  # the first call traces and does a single step
     logged_at, loss_sum = 0, 0.0
     interval_seconds = 0.0
-    while outcome.steps < plan.steps and not interrupted():
+    while outcome.steps < schedule.steps and not interrupted():
         outcome.validation = None
-        steps = min(call_steps, plan.next_stop(outcome.steps) - outcome.steps)
-        began = time.perf_counter()
+        steps = min(call_steps, schedule.next_stop(outcome.steps) - outcome.steps)
+        start = time.perf_counter()
         loss_sum += runtime.train(iterator, steps)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         interval_seconds += seconds
         if outcome.steps == 0:
             first_step_done()
             interval_seconds = 0.0
         else:
-            outcome.timed(steps, seconds, batch_size)
+            outcome.record_call(steps, seconds, batch_size)
             call_steps = max(1, min(2 * call_steps, round(_CALL_SECONDS * steps / max(seconds, 1e-9))))
         outcome.steps += steps
         for listener in listeners:
             listener.progressed(outcome.steps)
-        if outcome.steps % plan.log_every == 0 or outcome.steps == plan.steps:
+        if outcome.steps % schedule.log_every == 0 or outcome.steps == schedule.steps:
             outcome.train_loss = loss_sum / (outcome.steps - logged_at)
             _log(listeners, outcome, interval_seconds, logged_at, batch_size)
             logged_at, loss_sum, interval_seconds = outcome.steps, 0.0, 0.0
-        if evaluate is not None and (outcome.steps % plan.evaluate_every == 0 or outcome.steps == plan.steps):
+        evaluation_due = outcome.steps % schedule.evaluate_every == 0 or outcome.steps == schedule.steps
+        if evaluate is not None and evaluation_due:
             metrics = evaluate()
             outcome.validation = metrics
             for listener in listeners:
                 listener.evaluated(outcome.steps, "validation", metrics)
-            # A metric may be undefined on a small part, such as AUC with one class: that decides nothing.
+            # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
             if stopping is not None and stopping.metric in metrics:
                 if stopping.update(metrics[stopping.metric]):
                     outcome.best_step = outcome.steps
@@ -168,7 +175,7 @@ def train(
                 if stopping.stop:
                     outcome.status = "stopped_early"
                     return outcome
-    if outcome.steps < plan.steps:
+    if outcome.steps < schedule.steps:
         outcome.status = "interrupted"
         if outcome.steps > logged_at:
             outcome.train_loss = loss_sum / (outcome.steps - logged_at)
@@ -181,7 +188,7 @@ def _log(listeners: Sequence[Listener], outcome: Outcome, seconds: float, since:
             f"the loss is {outcome.train_loss} at step {outcome.steps}: the training has diverged; a smaller"
             " optimizer.learning_rate or dense_optimizer.learning_rate is the usual remedy"
         )
-    # The first step's time is tracing, not throughput.
+    # The first step's time is spent on tracing, so it says nothing about throughput.
     steps = outcome.steps - max(since, 1)
     rate = batch_size * steps / seconds if seconds > 0 and steps > 0 else None
     for listener in listeners:

@@ -14,7 +14,7 @@ from embexp.specs.models import Task
 from embexp.training.ranking import HITS
 
 _CELLS = 1 << 20
-"""Logits that are looked at in float64 at once."""
+"""Logits that are converted to float64 at a time."""
 
 
 class Direction(StrEnum):
@@ -38,11 +38,11 @@ DIRECTIONS = {
     "mrr_heads": Direction.HIGHER,
     "loss": Direction.LOWER,
 }
-"""Every metric, and which way it gets better."""
+"""Every metric with its direction."""
 
 
 def names(task: Task) -> tuple[str, ...]:
-    """The metrics of a task; early stopping watches the first unless told otherwise."""
+    """The metrics of a task; early stopping watches the first by default."""
     match task:
         case Task.RATING:
             return ("rmse", "mae", "loss")
@@ -55,7 +55,7 @@ def names(task: Task) -> tuple[str, ...]:
 
 
 def headline(task: Task) -> str:
-    """The metric that a report names first."""
+    """The metric that reports put first."""
     match task:
         case Task.RATING:
             return "rmse"
@@ -89,8 +89,8 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Args:
         task: rating gives rmse, mae and loss (the mean squared error); click gives log_loss, auc and loss (the log
-            loss once more, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1
-            and loss.
+            loss again, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1 and
+            loss.
         labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
         logits: numbers [N]; [N, C] for classification.
 
@@ -99,13 +99,13 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a click label other than 0 and 1, a class that there is no logit for.
-        ValueError: nothing to evaluate, the lengths differ, or the task is ranking, whose metrics are of `ranking`.
+        DataError: a click label other than 0 and 1, or a class without a logit.
+        ValueError: there are no examples, the lengths differ, or the task is ranking, which `ranking` evaluates.
     """
     if task is Task.RANKING:
-        raise ValueError("a rank depends on the other right answers that are known: see embexp.training.ranking")
+        raise ValueError("a rank depends on the other known answers: use embexp.training.ranking")
     if task is Task.CLASSIFICATION:
-        return _of_classes(labels, logits)
+        return _classification_metrics(labels, logits)
     y, z = _vectors(labels, logits)
     _check_finite(z)
     match task:
@@ -118,7 +118,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
             return {"log_loss": loss, **ranking, "loss": loss}
 
 
-def _of_classes(labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
+def _classification_metrics(labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
     y, z = np.asarray(labels).reshape(-1), np.asarray(logits)
     if z.ndim != 2 or len(z) != y.size:
         raise ValueError(f"{y.size} labels, but logits of shape {list(z.shape)}")
@@ -145,7 +145,7 @@ def _check_finite(logits: np.ndarray) -> None:
 
 
 def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
-    """Metrics of the task that these labels leave undefined, each with the reason."""
+    """The task's metrics that are undefined for these labels, each with the reason."""
     y = np.asarray(labels)
     if task is Task.CLICK and y.size and np.all(y == y.flat[0]):
         return {"auc": f"all {y.size:,} labels are {y.flat[0]:g}, and AUC compares two classes"}
@@ -174,10 +174,10 @@ def log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     """Probability that a positive scores higher than a negative, ties counting half (Mann & Whitney 1947).
 
-    Counted in whole numbers, in O(N log N).
+    Counted in integers, in O(N log N).
 
     Raises:
-        ValueError: only one class is there.
+        ValueError: all labels are of one class.
     """
     y, scores = _vectors(labels, scores)
     _, tie = np.unique(scores, return_inverse=True)
@@ -185,7 +185,7 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     negatives = np.bincount(tie).astype(np.int64) - positives
     pairs = int(positives.sum()) * int(negatives.sum())
     if pairs == 0:
-        raise ValueError("AUC compares two classes, and only one is there")
+        raise ValueError("AUC compares two classes, and there is only one")
     below = np.cumsum(negatives) - negatives
     wins_twice = int(np.sum(positives * (2 * below + negatives)))
     return wins_twice / (2 * pairs)
@@ -197,7 +197,7 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
     losses = np.empty(len(z), np.float64)
     rows = max(1, _CELLS // z.shape[1])
     for start in range(0, len(z), rows):
-        # Differences to the label's own logit: the label's term is exactly 1, so that small losses keep their digits.
+        # Relative to the label's own logit, whose term then is exactly 1, so that small losses keep their digits.
         block, own = z[start : start + rows].astype(np.float64), y[start : start + rows, None]
         block -= np.take_along_axis(block, own, axis=1)
         largest = np.maximum(block.max(axis=1), 0.0)
@@ -212,20 +212,20 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
 def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
     """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN) (van Rijsbergen 1979, with equal weights).
 
-    A class that is neither labelled nor predicted anywhere has no F1 and is left out, as scikit-learn's `f1_score`
-    does with `average="macro"`.
+    A class that is neither a label nor a prediction anywhere has no F1 and is left out, as by scikit-learn's
+    `f1_score` with `average="macro"`.
 
     Args:
         labels: class numbers [N].
         predicted: class numbers [N].
     """
-    y, found = np.asarray(labels, np.int64).reshape(-1), np.asarray(predicted, np.int64).reshape(-1)
-    classes = int(max(y.max(), found.max())) + 1
-    right = np.bincount(y[y == found], minlength=classes)
+    y, z = np.asarray(labels, np.int64).reshape(-1), np.asarray(predicted, np.int64).reshape(-1)
+    classes = int(max(y.max(), z.max())) + 1
+    true_positives = np.bincount(y[y == z], minlength=classes)
     # 2 TP + FP + FN: every label and every prediction of the class.
-    either = np.bincount(y, minlength=classes) + np.bincount(found, minlength=classes)
-    there = either > 0
-    return float(np.mean(2 * right[there] / either[there]))
+    occurrences = np.bincount(y, minlength=classes) + np.bincount(z, minlength=classes)
+    present = occurrences > 0
+    return float(np.mean(2 * true_positives[present] / occurrences[present]))
 
 
 def _vectors(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -239,12 +239,15 @@ def _vectors(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarr
 
 
 def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) -> None:
-    """Raises DataError if labels [N] are none that the task can be trained on.
+    """Checks that a task can be trained on these labels.
 
     Args:
-        task: what they are for.
-        labels: of all examples.
-        classes: how many there are to tell apart, for classification; None: as many as the labels say.
+        task: of the run.
+        labels: of all examples, [N].
+        classes: number of classes, for classification; None: one more than the largest label.
+
+    Raises:
+        DataError: it can't.
     """
     match task:
         case Task.RATING | Task.RANKING:  # a ranking's labels are made with its data
@@ -257,7 +260,7 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
                     f" {wrong[0]:g}; set data.label_threshold, or task=rating"
                 )
         case Task.CLASSIFICATION:
-            # With fewer examples than classes a label is a mistake, not the number of a class.
+            # A label as large as the number of examples is a mistake, not the number of a class.
             count = labels.size if classes is None else classes
             wrong = labels[~((labels >= 0) & (labels < count) & (labels == np.floor(labels)))]
             if wrong.size:
@@ -271,12 +274,12 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
 
 
 def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:
-    """The classes that a run tells apart, by number; none for other tasks.
+    """The names of the classes by number; none for tasks other than classification.
 
     Args:
         task: of the run.
         labels: of all examples.
-        named: what the source calls them; one that has no names gives numbers.
+        named: the names in the source of data; without any, classes are named by their numbers.
     """
     if task is not Task.CLASSIFICATION or labels is None:
         return ()

@@ -1,4 +1,4 @@
-"""Progress for people: a bar in a terminal, plain lines elsewhere."""
+"""Training progress on the console: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from embexp.training.listeners import Listener
+
 _LINE_SECONDS = 10.0
-"""How far apart plain lines are at least; a log file should stay readable."""
+"""Least seconds between two plain lines of losses, so that a log file stays readable."""
 
 
-def progress(console: Console) -> Bar | Lines:
-    """The listener that suits `console`."""
-    return Bar(console) if console.is_terminal else Lines(console)
+def progress(console: Console) -> ProgressBar | ProgressLines:
+    """A listener that shows progress on `console`: a bar in a terminal, lines elsewhere."""
+    return ProgressBar(console) if console.is_terminal else ProgressLines(console)
 
 
-class Bar:
-    """A bar with throughput and time left, and below it the loss and the latest evaluation."""
+class ProgressBar(Listener):
+    """Shows a bar with throughput and remaining time, and below it the loss and the latest evaluation."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -47,7 +49,7 @@ class Bar:
         self._live.start()
 
     def progressed(self, step: int) -> None:
-        """Moves the bar."""
+        """Advances the bar."""
         self._progress.update(self._task, completed=step)
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
@@ -61,67 +63,68 @@ class Bar:
         self._evaluation = f"{split} [dim](step {step:,})[/dim] {_metrics(metrics)}"
 
     def ended(self, status: str) -> None:
-        """Leaves the bar as it stands."""
+        """Stops the bar and leaves it on the terminal, with the status."""
         if self._live is None:
             return
         colour = {"completed": "green", "stopped_early": "green", "failed": "red"}.get(status, "yellow")
-        self._progress.update(self._task, description=f"[{colour}]{escape(_words(status))}")
+        self._progress.update(self._task, description=f"[{colour}]{escape(_readable(status))}")
         self._progress.stop_task(self._task)
         self._live.stop()
         self._live = None
 
     def _render(self) -> Group:
         loss = "" if self._loss is None else f"training loss [bold]{self._loss:.4f}[/bold]"
-        below = [Text.from_markup(words) for words in (loss, self._evaluation) if words]
+        below = [Text.from_markup(line) for line in (loss, self._evaluation) if line]
         return Group(self._progress.get_renderable(), *below)
 
 
-class Lines:
-    """A line at the start, at each evaluation, at the end, and every ten seconds between."""
+class ProgressLines(Listener):
+    """Prints a line at the start, at each evaluation and at the end, and a loss every ten seconds in between."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._total = 0
         self._step = 0
-        self._began = self._said = 0.0
+        self._start = self._last_line = 0.0
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Says how long the training will be."""
+        """Prints the length of the training."""
         self._total = total_steps
-        self._began = self._said = time.monotonic()
-        self._say(f"training for {total_steps:,} steps on {examples_per_epoch:,} examples")
+        self._start = self._last_line = time.monotonic()
+        self._print(f"training for {total_steps:,} steps on {examples_per_epoch:,} examples")
 
     def progressed(self, step: int) -> None:
-        """Nothing is said between log lines."""
+        """Remembers the step for the last line."""
         self._step = step
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """Says the loss, if the last line is long enough ago or it is the last step."""
+        """Prints the loss, if the last one was printed long enough ago or this is the last step."""
         now = time.monotonic()
-        if now - self._said < _LINE_SECONDS and step < self._total:
+        if now - self._last_line < _LINE_SECONDS and step < self._total:
             return
-        self._said = now
+        self._last_line = now
         parts = [f"step {step:,} of {self._total:,}", f"loss {loss:.4f}"]
         if examples_per_second is not None:
             parts.append(_rate(examples_per_second))
         if 0 < step < self._total:
-            parts.append(f"{_duration((now - self._began) * (self._total - step) / step)} left")
-        self._say(", ".join(parts))
+            parts.append(f"{_duration((now - self._start) * (self._total - step) / step)} left")
+        self._print(", ".join(parts))
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """Says the metrics."""
-        self._say(f"step {step:,} of {self._total:,}, {split}: {_metrics(metrics)}")
+        """Prints the metrics."""
+        self._print(f"step {step:,} of {self._total:,}, {split}: {_metrics(metrics)}")
 
     def ended(self, status: str) -> None:
-        """Says how it ended."""
-        self._say(f"training {_words(status)} after {self._step:,} steps, {_duration(time.monotonic() - self._began)}")
+        """Prints the status and the duration."""
+        duration = _duration(time.monotonic() - self._start)
+        self._print(f"training {_readable(status)} after {self._step:,} steps, {duration}")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Rate(ProgressColumn):
-    """The latest logged throughput."""
+    """The latest throughput."""
 
     def render(self, task: Task) -> Text:
         rate = task.fields.get("rate")
@@ -129,7 +132,7 @@ class _Rate(ProgressColumn):
 
 
 class _TimeLeft(ProgressColumn):
-    """The time left, from rich's estimate; once the task is stopped, the time that it took."""
+    """The remaining time as rich estimates it; after the end, the duration."""
 
     max_refresh = 0.5
 
@@ -157,5 +160,5 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def _words(status: str) -> str:
+def _readable(status: str) -> str:
     return status.replace("_", " ")

@@ -1,9 +1,9 @@
-"""Ranks of right answers among all candidates, and the metrics made of them: NumPy, in whole numbers and float64.
+"""Ranks of correct answers among all candidates, and ranking metrics: NumPy, integers and float64.
 
-A question of a knowledge graph may have several right answers. When one of them is ranked, the others that are known
-are left out of the candidates ("filtered", Bordes et al. 2013). Where candidates tie with the answer, its rank is the
-mean of the best and the worst place that it could have among them ("realistic", Berrendorf et al. 2020), so that a
-model that scores everything alike gains nothing.
+A query of a knowledge graph may have several correct answers. When one of them is ranked, the other known ones are
+removed from the candidates ("filtered", Bordes et al. 2013). Where candidates tie with the answer, its rank is the mean
+of the best and the worst rank that it could have among them ("realistic", Berrendorf et al. 2020), so that a model that
+gives all candidates the same score gains nothing.
 """
 
 from __future__ import annotations
@@ -21,90 +21,91 @@ HITS = (1, 3, 10)
 
 
 @dataclass(frozen=True)
-class Questions:
-    """What ranks need to know of N questions beside scores and answers.
+class Queries:
+    """What is known of N queries, beside the scores and answers that predictions hold.
 
     Attributes:
-        known: of each question all right answers, each once.
-        for_heads: bool [N]: whether a question asks for a head; others ask for a tail.
+        known: all known correct answers of each query, each once.
+        predict_head: bool [N]: True for head prediction, False for tail prediction.
     """
 
     known: ListColumn
-    for_heads: np.ndarray
+    predict_head: np.ndarray
 
 
 def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndarray:
-    """Filtered, realistic rank of each question's answer, from 1: float64 [N], whole numbers or halves.
+    """Filtered, realistic rank of each query's answer, from 1: float64 [N], multiples of 0.5.
 
     Args:
-        scores: of each candidate, float [N, C]; higher is better. Compared as they are, without rounding.
+        scores: of each candidate, float [N, C]; higher is better. Compared without rounding.
         answers: integers [N] below C.
-        known: of each question all right answers, each once; the answer itself may be among them.
+        known: all known correct answers of each query, each once; the answer itself may be among them.
 
     Raises:
         DivergedError: a score is not finite.
     """
     if wrong := int(np.count_nonzero(~np.isfinite(scores).all(axis=1))):
         raise DivergedError(
-            f"{wrong:,} of {len(scores):,} questions have scores that are not finite numbers: the training has diverged"
+            f"{wrong:,} of {len(scores):,} queries have scores that are not finite numbers: the training has diverged"
         )
     rows = np.arange(len(scores))
     own = scores[rows, answers]
     higher = np.count_nonzero(scores > own[:, None], axis=1)
     ties = np.count_nonzero(scores == own[:, None], axis=1) - 1  # all but the answer itself
-    asked = np.repeat(rows, np.diff(known.splits))
-    others = known.values != answers[asked]
-    asked, filtered = asked[others], known.values[others]
-    theirs = scores[asked, filtered]
-    higher -= np.bincount(asked[theirs > own[asked]], minlength=len(scores))
-    ties -= np.bincount(asked[theirs == own[asked]], minlength=len(scores))
+    query = np.repeat(rows, np.diff(known.splits))
+    others = known.values != answers[query]
+    query, filtered = query[others], known.values[others]
+    removed = scores[query, filtered]
+    higher -= np.bincount(query[removed > own[query]], minlength=len(scores))
+    ties -= np.bincount(query[removed == own[query]], minlength=len(scores))
     return np.asarray(1 + higher + ties / 2, np.float64)
 
 
-def metrics(ranks: np.ndarray, for_heads: np.ndarray) -> dict[str, float]:
-    """MRR, Hits@k and mean rank of all questions together, and the MRR of each direction that was asked.
+def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
+    """MRR, Hits@k and mean rank over all queries, and the MRR of tail prediction and of head prediction.
 
     Args:
         ranks: float64 [N], from 1.
-        for_heads: bool [N]: whether the question asks for a head; others ask for a tail.
+        predict_head: bool [N]: True for head prediction, False for tail prediction. A direction without queries has
+            no MRR.
 
     Raises:
-        ValueError: there is nothing to evaluate.
+        ValueError: there are no queries.
     """
     if not len(ranks):
-        raise ValueError("there is nothing to evaluate: no questions")
-    directions = {"mrr_tails": ranks[~for_heads], "mrr_heads": ranks[for_heads]}
+        raise ValueError("there is nothing to evaluate: no queries")
+    directions = {"mrr_tails": ranks[~predict_head], "mrr_heads": ranks[predict_head]}
     return {
         "mrr": _mean_reciprocal(ranks),
         **{f"hits_at_{k}": float(np.mean(ranks <= k)) for k in HITS},
         "mean_rank": float(np.mean(ranks)),
-        **{name: _mean_reciprocal(some) for name, some in directions.items() if len(some)},
+        **{name: _mean_reciprocal(own) for name, own in directions.items() if len(own)},
     }
 
 
-def evaluate(predicted: Iterable[tuple[np.ndarray, np.ndarray]], questions: Questions) -> dict[str, float]:
-    """Metrics of questions that come in batches; no more than a batch's scores are held at once.
+def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> dict[str, float]:
+    """Metrics of queries that come in batches; only one batch of scores is in memory at a time.
 
     Args:
-        predicted: answers [B] and scores [B, C] of the questions in their order; what goes beyond them only fills the
-            last batch up.
-        questions: N of them.
+        predictions: answers [B] and scores [B, C] of the queries in their order; any beyond them are padding of the
+            last batch.
+        queries: N of them.
 
     Raises:
         DivergedError: a score is not finite.
-        ValueError: there are fewer questions than N, or none.
+        ValueError: there are predictions for fewer than N queries, or no queries.
     """
-    known, for_heads = questions.known, questions.for_heads
+    known, predict_head = queries.known, queries.predict_head
     found, count = [], 0
-    for answers, scores in predicted:
-        stop = min(count + len(scores), len(for_heads))
+    for answers, scores in predictions:
+        stop = min(count + len(scores), len(predict_head))
         size, splits = stop - count, known.splits[count : stop + 1]
         own = ListColumn(known.values[splits[0] : splits[-1]], splits - splits[0])
         found.append(ranks(scores[:size], answers[:size].astype(np.int64), own))
         count = stop
-    if count != len(for_heads):
-        raise ValueError(f"{len(for_heads)} questions, but predictions of {count}")
-    return metrics(np.concatenate([np.empty(0), *found]), for_heads)
+    if count != len(predict_head):
+        raise ValueError(f"{len(predict_head)} queries, but predictions for {count}")
+    return metrics(np.concatenate([np.empty(0), *found]), predict_head)
 
 
 def _mean_reciprocal(ranks: np.ndarray) -> float:

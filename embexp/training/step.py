@@ -1,4 +1,4 @@
-"""One training step and one forward pass: ids → rows → activations → loss → row updates. Knows no runtime."""
+"""One training step and one forward pass: ids → rows → activations → loss → row updates, for every runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embexp.tables.backend import EmbeddingBackend
 
 @dataclass(frozen=True)
 class Input:
-    """Where a feature's ids and weights stand in a batch: names of columns."""
+    """The columns of a batch that hold a feature's ids and weights."""
 
     ids: str
     weights: str | None = None
@@ -24,15 +24,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Step:
-    """What a runtime executes, written as plain TensorFlow operations.
+    """The computation that a runtime executes, in plain TensorFlow operations.
 
     Attributes:
-        backend: looks activations up and applies their gradients to rows.
+        backend: looks up activations and applies their gradients to rows.
         model: the dense part; maps activations to logits.
         loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
-        inputs: for each feature the columns it reads.
-        counter: int64 variable, the number of steps done; schedules read it.
+        inputs: by feature, the columns that it reads.
+        counter: int64 variable, the number of steps executed; schedules read it.
         placement: where the step runs, and how its replicas share a batch.
     """
 
@@ -45,14 +45,14 @@ class Step:
     placement: Placement
 
     def train(self, batch: Any) -> Any:
-        """Trains on one batch and returns its loss, a float32 scalar with the model's own losses in it."""
+        """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
         self.backend.enqueue(self.features(batch), training=True)
         loss = self.placement.total(self.placement.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
 
     def _train(self, part: Part) -> Any:
-        """What a replica does; returns its share of the loss."""
+        """The computation of one replica; returns its share of the loss."""
         activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -69,13 +69,13 @@ class Step:
         self.backend.apply_gradients(row_gradients)
         if variables:
             self.optimizer.apply(self.placement.summed(gradients), self.model.trainable_variables)
-        # Such as the running means of a batch normalisation.
+        # Such as the running means of batch normalisation.
         weights = [variable.value for variable in self.model.non_trainable_weights]
         self.placement.averaged([weight for weight in weights if weight.dtype.is_floating])
         return loss
 
     def predict(self, batch: Any) -> Any:
-        """Logits of one batch, float32 [B], or [B, C] where there are several; changes nothing."""
+        """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable."""
         self.backend.enqueue(self.features(batch), training=False)
         return self.placement.joined(self.placement.run(self._predict, batch))
 
@@ -85,7 +85,7 @@ class Step:
         return logits if several else tf.reshape(logits, [-1])
 
     def features(self, batch: Any) -> dict[str, Any]:
-        """What the backend is to look up of a batch: ids, or pairs of ids and weights, by feature."""
+        """By feature, what the backend looks up for a batch: ids, or pairs of ids and weights."""
         return {
             feature: batch.ids[source.ids]
             if source.weights is None

@@ -79,7 +79,7 @@ def test_dot_is_biased_matrix_factorisation() -> None:
 
 
 @pytest.mark.parametrize("activation", list(Activation))
-def test_mlp_puts_everything_side_by_side(activation: Activation) -> None:
+def test_mlp_concatenates_everything(activation: Activation) -> None:
     shapes = {"words": (4, 3), "user": (5,), "age": (1,)}
     model = models.build(
         MLP(hidden=(6, 4), activation=activation), shapes=shapes, dense_width=2, output_bias=0.0, seed=0

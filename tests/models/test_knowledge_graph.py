@@ -1,4 +1,4 @@
-"""Scores of knowledge graphs' models, against float64 NumPy and the published formulas written for each triple."""
+"""Scores of knowledge graph models, against float64 NumPy and the published formulas written for each triple."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MODELS = [TransE(norm=1, margin=2.0), TransE(norm=2, margin=0.5), DistMult(), Co
 NAMES = ["transe, sum of differences", "transe, Euclidean", "distmult", "complex"]
 
 
-def build(model: KnowledgeGraph, *, turned: bool = False, shapes: shapes.Shapes = SHAPES) -> keras.Model:
-    return models.build(model, shapes=shapes, dense_width=int(turned), output_bias=0.0, seed=0)
+def build(model: KnowledgeGraph, *, inverse: bool = False, shapes: shapes.Shapes = SHAPES) -> keras.Model:
+    return models.build(model, shapes=shapes, dense_width=int(inverse), output_bias=0.0, seed=0)
 
 
 def drawn(batch: int, *candidates: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -58,7 +58,7 @@ def tensors(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @pytest.mark.parametrize("candidates", [(1, 7), (5, 3), (5, 1)], ids=["shared", "own", "one of its own"])
-def test_questions_for_tails(model: KnowledgeGraph, candidates: tuple[int, int]) -> None:
+def test_tail_prediction(model: KnowledgeGraph, candidates: tuple[int, int]) -> None:
     inputs = drawn(5, *candidates)
     scores = build(model)(tensors(inputs))
     own = np.broadcast_to(inputs["candidates"], (5, candidates[1], DIM))
@@ -72,24 +72,22 @@ def test_questions_for_tails(model: KnowledgeGraph, candidates: tuple[int, int])
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @pytest.mark.parametrize("candidates", [(1, 7), (5, 3)], ids=["shared", "own"])
-def test_a_triple_s_score_is_the_same_whichever_way_it_is_asked(
-    model: KnowledgeGraph, candidates: tuple[int, int]
-) -> None:
-    """Where the dense column says 1, the source is a tail and the candidates are heads."""
+def test_a_triple_has_one_score_in_both_directions(model: KnowledgeGraph, candidates: tuple[int, int]) -> None:
+    """Where the dense column is 1, the source is a tail and the candidates are heads."""
     inputs = drawn(5, *candidates)
-    turned = np.float32([[0], [1], [1], [0], [1]])
-    scores = build(model, turned=True)({**tensors(inputs), DENSE: tf.constant(turned)})
+    inverse = np.float32([[0], [1], [1], [0], [1]])
+    scores = build(model, inverse=True)({**tensors(inputs), DENSE: tf.constant(inverse)})
     own = np.broadcast_to(inputs["candidates"], (5, candidates[1], DIM))
     expected = [
-        [score(model, *((each, relation, source) if backwards else (source, relation, each))) for each in others]
-        for source, relation, others, backwards in zip(
-            inputs["source"], inputs["relation"], own, turned[:, 0], strict=True
+        [score(model, *((each, relation, source) if is_inverse else (source, relation, each))) for each in others]
+        for source, relation, others, is_inverse in zip(
+            inputs["source"], inputs["relation"], own, inverse[:, 0], strict=True
         )
     ]
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_shared_candidates_take_one_multiplication_of_matrices() -> None:
+def test_shared_candidates_take_one_matrix_multiplication() -> None:
     specs = {"source": (None, DIM), "relation": (None, DIM), "candidates": (1, None, DIM)}
     built = build(ComplEx())
     traced = tf.function(lambda inputs: built(inputs), autograph=False).get_concrete_function(
@@ -128,7 +126,7 @@ def test_gradients_at_zero_are_numbers(model: KnowledgeGraph) -> None:
         assert np.isfinite(gradient).all(), name
 
 
-def test_dropout_takes_part_of_the_question_while_training_only() -> None:
+def test_dropout_applies_to_the_query_in_training_only() -> None:
     inputs = tensors(drawn(64, 1, 3))
     built = build(DistMult(dropout=0.5))
     np.testing.assert_array_equal(built(inputs), build(DistMult())(inputs))
@@ -162,8 +160,8 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        (ComplEx(), {"source": (6,), "relation": (6,)}, "candidates is not there"),
-        (DistMult(), {**SHAPES, "user": (6,)}, "no feature may stand idle, and distmult uses only source"),
+        (ComplEx(), {"source": (6,), "relation": (6,)}, "candidates is missing"),
+        (DistMult(), {**SHAPES, "user": (6,)}, "every feature must be used, and distmult uses only source"),
         (TransE(), {**SHAPES, "relation": (4,)}, "must have one dim, but have source 6, relation 4, candidates 6"),
         (ComplEx(), dict.fromkeys(SHAPES, (5,)), "dims must be even, but there is source 5, relation 5, candidates 5"),
         (ComplEx(), {**SHAPES, "source": (3, 6)}, "complex takes one vector per feature"),

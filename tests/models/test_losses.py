@@ -34,7 +34,7 @@ def test_losses_against_float64(task: Task, shape: tuple[int, ...], examples: li
     each = losses.per_example(task)(labels, logits)
     assert each.shape == labels.shape
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-30)
-    mean = losses.of(task)(labels, logits)
+    mean = losses.mean_loss(task)(labels, logits)
     assert (mean.shape, mean.dtype) == ((), tf.float32)
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-30)
 
@@ -54,7 +54,7 @@ def test_log_loss_of_classes_against_float64(examples: list[tuple[int, list[floa
     each = losses.per_example(Task.CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     assert (each.shape, each.dtype) == ((len(labels),), tf.float32)
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
-    mean = losses.of(Task.CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
+    mean = losses.mean_loss(Task.CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_gradient_of_the_log_loss_of_classes() -> None:
     logits = tf.constant([[1.0, -2.0, 0.5], [0.0, 3.0, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        loss = losses.of(Task.CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
+        loss = losses.mean_loss(Task.CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
     shares = np.exp(logits.numpy().astype(np.float64))
     shares /= shares.sum(axis=1, keepdims=True)  # (softmax - one hot) / B
     np.testing.assert_allclose(tape.gradient(loss, logits), (shares - [[0, 0, 1], [1, 0, 0]]) / 2, rtol=1e-5)
@@ -70,10 +70,10 @@ def test_gradient_of_the_log_loss_of_classes() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_half_precision_logits_give_a_float32_loss(task: Task) -> None:
-    assert losses.of(task)(tf.constant([0.0]), tf.constant([[0.5]], tf.float16)).dtype == tf.float32
+    assert losses.mean_loss(task)(tf.constant([0.0]), tf.constant([[0.5]], tf.float16)).dtype == tf.float32
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_losses_trace_without_a_warning(task: Task, capfd: pytest.CaptureFixture[str]) -> None:
-    tf.function(losses.of(task))(tf.constant([0.0]), tf.constant([[0.5]]))
+    tf.function(losses.mean_loss(task))(tf.constant([0.0]), tf.constant([[0.5]]))
     assert "AutoGraph" not in capfd.readouterr().err

@@ -44,8 +44,8 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
             DOT,
             {**GOOD, "usr": (8,)} | {"user": (8,)},
             0,
-            "features.usr = unused: no feature may stand idle, and dot uses only those it names.\n"
-            "    add 'usr' to model.left, model.right or model.biases, or leave the feature out",
+            "features.usr = unused: every feature must be used, and dot uses only those that it names.\n"
+            "    add 'usr' to model.left, model.right or model.biases, or remove the feature",
         ),
         (
             Dot(left=("usr",), right=("item", "user"), biases=("user_bias",)),
@@ -82,15 +82,15 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
             DOT,
             GOOD,
             3,
-            "data.dense_features = 3 columns: dot has no place for dense features.\n"
-            "    leave them out, or take model=mlp or model=dlrm",
+            "data.dense_features = 3 columns: dot takes no dense features.\n"
+            "    remove them, or take model=mlp or model=dlrm",
         ),
         (
             DLRM(),
             {"user": (8,)},
             0,
-            "model = dlrm of a single vector: there must be two vectors to interact: two features, or one and dense "
-            "features.\n    add a feature, or take model=mlp",
+            "model = dlrm of a single vector: it needs two vectors that interact: two features, or one feature "
+            "and dense features.\n    add a feature, or take model=mlp",
         ),
         (
             DLRM(),
@@ -102,14 +102,14 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
             MLP(),
             {"words": (None, 3)},
             0,
-            "features.words = activations of shape [B, ?, 3]: mlp lays activations side by side, so their length must "
+            "features.words = activations of shape [B, ?, 3]: mlp concatenates all activations, so their length must "
             "be known.\n    set features.words.max_sequence_length",
         ),
         (
             TextCNN(),
             {"user": (8,)},
             3,
-            "model = text_cnn without a sequence: it looks at words in their order, and every feature here is one "
+            "model = text_cnn without a sequence: it needs a sequence of words, and every feature here is one "
             "vector per example.\n    set max_sequence_length of a feature, or take model=bag_of_words",
         ),
         (
@@ -121,7 +121,7 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
         ),
     ],
     ids=[
-        "idle feature",
+        "unused feature",
         "misspelt feature",
         "unknown feature",
         "dims differ",

@@ -216,5 +216,5 @@ def test_widths_must_differ() -> None:
 
 
 def test_text_cnn_without_a_text_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="it looks at words in their order, and every feature here is one vector"):
+    with pytest.raises(ConfigError, match="it needs a sequence of words, and every feature here is one vector"):
         made(TextCNN(), {"user": (4,)})

@@ -141,7 +141,7 @@ def test_a_classifier_is_told_the_number_of_classes(folder: Path) -> None:
         )
 
     assert build_classes("mine.good:classifier")(inputs()).shape == (6, 3)
-    words = r"its model must give logits of shape \[B, 3\], one for each class, but gives \[B, 4\]"
+    words = r"its model must return logits of shape \[B, 3\], one per class, but returns \[B, 4\]"
     with pytest.raises(ConfigError, match=words):
         build_classes("mine.good:classifier", classes=4)
     with pytest.raises(ConfigError, match=r"does not fit its signature \(activations\): .*unexpected .*'classes'"):
@@ -200,10 +200,10 @@ def test_activations_come_in_the_order_of_their_names(folder: Path) -> None:
         ("mine.bad:nothing", {}, "it must return a keras.Model, but returned None."),
         ("mine.bad:raises", {}, r"it raised KeyError: 'itm' \(.*bad.py:10\)"),
         ("mine.bad:type_error", {}, r"it raised TypeError: object of type 'int' has no len\(\) \(.*bad.py:13\)"),
-        ("mine.bad:wide", {}, r"must give logits of shape \[B\] or \[B, 1\], but gives \[B, 2\]"),
-        ("mine.bad:sequence", {}, r"must give logits of shape \[B\] or \[B, 1\], but gives \[B, 3, 1\]"),
-        ("mine.bad:two", {}, "must give one tensor of logits, but gives a list"),
-        ("mine.bad:whole_numbers", {}, "must give logits as floating-point numbers, but gives int32"),
+        ("mine.bad:wide", {}, r"must return logits of shape \[B\] or \[B, 1\], but returns \[B, 2\]"),
+        ("mine.bad:sequence", {}, r"must return logits of shape \[B\] or \[B, 1\], but returns \[B, 3, 1\]"),
+        ("mine.bad:two", {}, "must return one tensor of logits, but returns a list"),
+        ("mine.bad:whole_numbers", {}, "must return floating-point logits, but returns int32"),
         (
             "mine.bad:subset",
             {},

@@ -23,6 +23,7 @@ from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
 from embexp.studies.comparison import OldRows, Taken, summarise
 from embexp.studies.shown import Comparison
+from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
 
@@ -155,7 +156,7 @@ def test_new_rows_may_train_on_their_own_triples_alone(graph: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> None:
-    class Impatient:
+    class Impatient(Listener):
         """Presses Ctrl-C in the second training."""
 
         trainings = 0
@@ -168,10 +169,6 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
                 import signal
 
                 signal.raise_signal(signal.SIGINT)
-
-        def logged(self, step: int, loss: float, examples_per_second: float | None) -> None: ...
-        def evaluated(self, step: int, split: str, metrics: Any) -> None: ...
-        def ended(self, status: str) -> None: ...
 
     impatient, told = Impatient(), []
     result = studies.run(embexp.compose(words(graph)), tmp_path, listeners=lambda: [impatient], announce=told.append)

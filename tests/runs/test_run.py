@@ -7,7 +7,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from embexp.errors import CheckpointError, DataError, DivergedError, NotARunErro
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.specs.run import RunSpec
+from embexp.training.listeners import Listener
 
 SMALL_CLICKS = (
     "experiment=clicks",
@@ -235,23 +236,17 @@ def test_a_training_that_diverges_fails_with_the_remedy(cache: Path, ratings: Pa
     assert not RunFolder(tmp_path / "run").summary.exists()
 
 
-class InterruptAt:
+class InterruptAt(Listener):
     """Sends this process an interrupt, as Ctrl-C would, once so many steps are done."""
 
     def __init__(self, step: int) -> None:
         self._step = step
         self.status = ""
 
-    def started(self, total_steps: int, examples_per_epoch: int) -> None: ...
-
     def progressed(self, step: int) -> None:
         if 0 < self._step <= step:
             self._step = 0
             os.kill(os.getpid(), signal.SIGINT)
-
-    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None: ...
-
-    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
 
     def ended(self, status: str) -> None:
         self.status = status

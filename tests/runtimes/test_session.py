@@ -61,7 +61,13 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
     optimizer = keras.optimizers.Adam(0.01)
     optimizer.build(model.trainable_variables)
     step = Step(
-        engine, model, losses.of(Task.CLICK), optimizer, {name: Input(name) for name in features}, counter, OneDevice()
+        engine,
+        model,
+        losses.mean_loss(Task.CLICK),
+        optimizer,
+        {name: Input(name) for name in features},
+        counter,
+        OneDevice(),
     )
     everything = tf.train.Checkpoint(
         embedding=TableCheckpoint([table]),

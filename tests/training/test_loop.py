@@ -8,10 +8,11 @@ import pytest
 from embexp.errors import DivergedError
 from embexp.training import loop
 from embexp.training.early_stopping import EarlyStopping
+from embexp.training.listeners import Listener
 
 
-class Recorder:
-    """A runtime and a listener that write down what they are asked."""
+class Recorder(Listener):
+    """A runtime and a listener that record their calls."""
 
     def __init__(self, loss: float = 1.0) -> None:
         self.loss = loss
@@ -24,27 +25,21 @@ class Recorder:
         self.steps += steps
         return self.loss * steps
 
-    def started(self, total_steps: int, examples_per_epoch: int) -> None: ...
-
-    def progressed(self, step: int) -> None: ...
-
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         self.losses.append((step, loss))
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         self.evaluations.append(step)
 
-    def ended(self, status: str) -> None: ...
 
-
-def train(recorder: Recorder, plan: loop.Rhythm, **changes: object) -> loop.Outcome:
+def train(recorder: Recorder, schedule: loop.LoopSchedule, **changes: object) -> loop.Outcome:
     arguments: dict[str, object] = {
         "evaluate": lambda: {"rmse": 1.0},
         "listeners": [recorder],
         "interrupted": lambda: False,
         "first_step_done": lambda: setattr(recorder, "first", recorder.first + 1),
     }
-    return loop.train(recorder, None, plan=plan, batch_size=8, **(arguments | changes))  # type: ignore[arg-type]
+    return loop.train(recorder, None, schedule=schedule, batch_size=8, **(arguments | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,14 +54,14 @@ def train(recorder: Recorder, plan: loop.Rhythm, **changes: object) -> loop.Outc
     ],
     ids=["steps", "epochs", "steps first", "epochs first", "part of an epoch", "a hundred log lines"],
 )
-def test_rhythm(settings: dict[str, float], steps: int, log_every: int, evaluate_every: int) -> None:
-    plan = loop.rhythm(examples=100, batch_size=8, log_every=None, evaluate_every=None, **settings)  # type: ignore[arg-type]
-    assert (plan.steps, plan.log_every, plan.evaluate_every) == (steps, log_every, evaluate_every)
+def test_loop_schedule(settings: dict[str, float], steps: int, log_every: int, evaluate_every: int) -> None:
+    schedule = loop.loop_schedule(examples=100, batch_size=8, log_every=None, evaluate_every=None, **settings)  # type: ignore[arg-type]
+    assert (schedule.steps, schedule.log_every, schedule.evaluate_every) == (steps, log_every, evaluate_every)
 
 
 def test_every_event_comes_at_its_step_however_calls_are_cut() -> None:
     recorder = Recorder()
-    outcome = train(recorder, loop.Rhythm(steps=103, log_every=10, evaluate_every=25))
+    outcome = train(recorder, loop.LoopSchedule(steps=103, log_every=10, evaluate_every=25))
     assert recorder.steps == outcome.steps == 103
     assert [step for step, _ in recorder.losses] == [*range(10, 101, 10), 103]
     assert {loss for _, loss in recorder.losses} == {1.0}
@@ -78,7 +73,9 @@ def test_every_event_comes_at_its_step_however_calls_are_cut() -> None:
 def test_interruption_keeps_what_was_done() -> None:
     recorder = Recorder()
     outcome = train(
-        recorder, loop.Rhythm(steps=1000, log_every=5, evaluate_every=1000), interrupted=lambda: recorder.steps >= 20
+        recorder,
+        loop.LoopSchedule(steps=1000, log_every=5, evaluate_every=1000),
+        interrupted=lambda: recorder.steps >= 20,
     )
     assert outcome.status == "interrupted"
     assert 20 <= outcome.steps < 1000
@@ -88,7 +85,7 @@ def test_interruption_keeps_what_was_done() -> None:
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_the_run(loss: float) -> None:
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at step 10: .*learning_rate"):
-        train(Recorder(loss), loop.Rhythm(steps=100, log_every=10, evaluate_every=100))
+        train(Recorder(loss), loop.LoopSchedule(steps=100, log_every=10, evaluate_every=100))
 
 
 def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
@@ -97,7 +94,7 @@ def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
     recorder = Recorder()
     outcome = train(
         recorder,
-        loop.Rhythm(steps=100, log_every=10, evaluate_every=10),
+        loop.LoopSchedule(steps=100, log_every=10, evaluate_every=10),
         evaluate=lambda: {"rmse": next(series)},
         stopping=EarlyStopping(metric="rmse", lower_is_better=True, patience=2, min_delta=0.0),
         keep_best=lambda: kept.append(recorder.steps),

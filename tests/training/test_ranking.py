@@ -14,9 +14,9 @@ from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.specs.models import Task
 from embexp.training import metrics, ranking
-from embexp.training.ranking import Questions
+from embexp.training.ranking import Queries
 
-Question = tuple[list[float], int, set[int]]
+Query = tuple[list[float], int, set[int]]
 
 
 def lists(known: list[set[int]]) -> ListColumn:
@@ -32,26 +32,26 @@ def counted(scores: list[float], answer: int, known: set[int]) -> Fraction:
     return Fraction(best + worst, 2)
 
 
-def question(candidates: int) -> st.SearchStrategy[Question]:
+def query(candidates: int) -> st.SearchStrategy[Query]:
     score = st.one_of(st.sampled_from([0.0, 1.0, -1.0]), st.floats(-9, 9, width=32))
     number = st.integers(0, candidates - 1)
     return st.tuples(st.lists(score, min_size=candidates, max_size=candidates), number, st.sets(number))
 
 
-QUESTIONS = st.integers(1, 7).flatmap(lambda candidates: st.lists(question(candidates), min_size=1, max_size=9))
+QUERIES = st.integers(1, 7).flatmap(lambda candidates: st.lists(query(candidates), min_size=1, max_size=9))
 
 
-@given(questions=QUESTIONS, batch=st.integers(1, 10), filled=st.integers(0, 2), data=st.data())
-def test_metrics_by_their_definitions(questions: list[Question], batch: int, filled: int, data: st.DataObject) -> None:
-    for_heads = data.draw(st.lists(st.booleans(), min_size=len(questions), max_size=len(questions)))
-    expected = [counted(*each) for each in questions]
-    shown = [*questions, *questions[-1:] * filled]
+@given(queries=QUERIES, batch=st.integers(1, 10), filled=st.integers(0, 2), data=st.data())
+def test_metrics_by_their_definitions(queries: list[Query], batch: int, filled: int, data: st.DataObject) -> None:
+    predict_head = data.draw(st.lists(st.booleans(), min_size=len(queries), max_size=len(queries)))
+    expected = [counted(*each) for each in queries]
+    shown = [*queries, *queries[-1:] * filled]
     batches = [
         (np.float32([answer for _, answer, _ in part]), np.float32([scores for scores, _, _ in part]))
-        for part in (shown[start : start + batch] for start in range(0, len(questions), batch))
+        for part in (shown[start : start + batch] for start in range(0, len(queries), batch))
     ]
-    known = lists([known for _, _, known in questions])
-    found = ranking.evaluate(batches, Questions(known, np.array(for_heads)))
+    known = lists([known for _, _, known in queries])
+    found = ranking.evaluate(batches, Queries(known, np.array(predict_head)))
 
     def mean(values: list[Fraction]) -> float:
         return float(sum(values) / len(values))
@@ -63,7 +63,7 @@ def test_metrics_by_their_definitions(questions: list[Question], batch: int, fil
         assert found[f"hits_at_{k}"] == pytest.approx(mean([Fraction(rank <= k) for rank in expected]), rel=1e-14)
     assert found["mean_rank"] == pytest.approx(mean(expected), rel=1e-14)
     for name, wanted in (("mrr_heads", True), ("mrr_tails", False)):
-        own = [1 / rank for rank, for_head in zip(expected, for_heads, strict=True) if for_head is wanted]
+        own = [1 / rank for rank, is_head in zip(expected, predict_head, strict=True) if is_head is wanted]
         assert found.get(name) == (pytest.approx(mean(own), rel=1e-14) if own else None)
 
 
@@ -102,33 +102,33 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = ranking.evaluate([(answers, np.zeros((101, 101)))], Questions(lists([set()] * 101), np.zeros(101, bool)))
+    found = ranking.evaluate([(answers, np.zeros((101, 101)))], Queries(lists([set()] * 101), np.zeros(101, bool)))
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
 
 def test_scores_that_are_no_numbers_have_no_rank() -> None:
     scores = np.float32([[0, 1], [math.nan, 0], [0, math.inf]])
-    with pytest.raises(DivergedError, match="2 of 3 questions have scores that are not finite numbers"):
+    with pytest.raises(DivergedError, match="2 of 3 queries have scores that are not finite numbers"):
         ranking.ranks(scores, np.array([0, 1, 1]), lists([set()] * 3))
 
 
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
     names = metrics.names(Task.RANKING)
-    better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Questions(lists([set()] * 2), half))
-    worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Questions(lists([set()] * 2), half))
+    better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(lists([set()] * 2), half))
+    worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(lists([set()] * 2), half))
     assert tuple(better) == names
     assert (metrics.watched(Task.RANKING, None), metrics.headline(Task.RANKING)) == ("mrr", "mrr")
     for name in names:
         lower = metrics.DIRECTIONS[name] is metrics.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
-    with pytest.raises(ValueError, match="the other right answers"):
+    with pytest.raises(ValueError, match="the other known answers"):
         metrics.evaluate(Task.RANKING, [0], [[1.0, 2.0]])
 
 
-def test_questions_without_predictions_are_not_passed_over() -> None:
-    with pytest.raises(ValueError, match="3 questions, but predictions of 1"):
-        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Questions(lists([set()] * 3), np.zeros(3, bool)))
-    with pytest.raises(ValueError, match="no questions"):
-        ranking.evaluate([], Questions(lists([]), np.zeros(0, bool)))
+def test_queries_without_predictions_are_not_passed_over() -> None:
+    with pytest.raises(ValueError, match="3 queries, but predictions for 1"):
+        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(lists([set()] * 3), np.zeros(3, bool)))
+    with pytest.raises(ValueError, match="no queries"):
+        ranking.evaluate([], Queries(lists([]), np.zeros(0, bool)))
