@@ -10,21 +10,21 @@ from embexp.cli.commands import DONE
 from embexp.cli.finished import opened
 from embexp.errors import CommandLineError
 
-USAGE = "embexp evaluate DIR [--data FILE] [--part PART] [--json]"
+USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
 
 HELP = f"""\
 usage: {USAGE}
 
-Metrics of a finished run: on a part of its own data, or on another file of the same form (with labels).
+Metrics of a finished run: on a split of its own data, or on another file of the same form (with labels).
 
-    --data FILE   evaluate on all of this file, with the run's vocabularies
-    --part PART   of the run's own data: test unless said otherwise, validation or train; of a graph with new
-                  entities also test_new and test_known
-    --json        one JSON object instead of a table
+    --data FILE     evaluate on all of this file, with the run's vocabularies
+    --split SPLIT   a split of the run's own data: test (the default), validation or train; for a graph with new
+                    entities also test_new and test_known
+    --json          one JSON object instead of a table
 """
 
 Evaluator = Callable[[str, str | None, str], Mapping[str, float]]
-"""From the directory of a run, a file or None, and a part of the data, to metrics."""
+"""From the directory of a run, a file or None, and a split of the data, to metrics."""
 
 
 def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     parser = Parser("evaluate", USAGE)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--data")
-    parser.add_argument("--part", choices=("test", "validation", "train", "test_new", "test_known"))
+    parser.add_argument("--split", choices=("test", "validation", "train", "test_new", "test_known"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
@@ -45,9 +45,9 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
         return DONE
     if options.directory is None:
         raise CommandLineError(f"embexp evaluate: which run? Give its directory\n    usage: {USAGE}")
-    if options.data is not None and options.part is not None:
-        raise CommandLineError("--part is of the run's own data, --data is another file: give one of them")
-    metrics = (evaluator or _evaluate)(options.directory, options.data, options.part or "test")
+    if options.data is not None and options.split is not None:
+        raise CommandLineError("--split is of the run's own data, --data is another file: give one of them")
+    metrics = (evaluator or _evaluate)(options.directory, options.data, options.split or "test")
     if options.json:
         print(json.dumps(dict(metrics)))
     else:
@@ -57,6 +57,6 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     return DONE
 
 
-def _evaluate(directory: str, file: str | None, part: str) -> Mapping[str, float]:
-    rest = ["--data", file] if file is not None else ["--part", part] if part != "test" else []
-    return opened(directory, "evaluate", *rest).evaluate(file, part=part)
+def _evaluate(directory: str, file: str | None, split: str) -> Mapping[str, float]:
+    rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
+    return opened(directory, "evaluate", *rest).evaluate(file, split=split)

@@ -83,23 +83,23 @@ class Run:
             raise RunError(f"{self.folder.path}: no table {name!r}; the tables are {', '.join(self.spec.tables)}")
         return np.concatenate(list(self._restored.tables[name].blocks()))
 
-    def evaluate(self, file: Path | str | None = None, *, part: str = "test") -> dict[str, float]:
-        """Metrics on a part of the run's own data, or on another file of the same form.
+    def evaluate(self, file: Path | str | None = None, *, split: str = "test") -> dict[str, float]:
+        """Metrics on a split of the run's own data, or on another file of the same form.
 
         Args:
             file: data to evaluate on; None: the run's own.
-            part: train, validation or test, of the run's own data; or a further one that it has.
+            split: train, validation or test, of the run's own data; or a further one that it has.
 
         Raises:
-            RunError: it has no such part, or the part is empty.
+            RunError: it has no such split, or the split is empty.
         """
         if file is None:
             data = read_data(self.spec, quiet)
-            if part not in data.scan.splits:
-                raise RunError(f"this run's data has no part {part}; its parts are {', '.join(data.scan.splits)}")
-            measured = evaluations.of_split(self.spec, data, part)
+            if split not in data.scan.splits:
+                raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
+            measured = evaluations.of_split(self.spec, data, split)
             if measured is None:
-                raise RunError(f"the {part} part of this run's data is empty")
+                raise RunError(f"the {split} split of this run's data is empty")
             return measured(self._restored.runtime)
         columns, examples = self._encode(Path(file), labelled=True)
         rows, candidates, known = np.arange(examples.count), None, []

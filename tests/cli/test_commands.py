@@ -71,7 +71,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--config-dir", "/no/such"], "embexp: --config-dir /no/such: there is no such folder\n"),
         (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
         (["evaluate"], "embexp: embexp evaluate: which run? Give its directory\n"),
-        (["evaluate", "d", "--data", "f", "--part", "test"], "give one of them"),
+        (["evaluate", "d", "--data", "f", "--split", "test"], "give one of them"),
         (["predict", "d"], "embexp: embexp predict: for what? Give --data FILE\n"),
     ],
 )

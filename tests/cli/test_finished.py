@@ -15,13 +15,13 @@ from embexp.records.folder import RunFolder
 def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     asked = []
 
-    def evaluator(directory: str, file: str | None, part: str) -> dict[str, float]:
-        asked.append((directory, file, part))
+    def evaluator(directory: str, file: str | None, split: str) -> dict[str, float]:
+        asked.append((directory, file, split))
         return {"log_loss": 0.25, "auc": 0.875}
 
     assert evaluate.main(["DIR"], evaluator=evaluator) == 0
     assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000\n"
-    assert evaluate.main(["--json", "DIR", "--part", "validation"], evaluator=evaluator) == 0
+    assert evaluate.main(["--json", "DIR", "--split", "validation"], evaluator=evaluator) == 0
     assert json.loads(capsys.readouterr().out) == {"log_loss": 0.25, "auc": 0.875}
     assert evaluate.main(["DIR", "--data", "FILE"], evaluator=evaluator) == 0
     assert asked == [("DIR", None, "test"), ("DIR", None, "validation"), ("DIR", "FILE", "test")]
@@ -50,7 +50,7 @@ def test_a_folder_that_is_no_run(words: list[str], tmp_path: Path, capsys: pytes
     ("words", "shown"),
     [
         (["evaluate", "{}"], ["evaluate {}/base", "evaluate {}/grown"]),
-        (["evaluate", "{}", "--part", "test_new"], ["evaluate {}/base --part test_new"]),
+        (["evaluate", "{}", "--split", "test_new"], ["evaluate {}/base --split test_new"]),
         (["predict", "{}", "--data", "my file"], ["predict {}/grown --data 'my file'"]),
     ],
 )

@@ -137,8 +137,8 @@ def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_p
     counts = {name: run["trained_triples"] for name, run in study.summary["runs"].items()}
     assert counts["base"] < counts["grown"] == counts["full"] == len(read(graph, "train"))
     assert (study.directory / "plots" / "comparison.png").stat().st_size > 10_000
-    with pytest.raises(RunError, match="no part test_new; its parts are train, validation, test"):
-        embexp.load_run(study.directory / "base").evaluate(part="test_new")
+    with pytest.raises(RunError, match="no split test_new; its splits are train, validation, test"):
+        embexp.load_run(study.directory / "base").evaluate(split="test_new")
     with pytest.raises(NotARunError, match="directory of a study; its finished runs are its folders base, grown, full"):
         embexp.load_run(study.directory)
 

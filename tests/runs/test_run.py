@@ -131,7 +131,7 @@ def test_where_a_run_lies_and_what_it_leaves_is_no_part_of_its_identity(
 def test_a_finished_run_evaluates_to_what_it_said(clicks_run: single.RunResult) -> None:
     finished = embexp.load_run(clicks_run.directory)
     assert finished.evaluate() == clicks_run.summary["metrics"]["test"]
-    assert finished.evaluate(part="validation") == clicks_run.summary["metrics"]["validation"]
+    assert finished.evaluate(split="validation") == clicks_run.summary["metrics"]["validation"]
     assert finished.table("item").shape == (40, 16)
     with pytest.raises(RunError, match=r"no table 'items'; the tables are user, item"):
         finished.table("items")
