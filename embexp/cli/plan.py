@@ -55,7 +55,7 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.system import terminal
 
     spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
-    _show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
+    show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -77,10 +77,21 @@ def _sweep(options: argparse.Namespace) -> None:
     to_run = [job for job in plan.jobs if not job.skip]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
-    _show(to_run[0].spec, console, scan=options.scan or options.trace, trace=options.trace)
+    show(to_run[0].spec, console, scan=options.scan or options.trace, trace=options.trace)
 
 
-def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
+def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
+    """Prints what a run, or a study, would do.
+
+    Args:
+        spec: what the user asked for.
+        console: where to print.
+        scan: whether to read the data and the pretrained files.
+        trace: whether to trace the training step too.
+
+    Raises:
+        EmbexpError: the run would be refused, once the data is read.
+    """
     from embexp.cli import planned_run, planned_study
     from embexp.specs.studies import NoStudy
 
