@@ -1,1 +1,1 @@
-"""Benchmarks against peers. `python -m bench` runs all of them, `python -m bench.NAME` one."""
+"""Benchmarks of embexp and other libraries. `python -m bench` runs all, `python -m bench.NAME` one of them."""

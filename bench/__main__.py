@@ -10,7 +10,7 @@ import bench
 
 
 def main(argv: list[str]) -> int:
-    """Passes `argv` on to each; the exit status is the worst of theirs."""
+    """Passes `argv` to each benchmark and returns their largest exit status."""
     status = 0
     for module in sorted(found.name for found in pkgutil.iter_modules(bench.__path__) if found.name != "__main__"):
         run = getattr(importlib.import_module(f"bench.{module}"), "main", None)

@@ -1,14 +1,15 @@
-"""What freezing nine rows in ten saves: memory and time of a step, by layout, against a table of which all rows move.
+"""Savings from freezing 90% of the rows: memory and step time of each layout, relative to an unfrozen table.
 
     python -m bench.freeze [--quick] [--pairs N] [--json FILE]
 
-Each layout trains a table of 5 million × 64 with Adam in a process of its own, and right before or after it, in turn,
-so does the table of which all rows move: ratios are taken within such a pair, and the median of several counts. Memory
-is anonymous memory (what the process allocated, without the pages of mapped files, which the system may take back)
-after the last step, less that before the table was made. The time is the median of steps that look up the same ids.
+Each layout trains a table of 5 million × 64 with Adam in its own process. The unfrozen table does the same right before
+or right after it, in alternating order. Ratios are taken within such a pair, and the median over pairs is reported.
+Memory is anonymous memory after the last step, minus that before the table was created. Anonymous memory is what the
+process allocated, without the pages of mapped files, which the system can reclaim. Time is the median step time; all
+layouts look up the same ids.
 
-At the end each layout saves a checkpoint, rows and slots, and restores it, once: the most anonymous memory meanwhile,
-less that before, over what the rows of the table take once.
+At the end, each layout saves and restores a checkpoint of rows and slots once. The figure is the peak of anonymous
+memory, minus that before, divided by the size of the table's rows.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ STEPS, WARM_UP, PAIRS = 60, 10, 5
 WHOLE, LAYOUTS = "unfrozen", ("variable", "split", "memory_map")
 FIGURES = ("bytes", "milliseconds")
 CHECKPOINTING, COPIES = ("saving", "restoring"), 0.1
-"""What is done with a checkpoint, and the most memory for it, in copies of the table."""
+"""Checkpoint operations, and the target of their peak memory, in copies of the table."""
 FROZEN = 0.9
 TARGETS = {("memory_map", "bytes"): 0.15, **{(layout, "milliseconds"): 1.05 for layout in LAYOUTS}}
-"""Largest ratio to the table of which all rows move."""
+"""Targets: the largest ratio to the unfrozen table."""
 CHUNK = 65_536
 
 
 def write_matrix(path: Path, rows: int) -> None:
-    """Standard normal float32 [rows, DIM], a piece at a time."""
+    """Writes standard normal float32 [rows, DIM], in chunks."""
     matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, DIM))
     random = np.random.default_rng(0)
     for start in range(0, rows, CHUNK):
@@ -50,7 +51,7 @@ def write_matrix(path: Path, rows: int) -> None:
 
 
 def made(layout: str, path: Path) -> Any:
-    """A table with its values and slots."""
+    """Creates a table with its initial values and slots."""
     from embexp.initialization.assign import Assign
     from embexp.initialization.whole import opened
     from embexp.specs.optimizers import Adam
@@ -85,7 +86,7 @@ def child(layout: str, path: Path) -> None:
     rows = len(np.load(path, mmap_mode="r"))
     random = np.random.default_rng(1)
     batches = [tf.constant(random.integers(0, rows, (BATCH, BAG))) for _ in range(STEPS + WARM_UP)]
-    tf.ones([1]) + 1  # the runtime's own memory is not what is measured
+    tf.ones([1]) + 1  # initializes TensorFlow, whose own memory is not measured
     before = anonymous_bytes()
     table = made(layout, path)
     step = tf.Variable(0, dtype=tf.int64)
@@ -109,7 +110,7 @@ def child(layout: str, path: Path) -> None:
 
 
 def checkpointing(layout: str, path: Path) -> None:
-    """Saves one layout and restores it, and prints the memory that each takes as JSON."""
+    """Saves and restores one layout, and prints the peak memory of each operation as JSON."""
     import tensorflow as tf
 
     from embexp.checkpoints import store
@@ -133,7 +134,7 @@ def _groups(make: Any, rows: int) -> Any:
 
 
 def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
-    """The figures of one process."""
+    """Runs one process and returns its figures."""
     command = [sys.executable, "-m", "bench.freeze", what, layout, str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -141,22 +142,22 @@ def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
 
 
 def pair(layout: str, path: Path, number: int) -> dict[str, dict[str, float]]:
-    """The figures of a layout and of the table of which all rows move, every other time in the other order."""
+    """Measures a layout and the unfrozen table, in alternating order."""
     order = (WHOLE, layout) if number % 2 == 0 else (layout, WHOLE)
     return {each: measure(each, path) for each in order}
 
 
 def ratios(pairs: list[dict[str, dict[str, float]]], layout: str, figure: str) -> list[float]:
-    """A figure of a layout over that of the table of which all rows move, pair by pair."""
+    """Ratios of a layout to the unfrozen table, pair by pair."""
     return [each[layout][figure] / each[WHOLE][figure] for each in pairs]
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met or the table was a small one, else 1."""
+    """Measures, prints, and returns 0 if every target is met or with --quick, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.freeze", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one pair")
-    parser.add_argument("--pairs", type=int, help=f"times everything is measured ({PAIRS}; quick: 1)")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--pairs", type=int, help=f"number of pairs ({PAIRS}; quick: 1)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--checkpointing", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -168,7 +169,7 @@ def main(argv: list[str]) -> int:
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks {BATCH * BAG:,} ids up\n")
+    print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks up {BATCH * BAG:,} ids\n")
     taken: dict[str, list[dict[str, dict[str, float]]]] = {layout: [] for layout in LAYOUTS}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "item.npy"
@@ -198,7 +199,7 @@ def main(argv: list[str]) -> int:
             spread = " ".join(f"{value:.2f}" for value in each)
             words = f"{layout:12} {own[0] / scale:10,.2f} of {own[1] / scale:10,.2f} {unit}"
             print(f"{words:42}{statistics.median(each):5.2f}   {word:16} ({spread})")
-    print("\nmemory while" + " " * 8 + "".join(f"{what:>12}" for what in CHECKPOINTING) + "   in copies of the table")
+    print("\npeak memory" + " " * 9 + "".join(f"{what:>12}" for what in CHECKPOINTING) + "   in copies of the table")
     for layout, each in copies.items():
         reached = max(each.values()) <= COPIES
         met = met and reached
@@ -208,7 +209,7 @@ def main(argv: list[str]) -> int:
         content = {"machine": described, "pairs": taken, "checkpoints": copies}
         files.write_text(options.json, json.dumps(content, indent=2) + "\n")
     if options.quick:
-        print("so few rows weigh little beside what every process allocates: the targets are those of the full size")
+        print("the targets are for the full size: with so few rows, other allocations of the process dominate")
     return 0 if met or options.quick else 1
 
 

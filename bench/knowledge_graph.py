@@ -1,16 +1,16 @@
-"""ComplEx on a knowledge graph, beside PyKEEN's: seconds per epoch, and the MRR that both reach after as many.
+"""ComplEx on a knowledge graph, compared with PyKEEN: seconds per epoch, and MRR after the same number of epochs.
 
     python -m bench.knowledge_graph [FOLDER] [--epochs N] [--threads N] [--json FILE]
 
-FOLDER holds a graph, such as UMLS; without it, random triples of UMLS's size are taken. Both train on the same triples
-in the same process, an epoch in turn, on as many threads: 100 complex numbers for each entity and relation, batches of
-512, Adagrad at 0.1, a softmax over the candidates. In one case each answer is told from 32 drawn entities, in the other
-from all ("1-vs-all", PyKEEN's LCWA). Each begins with small values (PyKEEN as it comes with large ones, from which it
-gets nowhere in so few epochs) and has the regularizer that it comes with.
+FOLDER contains a graph, such as UMLS; the default is random triples of the same size. Both train on the same triples
+with the same number of threads, in alternating epochs of one process. The settings are 100 complex numbers per entity
+and relation, batches of 512, Adagrad at 0.1, and a softmax over the candidates. One case uses 32 negative samples, the
+other all entities ("1-vs-all", PyKEEN's LCWA). Both start from small initial values, because PyKEEN learns almost
+nothing from its large default values in so few epochs. Each uses its default regularizer.
 
-A question is a triple of which one side is to be found. embexp asks both sides of each triple in an epoch, as inverse
-relations. PyKEEN as it comes asks one of them, so that its epoch is half the work; with `create_inverse_triples` it
-asks both too. It is timed either way.
+embexp makes two queries per triple in an epoch: tail prediction, and head prediction as an inverse relation. By default
+PyKEEN makes only one of them, which is half the work. With `create_inverse_triples` it makes both. Both variants are
+measured.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
 EPOCHS, WARM_UP = 13, 3
 ENTITIES, RELATIONS = 135, 46
 SIZES = {"train": 5_216, "valid": 652, "test": 661}
-"""Of UMLS."""
+"""Numbers of triples in UMLS."""
 CASES = {f"{NEGATIVES} negatives": NEGATIVES, "1-vs-all": None}
 
 
 def write_graph(folder: Path) -> Path:
-    """Random triples as files."""
+    """Writes random triples."""
     random = np.random.default_rng(0)
     for part, count in SIZES.items():
         ends = random.integers(0, ENTITIES, (count, 2))
@@ -54,7 +54,7 @@ def write_graph(folder: Path) -> Path:
 
 
 class Ours(Listener):
-    """`embexp run` in a thread, which does an epoch whenever it is told to and rests in between."""
+    """`embexp run` in a thread that waits for a call of `epoch` before each epoch."""
 
     def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
         import embexp
@@ -85,12 +85,12 @@ class Ours(Listener):
         self._thread.start()
 
     def epoch(self) -> None:
-        """Lets an epoch be trained; comes back when it is done."""
+        """Trains an epoch, and returns when it is finished."""
         self._go.release()
         self._done.acquire()
 
     def test_mrr(self) -> float:
-        """What the run ends with."""
+        """Finishes the run and returns its test MRR."""
         self._go.release()
         self._thread.join()
         return float(self._summary["metrics"]["test"]["mrr"])
@@ -104,15 +104,15 @@ class Ours(Listener):
             self._done.release()
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Waits for its first turn."""
+        """Waits for the first call of `epoch`."""
         self._wait()
 
     def progressed(self, step: int) -> None:
-        """Some steps are done."""
+        """Records the time of the last step."""
         self._last = time.perf_counter()
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """An epoch is done, and what comes after it, which does not count."""
+        """Records the time of the epoch without its evaluation, and waits for the next call of `epoch`."""
         self.seconds.append(self._last - self._began)
         self._done.release()
         self._wait()
@@ -124,7 +124,7 @@ class Ours(Listener):
 
 @dataclass(frozen=True)
 class Graph:
-    """Triples by part, int64 [n, 3]: head, relation, tail, as numbers from 0."""
+    """Triples by split, int64 [n, 3]: head, relation, tail, as numbers from 0."""
 
     triples: Mapping[str, np.ndarray]
     entities: int
@@ -132,14 +132,14 @@ class Graph:
 
 
 def read(folder: Path) -> Graph:
-    """The triples as a run has them."""
+    """Reads the triples with the numbering of a run."""
     import embexp
     from embexp.runs.data import quiet, read_data
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
         data = read_data(spec, quiet)
-    ids = data.scan.examples.ids  # each triple is there twice, and so is each relation
+    ids = data.scan.examples.ids  # each triple and each relation occurs twice, once inverted
     return Graph(
         {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},
         data.vocabularies["entity"].size,
@@ -148,10 +148,10 @@ def read(folder: Path) -> Graph:
 
 
 def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *, inverse: bool) -> dict[str, Any]:
-    """Trains PyKEEN's ComplEx, with an epoch of ours after each of its own.
+    """Trains PyKEEN's ComplEx, and an epoch of embexp after each of its epochs.
 
     Returns:
-        Seconds of each epoch of both, and the filtered test MRR that they end with.
+        Seconds of each epoch and the final filtered test MRR, of both.
     """
     import torch
     from pykeen.evaluation import RankBasedEvaluator
@@ -226,9 +226,9 @@ def main(argv: list[str]) -> int:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bench.knowledge_graph")
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each, {WARM_UP} of them to warm up")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, {WARM_UP} of them for warm-up")
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=cores, help="of each; one for each core unless said otherwise")
+    parser.add_argument("--threads", type=int, default=cores, help="number of threads of each (default: one per core)")
     parser.add_argument("--quick", action="store_true", help="few epochs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
@@ -247,7 +247,7 @@ def main(argv: list[str]) -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 graph = options.graph or write_graph(folder / "graph")
-                triples = read(graph)  # first, as it imports TensorFlow, which two threads must not do at once
+                triples = read(graph)  # first, because this imports TensorFlow, which two threads must not do at once
                 taken = beside_pykeen(
                     Ours(graph, negatives, epochs, options.threads, folder),
                     triples,
@@ -259,9 +259,9 @@ def main(argv: list[str]) -> int:
             theirs, mine = (statistics.median(taken[name]) for name in ("pykeen", "embexp"))
             slower &= theirs > mine
             found[f"{case}, {who}"] = taken
-            print(f"{case:13} {who:24} {theirs:7.3f} s an epoch, embexp {mine:6.3f} s: {theirs / mine:5.1f} ×", end="")
+            print(f"{case:13} {who:24} {theirs:7.3f} s per epoch, embexp {mine:6.3f} s: {theirs / mine:5.1f} ×", end="")
             print(f"   test MRR {taken['pykeen_mrr']:.3f}, embexp {taken['embexp_mrr']:.3f}, after {epochs} epochs")
-    print(f"an epoch takes PyKEEN longer in every case: {'met' if slower else 'missed'}")
+    print(f"embexp's epochs are faster in every case: {'met' if slower else 'missed'}")
     if options.json is not None:
         files.write_text(options.json, json.dumps({"machine": told, "cases": found}, indent=1))
     return 0 if slower else 1

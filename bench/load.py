@@ -1,12 +1,11 @@
-"""Getting a matrix in a file into a table: time and memory of each way, against a bare copy and against Keras.
+"""Time and memory of init methods: from a matrix in a file to a table, compared with a plain copy and with Keras.
 
     python -m bench.load [--quick] [--rows N] [--dim N] [--ways A,B] [--repetitions N] [--json FILE]
 
-Every way has a fresh process, imports done, the file in the page cache, and free memory that was in use just before:
-in a virtual machine the first touch of memory costs several times as much as what is measured here. All ways go once
-per repetition, one after the other, so that what slows the machine for a while slows all alike; ratios are taken within
-a repetition, and their median counts. Memory is what a process allocated (anonymous pages), without the pages of
-mapped files.
+Every measurement runs in a new process after its imports, with the file in the page cache. Its memory was in use just
+before, because in a virtual machine the first access to memory costs several times what is measured here. Every
+repetition measures all of them in sequence, so that other load affects all alike. Ratios are taken within a repetition,
+and their median is reported. Memory is what a process allocated (anonymous pages), without the pages of mapped files.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from embexp.system import files
 MB = 10**6
 ROWS, DIM, QUICK_ROWS = 12_000_000, 64, 1_000_000
 FOLD = 4
-"""Tables in memory that the dearest way takes at its peak, and more."""
+"""Upper bound of the peak memory of any measurement, in copies of the table."""
 WRITTEN_ROWS = 250_000
 TOUCH = "import sys, numpy; numpy.ones(int(sys.argv[1]) // 8)"
-"""Takes memory, writes to it and lets it go."""
+"""Allocates memory, writes to it and frees it."""
 SEVERAL = 4
-"""Processes that map one file at once."""
+"""Number of processes that map one file at the same time."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one way: seconds until the table can be looked up, and peak anonymous memory in MB."""
+    """Seconds until the table can be looked up, and peak anonymous memory in MB."""
 
     seconds: float
     megabytes: float
@@ -50,7 +49,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Target:
-    """A number made of the costs of some ways, and the bound that it must keep."""
+    """A figure computed from some costs, and its bound."""
 
     name: str
     ways: tuple[str, ...]
@@ -59,11 +58,11 @@ class Target:
     at_most: bool = True
 
     def value(self, costs: Mapping[str, list[Cost]]) -> float:
-        """The median over the repetitions."""
+        """The median of the figure over the repetitions."""
         return statistics.median(self.of(*each) for each in zip(*(costs[way] for way in self.ways), strict=True))
 
     def met(self, value: float) -> bool:
-        """Whether a value keeps the bound."""
+        """Whether a value is within the bound."""
         return value <= self.bound if self.at_most else value >= self.bound
 
 
@@ -72,7 +71,7 @@ def _times(numerator: Cost, denominator: Cost) -> float:
 
 
 def targets(table_megabytes: float) -> list[Target]:
-    """What is to be met."""
+    """The targets for a table of this size."""
     four = f"memory_map × {SEVERAL}"
     return [
         Target("seconds: assign / numpy_copy", ("assign", "numpy_copy"), _times, 1.1),
@@ -89,7 +88,7 @@ WAYS = ("numpy_copy", "assign", "memory_map", f"memory_map × {SEVERAL}", "keras
 
 
 def write_matrix(path: Path, rows: int, dim: int) -> None:
-    """Writes random float32 rows, all the way to the disk, so that nothing is left to be written while others run."""
+    """Writes random float32 rows and flushes them, so that no write-back disturbs the measurements."""
     made = np.lib.format.open_memmap(path, "w+", np.float32, (rows, dim))
     random = np.random.default_rng(0)
     for start in range(0, rows, WRITTEN_ROWS):
@@ -98,7 +97,7 @@ def write_matrix(path: Path, rows: int, dim: int) -> None:
 
 
 def go(way: str, path: Path) -> Cost:
-    """One way in a process of its own, or, written with `× N`, in N at once."""
+    """Measures one way in its own process, or in N processes at the same time for `× N`."""
     name, _, several = way.partition(" × ")
     subprocess.run([sys.executable, "-c", TOUCH, str(FOLD * path.stat().st_size)], check=True)
     _into_the_page_cache(path)
@@ -111,7 +110,7 @@ def go(way: str, path: Path) -> Cost:
         for _ in range(int(several or 1))
     ]
     try:
-        # Each holds its table until all have told: they have been in memory together.
+        # Each process holds its table until all have reported, so that all tables are in memory at the same time.
         lines = [process.stdout.readline() if process.stdout else b"" for process in processes]
     finally:
         said = [process.communicate()[1] for process in processes]
@@ -131,11 +130,11 @@ def _into_the_page_cache(path: Path) -> None:
 
 
 def _fitting_rows(rows: int, dim: int, folder: str) -> int:
-    """As many of the rows as disk and memory have room for."""
+    """The number of rows, reduced to what fits on the disk and in memory."""
     room = min(shutil.disk_usage(folder).free * 0.9, psutil.virtual_memory().available / (FOLD + 2))
     fitting = min(rows, int(room / (4 * dim)))
     if fitting < rows:
-        print(f"there is no room for {rows:,} rows on the disk or {FOLD + 2} times in memory: {fitting:,} are taken")
+        print(f"no room for {rows:,} rows on the disk, or for {FOLD + 2} copies in memory: using {fitting:,} rows")
     return fitting
 
 
@@ -143,11 +142,11 @@ def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"one repetition with {QUICK_ROWS:,} rows")
-    parser.add_argument("--rows", type=int, help=f"of the matrix ({ROWS:,})")
-    parser.add_argument("--dim", type=int, default=DIM, help=f"of the matrix ({DIM})")
-    parser.add_argument("--ways", default=",".join(WAYS), help="which to go, separated by commas (all)")
-    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--rows", type=int, help=f"rows of the matrix ({ROWS:,})")
+    parser.add_argument("--dim", type=int, default=DIM, help=f"dimension of the matrix ({DIM})")
+    parser.add_argument("--ways", default=",".join(WAYS), help="what to measure, separated by commas (all)")
+    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     repetitions = options.repetitions or (1 if options.quick else 3)
     ways = options.ways.split(",")

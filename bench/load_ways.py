@@ -1,8 +1,8 @@
-"""One way of getting a mapped matrix into a table, in a process of its own; see `bench.load`.
+"""Measures one way of getting a mapped matrix into a table, for `bench.load`, which runs it in its own process.
 
     python -m bench.load_ways WAY FILE.npy
 
-Prints seconds and peak anonymous memory as JSON, and then holds what it has made until its input is closed.
+Prints seconds and peak anonymous memory as JSON, then keeps the table in memory until its input is closed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 IDS = 4096
-"""Rows that are looked up at the end, for no way is done before its table can be used."""
+"""Rows that are looked up at the end: the time includes making the table usable."""
 
 
 class Mapped:
-    """The rows of a matrix, as a source."""
+    """A matrix as a vector source."""
 
     def __init__(self, matrix: np.ndarray) -> None:
         self.matrix, (self.rows, self.dim) = matrix, matrix.shape
@@ -42,7 +42,7 @@ class Mapped:
 
 
 def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """What any way that copies costs at least."""
+    """A plain copy: the lower bound for every method that copies."""
     copied = matrix.copy()
     return copied, copied[ids]
 
@@ -61,13 +61,13 @@ def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
 
 
 def keras_constant(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A layer whose initializer is the matrix."""
+    """A Keras layer with the matrix as constant initializer."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer=keras.initializers.Constant(matrix))
     return layer, layer(ids)
 
 
 def keras_set_weights(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A layer of zeros, the cheapest initializer there is, and then the matrix."""
+    """A Keras layer of zeros, the cheapest initializer, whose weights are then set."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer="zeros")
     layer.build()
     layer.set_weights([matrix])
@@ -84,16 +84,16 @@ WAYS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
 
 
 def measure(way: str, path: str) -> None:
-    """Goes one way, prints what it took, and waits."""
+    """Measures one way, prints its cost, and waits."""
     matrix = np.asarray(np.load(path, mmap_mode="c"))
     ids = np.random.default_rng(0).integers(0, len(matrix), IDS)
-    tf.constant(0)  # TensorFlow gets ready, which no way is to blame for
+    tf.constant(0)  # initializes TensorFlow, which is not measured
     with PeakMemory() as memory:
         began = time.perf_counter()
         made = WAYS[way](matrix, ids)
         seconds = time.perf_counter() - began
     if not np.array_equal(np.asarray(made[1]), matrix[ids]):
-        raise RuntimeError(f"{way}: found other rows than those of {path}")
+        raise RuntimeError(f"{way}: the table's rows differ from those of {path}")
     print(json.dumps({"seconds": seconds, "anonymous": memory.added}), flush=True)
     sys.stdin.read()
 

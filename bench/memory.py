@@ -1,11 +1,11 @@
-"""What a run holds in memory while it streams a Parquet file: flat over the steps, and the same for a longer file.
+"""Memory of a run that streams a Parquet file: constant over the steps, and independent of the file's length.
 
     python -m bench.memory [--quick] [--json FILE]
 
-`embexp run` trains on two files that hold the same users and items, one with ten times the rows. Its anonymous memory
-(what it allocated, without the pages of mapped files, which the system may take back) is read from outside, every
-50 ms. Tables and slots depend on the vocabulary alone and are taken off. Nothing is validated: exact metrics keep
-12 bytes or so for each example of the validated part, and would blur the picture.
+`embexp run` trains on two files with the same users and items, one of them with ten times the rows. The benchmark reads
+the run's anonymous memory every 50 ms from outside: what it allocated, without the pages of mapped files, which the
+system can reclaim. Tables and slots depend only on the vocabulary and are subtracted. There is no validation, because
+exact metrics keep about 12 bytes per validation example.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIGS = pairs.configs(DIM)
 
 @dataclass(frozen=True)
 class Sample:
-    """Anonymous memory at one moment; step None: the data is still being scanned."""
+    """Anonymous memory at one time; step None: while the data is scanned."""
 
     step: int | None
     size: int
@@ -47,13 +47,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Course:
-    """How the memory of one run went.
+    """Memory of one run over time.
 
     Attributes:
-        rows: of the file.
-        scanning: largest value until the data was scanned, in MiB.
-        training: step -> median around it, in MiB.
-        tables: tables and slots, in MiB.
+        rows: rows of the file.
+        scanning: peak while the data is scanned, in MiB.
+        training: step -> median around that step, in MiB.
+        tables: size of tables and slots, in MiB.
     """
 
     rows: int
@@ -63,18 +63,18 @@ class Course:
 
     @property
     def growth(self) -> float:
-        """From the first of the steps to the last."""
+        """Growth from the first of the steps to the last, in MiB."""
         steps = sorted(self.training)
         return self.training[steps[-1]] - self.training[steps[0]]
 
     @property
     def beside_tables(self) -> float:
-        """What the run holds at its end beside tables and slots."""
+        """Memory at the end without tables and slots, in MiB."""
         return self.training[max(self.training)] - self.tables
 
 
 def write_log(path: Path, rows: int, users: int, items: int) -> None:
-    """A click log in which every user and every item occurs, so that its vocabularies are the same at any length."""
+    """Writes a click log with every user and every item, so that the vocabularies do not depend on its length."""
     schema = pa.schema({"user": pa.int64(), "item": pa.int64(), "click": pa.int8(), "time": pa.int64()})
     random = np.random.default_rng(rows)
     with pq.ParquetWriter(path, schema) as writer:
@@ -90,7 +90,7 @@ def write_log(path: Path, rows: int, users: int, items: int) -> None:
 
 
 def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
-    """Runs an experiment on `data` and looks at its memory all the while; also returns the run's directory."""
+    """Runs an experiment on `data` while sampling its memory; also returns the run's directory."""
     for name, text in CONFIGS.items():
         files.write_text(folder / "conf" / name, text)
     run = folder / f"run_{data.stem}"
@@ -134,7 +134,7 @@ def _step(run: Path) -> int | None:
 
 
 def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> Course:
-    """Writes a file of so many rows, runs on it, and sums up what was seen."""
+    """Writes a file with this many rows, runs an experiment on it, and summarises the samples."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = folder / f"rows_{rows}.parquet"
@@ -148,17 +148,17 @@ def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> 
             s.size for s in samples if s.step is not None and mark - 5 * LOG_EVERY <= s.step <= mark + 5 * LOG_EVERY
         ]
         if not near:
-            raise RuntimeError(f"nothing was seen around step {mark}: the run was too fast for {INTERVAL} s")
+            raise RuntimeError(f"no sample around step {mark}: the run was too fast for an interval of {INTERVAL} s")
         training[mark] = statistics.median(near) / MIB
     scanning = max(s.size for s in samples if s.step is None) / MIB
     return Course(rows, scanning, training, tables / MIB)
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if the memory is flat and independent of the file's length, else 1."""
+    """Measures, prints, and returns 0 if memory is constant and independent of the file's length, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows, half the steps")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     if not Path("/proc/self/status").exists():
         print("this system has no /proc, so anonymous memory can't be read")
@@ -169,7 +169,7 @@ def main(argv: list[str]) -> int:
     less, steps = (5, STEPS // 2) if options.quick else (1, STEPS)
     marks = [mark for mark in (200, 500, 1_000, 1_500, 2_000) if mark <= steps]
     users, items = USERS // less, ITEMS // less
-    print(f"\nMiB{'scanning, peak':>22}" + "".join(f"{f'step {mark:,}':>12}" for mark in marks) + "   tables and slots")
+    print(f"\nMiB{'peak scanning':>22}" + "".join(f"{f'step {mark:,}':>12}" for mark in marks) + "   tables and slots")
     courses = []
     for rows in (SMALL // less, LARGE // less):
         course = measure(rows, users, items, steps, marks)
@@ -182,12 +182,12 @@ def main(argv: list[str]) -> int:
     verdicts = {
         f"growth from step {marks[0]} to {marks[-1]}, {small.rows:,} rows": (small.growth, GROWTH_MIB),
         f"growth from step {marks[0]} to {marks[-1]}, {large.rows:,} rows": (large.growth, GROWTH_MIB),
-        "difference between the files, beside tables and slots": (difference, DIFFERENCE_MIB),
+        "difference between the files, without tables and slots": (difference, DIFFERENCE_MIB),
     }
     print()
     for what, (value, bound) in verdicts.items():
         print(f"{what:56}{value:8.1f} MiB <= {bound} {'met' if value <= bound else 'MISSED'}")
-    print(f"{'difference of the peaks while scanning':56}{large.scanning - small.scanning:8.1f} MiB")
+    print(f"{'difference of the scanning peaks':56}{large.scanning - small.scanning:8.1f} MiB")
     if options.json is not None:
         results = {
             "machine": described,

@@ -1,10 +1,10 @@
-"""What the framework costs: `embexp run` against a hand-written `tf.function` loop.
+"""Overhead of the framework: `embexp run` compared with a hand-written `tf.function` loop.
 
     python -m bench.overhead [--quick] [--json FILE]
 
-Both train the same model with the same row updates, on as many examples in an order that is new in each epoch. The
-hand-written loop is as fast as we can make one: its examples lie in memory, it neither logs nor evaluates, and it
-shares no code with embexp. `embexp run` does all it does for a user; its figure is the one that it reports itself.
+Both train the same model with the same row updates, on the same number of examples, shuffled in each epoch. The
+hand-written loop is as fast as we can make it: its examples are in memory, it neither logs nor evaluates, and it shares
+no code with embexp. `embexp run` runs with its usual output; its figure is the one in its own summary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONFIGS = pairs.configs(DIM)
 
 
 def ours(case: str, steps: int) -> float:
-    """Examples per second of `embexp run`, as a user would call it."""
+    """Examples per second of `embexp run`, called as a user would."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in CONFIGS.items():
             files.write_text(Path(folder) / "conf" / name, text)
@@ -50,7 +50,7 @@ def ours(case: str, steps: int) -> float:
 
 
 def by_hand(case: str, steps: int) -> float:
-    """Examples per second of the hand-written loop, in a process of its own."""
+    """Examples per second of the hand-written loop, in its own process."""
     command = [sys.executable, "-m", "bench.overhead", "--by-hand", case, "--steps", str(steps)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -146,10 +146,10 @@ def _train_by_hand(case: str, steps: int) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Measures both in turn, prints the ratios, and returns 0 if every case reaches the target, else 1."""
+    """Measures both alternately, prints the ratios, and returns 0 if every case reaches the target, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

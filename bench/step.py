@@ -1,9 +1,9 @@
-"""Cost of a training step: flat in the vocabulary, and against Keras and PyTorch.
+"""Time of a training step: independent of the vocabulary size, and compared with Keras and PyTorch.
 
     python -m bench.step [--quick] [--repetitions N] [--json FILE]
 
-Every measurement is a fresh process, one after the other, all of them once per repetition, so that what
-slows the machine for a while slows all alike; ratios are taken within a repetition, and their median counts.
+Every measurement runs in a new process. Every repetition measures all of them in sequence, so that other load affects
+all alike. Ratios are taken within a repetition, and their median is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = {"embexp": 200, "keras": 192, "torch": 100}
 
 @dataclass(frozen=True)
 class Measurement:
-    """Who, with which optimizer, on how many rows."""
+    """A library, an optimizer and a number of rows."""
 
     contender: str
     optimizer: str
@@ -38,7 +38,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio of two step times, and the bound it must keep."""
+    """A ratio of two step times, and its bound."""
 
     numerator: Measurement
     denominator: Measurement
@@ -46,7 +46,7 @@ class Target:
     at_most: bool = False
 
     def met(self, ratio: float) -> bool:
-        """Whether a ratio keeps the bound."""
+        """Whether a ratio is within the bound."""
         return ratio <= self.bound if self.at_most else ratio >= self.bound
 
     def __str__(self) -> str:
@@ -76,9 +76,9 @@ def _measure(what: Measurement, quick: bool) -> float:
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.step", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition of fewer steps")
-    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--quick", action="store_true", help="one repetition with fewer steps")
+    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     repetitions = options.repetitions or (1 if options.quick else 3)
 

@@ -1,9 +1,9 @@
-"""One training step in embexp, Keras and PyTorch; each measured in a process of its own.
+"""Time of a training step in embexp, Keras and PyTorch, for `bench.step`, which runs each in its own process.
 
-The model is the same: 4096 × 8 uniform ids, rows of 32, the eight rows side by side through 256 → 64 → 1, log
-loss, one kind of optimizer for everything. So is the data: the same batches in memory, in the same order.
-Each contender runs its own way: embexp as a run executes it (many steps per call of a `tf.function`), Keras by
-`fit`, PyTorch in a loop with sparse gradients.
+All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows concatenated, an MLP 256 → 64 → 1, log loss,
+and one kind of optimizer for everything. The batches are the same too, in memory and in the same order. Each library is
+used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop
+with sparse gradients.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
 BATCHES = 64
-"""Batches that are gone through in turn: so many that their rows don't stay in the caches."""
+"""Number of different batches, large enough that their rows do not stay in the CPU caches."""
 RATE = 0.01
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whole batches: ids int32 [BATCHES, BATCH, IDS], as a run reads them; labels float32 [BATCHES, BATCH, 1]."""
+    """All batches: ids int32 [BATCHES, BATCH, IDS], as in a run; labels float32 [BATCHES, BATCH, 1]."""
     generator = np.random.default_rng(0)
     ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS), dtype=np.int32)
     return ids, generator.integers(0, 2, size=(BATCHES, BATCH, 1)).astype(np.float32)
@@ -41,7 +41,7 @@ def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float
 
 
 def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
-    """Milliseconds per step of the row engine with a Keras model behind it."""
+    """Milliseconds per step of the row engine followed by a Keras model."""
     import keras
     import tensorflow as tf
 

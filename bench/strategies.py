@@ -1,12 +1,12 @@
-"""Throughput of each strategy against one processor, and the part of a step that goes to the rows.
+"""Throughput of each strategy relative to the CPU, and the fraction of a step that goes to the rows.
 
     python -m bench.strategies [--quick] [--strategies NAME…] [--json FILE]
 
-Each strategy trains the same experiments in a process of its own, several times in turn; ratios are taken within a
-repetition, and their median counts. "busy" is the time that all cores together spend on a step, which other processes
-disturb less. A step of the rows alone looks up and updates what a whole step does, without the dense part; the time
-that cores are busy with it, over that of a whole step, is the rows' share. On one machine replicas share its cores, so
-a ratio below 1 is what sharing a batch costs here, not what other devices would gain.
+Each strategy trains the same experiments in its own process, in several repetitions. Ratios are taken within a
+repetition, and their median is reported. "busy" is the CPU time of a step over all cores, which other processes disturb
+less. A step of only the rows does the same lookups and updates without the dense part; its CPU time relative to that of
+a whole step is the share of the rows. On one machine, replicas share its cores. So a ratio below 1 is the cost of
+sharing a batch, not a prediction for separate devices.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from embexp.system import files
 
 STRATEGIES = ("cpu", "mirrored", "tpu_simulator")
 EXPERIMENTS = {
-    # Small steps, in which what a strategy adds to each weighs most.
+    # Small steps, where the overhead of a strategy counts most.
     "clicks": ["experiment=clicks", "data.examples=200000", "train.batch_size=1024"],
-    # Steps with work to share: wide rows, wide layers.
+    # Large steps: wide rows, wide layers.
     "wide": [
         "experiment=clicks",
         "data.examples=200000",
@@ -47,7 +47,7 @@ SECONDS, ROUNDS = 3.0, 3
 
 
 def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
-    """Trains one experiment in one strategy and prints its figures as JSON."""
+    """Trains one experiment with one strategy and prints its figures as JSON."""
     import tensorflow as tf
 
     import embexp
@@ -123,9 +123,9 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
 
 def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
-    """Time of a step, and the time that cores are busy with it, which other processes disturb less.
+    """Wall time and CPU time of a step, in milliseconds.
 
-    Medians over calls of about a fifth of a second, for some seconds after tracing.
+    They are medians over calls of about 0.2 s each, for `seconds` after tracing.
     """
     train(1)
     began = time.perf_counter()
@@ -142,7 +142,7 @@ def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
 
 
 def measure(strategy: str, experiment: str, cache: Path, seconds: float) -> dict[str, float]:
-    """The figures of one strategy in a process of its own."""
+    """Measures one strategy in its own process."""
     command = [sys.executable, "-m", "bench.strategies", "--child", strategy, experiment, str(cache), str(seconds)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -156,8 +156,8 @@ def main(argv: list[str]) -> int:
     """Measures and prints; returns 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.strategies", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of a second each")
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="which, after cpu")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure besides cpu")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
@@ -176,9 +176,7 @@ def main(argv: list[str]) -> int:
                 for name in names:
                     runs[name].append(measure(name, experiment, Path(cache), 1.0 if options.quick else SECONDS))
             results[experiment] = runs
-            print(
-                f"\n{experiment:14} {'examples/s':>11} {'against cpu':>12} {'step ms':>9} {'busy ms':>9} {'share':>6}"
-            )
+            print(f"\n{experiment:14} {'examples/s':>11} {'vs. cpu':>12} {'step ms':>9} {'busy ms':>9} {'share':>6}")
             for name, figures in runs.items():
                 middle = {key: statistics.median(each[key] for each in figures) for key in figures[0]}
                 ratio = statistics.median(

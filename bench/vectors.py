@@ -1,10 +1,10 @@
-"""Reading GloVe text: embexp against gensim, for the first time and from the cache.
+"""Time to read GloVe text in embexp, for the first time and from the cache, compared with gensim.
 
     python -m bench.vectors [--quick] [--repetitions N] [--json FILE]
 
-Every measurement is a fresh process, one after the other; imports don't count. Both end with the matrix as float32 and
-the tokens at hand. embexp's first time includes writing its cache to disk; from the cache it also checks by path,
-size and time that the file is still the one it parsed. Ratios are taken within a repetition; their median counts.
+Every measurement runs in a new process; imports are not included. The result is the matrix as float32, and the tokens.
+embexp's first time includes writing its cache. From the cache, it still checks path, size and modification time of the
+file. Ratios are taken within a repetition, and their median is reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_glove(path: Path, rows: int) -> None:
 
 
 def ours(path: Path, cache: Path) -> float:
-    """Seconds until the matrix is mapped and the tokens are there."""
+    """Seconds until the matrix is mapped and the tokens are read."""
     from embexp.vectors.open import open_vectors
 
     began = time.perf_counter()
@@ -53,7 +53,7 @@ def ours(path: Path, cache: Path) -> float:
 
 
 def gensims(path: Path) -> float:
-    """Seconds of gensim's reader."""
+    """Seconds of gensim's reader, for the same file."""
     from gensim.models import KeyedVectors
 
     began = time.perf_counter()
@@ -75,9 +75,9 @@ def _measure(*words: str) -> float:
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.vectors", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition of a quarter of the rows")
-    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="write the results here too")
+    parser.add_argument("--quick", action="store_true", help="one repetition with a quarter of the rows")
+    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
         path = Path(folder) / "glove.txt"
         write_glove(path, rows)
         print(f"\n{rows:,} x {DIM}, {path.stat().st_size / 1e6:.0f} MB")
-        time.sleep(3)  # a file that is younger than this could still change unnoticed, so its digest is not kept
+        time.sleep(3)  # the digest of a newer file is not cached, because the file could still change unnoticed
         for repetition in range(repetitions):
             cache = str(Path(folder) / f"cache{repetition}")
             seconds["gensim"].append(_measure("gensim", str(path)))

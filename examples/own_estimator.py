@@ -1,11 +1,11 @@
-"""An Estimator of one's own whose tables start from matrices on disk.
+"""Your own Estimator, with embedding tables that start from matrices on disk.
 
     pip install 'embexp[estimator]'
     python examples/own_estimator.py [--items ITEMS.npy] [--model-dir DIR]
 
-Users click on items. Items have vectors from elsewhere, which stay as they are: their table is kept by reference, in no
-checkpoint. Users start from the sum of some items they clicked, and are trained. The matrices are mapped from their
-files and used where they lie; neither the graph nor its events hold anything of them.
+The model predicts which items users click. Item vectors are given and frozen: their table is kept by reference, outside
+checkpoints. A user's vector starts from the sum of some clicked items, and is trained. The matrices are memory-mapped
+and used without a copy; neither the graph nor the event files contain them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ import embexp.estimator
 from embexp.initialization import scaffold
 
 v1 = tf.compat.v1
-estimator = embexp.estimator.load()  # what was tf.estimator
+estimator = embexp.estimator.load()  # the former tf.estimator
 
 
 def model_fn(features, labels, mode, params):
-    """Clicks by the dot product of a user and an item."""
+    """Predicts clicks from the dot product of a user and an item."""
     users, items = (np.load(params[name], mmap_mode="r") for name in ("users", "items"))
     user_table = v1.get_variable("user", users.shape)
-    # In LOCAL_VARIABLES it is outside checkpoints, and filled whenever a session is made: train, evaluate, predict.
+    # In LOCAL_VARIABLES, a table is not in checkpoints, and is filled in every new session: train, evaluate, predict.
     item_table = v1.get_variable(
         "item", items.shape, trainable=False, use_resource=True, collections=[v1.GraphKeys.LOCAL_VARIABLES]
     )
-    # In GLOBAL_VARIABLES, the default, a table is filled once, and then comes from the checkpoint.
+    # In GLOBAL_VARIABLES, the default, a table is filled once, and then restored from the checkpoint.
     filled = scaffold({user_table: users, item_table: items})
 
     user = tf.nn.embedding_lookup(user_table, features["user"])
-    item = tf.gather(item_table.read_value(), features["item"])  # read_value: looked up without a copy of the table
+    item = tf.gather(item_table.read_value(), features["item"])  # read_value: a lookup without a copy of the table
     logits = tf.reduce_sum(user * item, axis=1)
     if mode == estimator.ModeKeys.PREDICT:
         return estimator.EstimatorSpec(mode, predictions={"click": tf.sigmoid(logits)}, scaffold=filled)
@@ -50,10 +50,10 @@ def model_fn(features, labels, mode, params):
 
 
 def main() -> None:
-    """Makes clicks and vectors, and trains, trains again and evaluates."""
+    """Generates clicks and vectors, trains and evaluates, then continues training and evaluates again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=Path, help="vectors of items, a .npy file; made up when not given")
-    parser.add_argument("--model-dir", type=Path, help="where checkpoints go; a temporary folder when not given")
+    parser.add_argument("--items", type=Path, help=".npy file with item vectors (default: random vectors)")
+    parser.add_argument("--model-dir", type=Path, help="folder of the checkpoints (default: a temporary folder)")
     arguments = parser.parse_args()
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ def main() -> None:
         np.save(Path(folder, "users.npy"), (0.1 * users).astype(np.float32))
 
         def clicks(first: int, last: int):
-            def batches():  # a generator: from_tensor_slices would make the clicks constants of the graph
+            def batches():  # a generator: from_tensor_slices would store the clicks as constants of the graph
                 for start in range(first, last, 250):
                     rows = slice(start, start + 250)
                     yield {"user": user[rows], "item": item[rows]}, clicked[rows]
@@ -80,11 +80,11 @@ def main() -> None:
 
         own = estimator.Estimator(
             model_fn,
-            # The hook that logs steps per second reads the step while it is counted, and warns that it stands still.
+            # None disables the hook that logs steps per second, which reads the step during its update and then warns.
             config=estimator.RunConfig(str(arguments.model_dir or Path(folder, "model")), log_step_count_steps=None),
             params={"users": str(Path(folder, "users.npy")), "items": str(items)},
         )
-        for _ in range(2):  # the second time goes on from the checkpoint of the first
+        for _ in range(2):  # the second call continues from the checkpoint of the first
             own.train(clicks(0, 16_000))
             found = own.evaluate(clicks(16_000, 20_000))
             print(f"step {found['global_step']}: accuracy {found['accuracy']:.3f}")
