@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embexp.data.examples import Examples, ListColumn
-from embexp.data.triples import TARGET
+from embexp.data.queries import TARGET
 from embexp.specs.data import RELATION, SOURCE
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.data import standard_library
-from embexp.data.located import Unreadable
+from embexp.data.files import Unreadable
 from embexp.errors import DataError, Fault
 
 _PARQUET_ROWS = 8192

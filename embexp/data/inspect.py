@@ -7,8 +7,8 @@ from pathlib import Path
 
 from embexp.data.columns import CLICK, PAIRS, WORDS, Columns
 from embexp.data.corpus import Corpus
-from embexp.data.located import ParquetTable, Source, Unreadable, locate
-from embexp.data.text import TextTable, first_fault
+from embexp.data.files import ParquetTable, Source, Unreadable, locate
+from embexp.data.text_table import TextTable, first_fault
 from embexp.data.triple_files import files_of, lines_of
 from embexp.data.wanted import Wanted, timestamp_faults, wanted
 from embexp.errors import DataError, Fault

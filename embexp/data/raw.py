@@ -9,20 +9,20 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from embexp.data import (
-    clicks,
+    click_log,
     encode,
     labelled_texts,
-    located,
+    queries,
     readers,
-    skipgram,
     standard_library,
     triple_files,
-    triples,
+    word_pairs,
 )
 from embexp.data.columns import WORDS, Columns
 from embexp.data.corpus import Corpus
 from embexp.data.encode import Progress
 from embexp.data.examples import Layout
+from embexp.data.files import Unreadable, locate
 from embexp.data.wanted import group_of, timestamp_of, wanted
 from embexp.data.words import PATTERN
 from embexp.errors import ConfigError
@@ -88,7 +88,7 @@ def read(
     content = digest(data, columns, path, cache=cache, divided=divided)
     if isinstance(data, Clicks):
         return Raw(
-            caching.folder(cache, "clicks", content, partial(clicks.write, data, progress=tell)), content, content
+            caching.folder(cache, "clicks", content, partial(click_log.write, data, progress=tell)), content, content
         )
     how = {"format": FORMAT, "content": content, "kind": data.kind}
     if isinstance(data, Columnar):
@@ -96,7 +96,7 @@ def read(
     if isinstance(data, Triples):
         asked = {"columns", "reciprocal"} | ({"new_entities"} if data.new_entities is not None else set())
         key = digests.of_json(how | data.model_dump(mode="json", include=asked))
-        make = partial(triples.write, data, Path(data.path), progress=tell)
+        make = partial(queries.write, data, Path(data.path), progress=tell)
         return Raw(caching.folder(cache, "triples", key, make), key, content)
     corpus = corpus_of(data, columns, path)
     form = "" if corpus.path is None else "folder" if corpus.path.is_dir() else corpus.path.suffix.lower()
@@ -115,7 +115,7 @@ def read(
         case SkipGram():
             drawn = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
             key = digests.of_json(how | data.model_dump(mode="json", include=drawn))
-            make = partial(skipgram.write, data, corpus, progress=tell)
+            make = partial(word_pairs.write, data, corpus, progress=tell)
             return Raw(caching.folder(cache, "pairs", key, make), key, content)
 
 
@@ -133,12 +133,12 @@ def digest(data: Data, columns: Columns, path: Path | None = None, *, cache: Pat
             files = (
                 triple_files.files_of(Path(data.path))
                 if isinstance(data, Triples)
-                else located.locate(data, wanted(data, columns, divided=divided), path=path).files()
+                else locate(data, wanted(data, columns, divided=divided), path=path).files()
             )
             return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
         corpus = corpus_of(data, columns, path)
         files = corpus.files()
-    except located.Unreadable as unreadable:
+    except Unreadable as unreadable:
         raise ConfigError(unreadable.faults) from None
     if corpus.path is None:
         return standard_library.digest()
@@ -167,7 +167,7 @@ def _columnar(
     divided: bool,
 ) -> Raw:
     needed = wanted(data, columns, divided=divided)
-    source = located.locate(data, needed, path=path)
+    source = locate(data, needed, path=path)
     timestamp, group = (timestamp_of(data), group_of(data)) if divided else (None, None)
     dialect = [data.delimiter, data.list_separator, sorted(data.list_columns)] if isinstance(data, CSV) else None
     key = digests.of_json(

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from embexp.data.located import ParquetTable, Side, Source
-from embexp.data.text import NUMBER, TextTable, first_fault
+from embexp.data.files import ParquetTable, Side, Source
+from embexp.data.text_table import NUMBER, TextTable, first_fault
 from embexp.data.wanted import Wanted
 from embexp.errors import DataError
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import clicks, raw, rows, splits, triples
+from embexp.data import click_log, queries, raw, rows, splits
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.columns import Columns
 from embexp.data.encode import Progress
 from embexp.data.examples import Examples, examples, read_tokens
 from embexp.data.hashing import key_of, permuted
 from embexp.data.raw import FORMAT, Raw
-from embexp.data.skipgram import VOCABULARY
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary, from_counts
 from embexp.data.wanted import group_of, timestamp_faults, timestamp_of
+from embexp.data.word_pairs import VOCABULARY
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import RELATION, Clicks, Columnar, Data, SkipGram, SplitKind, Text, Triples
 from embexp.system import caching, digests
@@ -142,7 +142,7 @@ def _encode_triples(
     path: Path, data: Triples, columns: Columns, vocabularies: Mapping[str, Vocabulary], *, cache: Path, tell: Progress
 ) -> Examples:
     known = {
-        triples.RELATIONS if column == RELATION else triples.ENTITIES: vocabularies[table]
+        queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
         for column, table in columns.ids.items()
     }
     if not path.is_file():
@@ -151,7 +151,7 @@ def _encode_triples(
     how = data.model_dump(mode="json", include={"columns", "reciprocal"})
     whose = {name: each.digest for name, each in known.items()}
     key = digests.of_json({"format": FORMAT, "content": content, "vocabularies": whose} | how)
-    ready = caching.folder(cache, "triples", key, partial(triples.write_other, data, path, known, progress=tell))
+    ready = caching.folder(cache, "triples", key, partial(queries.write_other, data, path, known, progress=tell))
     return examples(ready, ready)
 
 
@@ -175,8 +175,8 @@ def _vocabularies(data: Data, columns: Columns, source: Raw, ready: Path) -> dic
             words = Vocabulary.read(source.folder / VOCABULARY)
             return dict.fromkeys(columns.ids.values(), words)
         case Triples():
-            entities = Vocabulary.read(source.folder / triples.ENTITIES)
-            relations = Vocabulary.read(source.folder / triples.RELATIONS)
+            entities = Vocabulary.read(source.folder / queries.ENTITIES)
+            relations = Vocabulary.read(source.folder / queries.RELATIONS)
             return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
         case _:
             tables = enumerate(source.layout.token_tables)
@@ -219,7 +219,7 @@ def _resolve(data: Data, source: Raw, folder: Path, *, tell: Progress) -> None:
     truth: dict[str, float] = {}
     if isinstance(data, Clicks):
         test = mapped(folder / "test.npy")
-        truth = clicks.bayes(labels[test], mapped(source.folder / "probability.npy")[test])
+        truth = click_log.bayes(labels[test], mapped(source.folder / "probability.npy")[test])
     facts = {"label_mean": total / len(train), "truth": truth, "parts": parts}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")
 
@@ -233,7 +233,7 @@ def _new_entities(data: Triples, source: Raw, folder: Path) -> list[str]:
     if data.new_entities is None:
         return []
     found = {part: np.load(folder / f"{part}.npy") for part in splits.PARTS}
-    divided = triples.parts(data.new_entities.train, source.folder, found)
+    divided = queries.parts(data.new_entities.train, source.folder, found)
     if not len(divided["train"]):
         raise DataError(
             f"{data.path}: no training triple has to do with the entities that count as new; take a larger share of"

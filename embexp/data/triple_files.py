@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from embexp.data.located import Unreadable
+from embexp.data.files import Unreadable
 from embexp.errors import DataError, Fault
 
 PARTS = ("train", "valid", "test")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embexp.data.text import Dialect, TextTable, header_fields, holds_examples
+from embexp.data.text_table import Dialect, TextTable, header_fields, holds_examples
 from embexp.data.wanted import Wanted
 from embexp.errors import Fault
 from embexp.specs.data import CSV, Parquet, RecBole
