@@ -1,7 +1,7 @@
-"""Text tables (CSV, TSV, RecBole atomic files): header, and a careful check line by line.
+"""Text tables (CSV, TSV, RecBole atomic files): header, a careful check line by line, and a fast reader.
 
-Reading whole files is the business of `readers`, which is fast but can't tell which line is at fault; this module looks
-at the first lines before a run, and at all of them once a fast read has failed. Standard library only.
+The fast reader, Arrow's, can't tell which line is at fault. The check looks at the first lines before a run, and at all
+of them once a fast read has failed; it needs the standard library only, so Arrow is imported only to read.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from embexp.data.wanted import Wanted
+from embexp.data.files import unreadable
+from embexp.data.wanted import NUMBER, Wanted
 
-NUMBER = "a finite number"
+if TYPE_CHECKING:
+    from embexp.data.arrow_columns import Block
+
 _SHOWN = 60
+_BLOCK_BYTES = 8 * 1024 * 1024
 _LARGEST = 3.4028235e38
 
 
@@ -52,53 +57,92 @@ class TextTable:
     names: tuple[str, ...]
     lists: frozenset[str]
 
+    def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
+        """The first of so many lines whose wanted columns can't be read; "" for none."""
+        return _first_fault(self, wanted, lines=rows + 1)
 
-@dataclass(frozen=True)
-class LineFault:
-    """A line that can't be read."""
+    def explain(self, wanted: Sequence[Wanted]) -> str:
+        """The first line of all whose wanted columns can't be read; "" for none."""
+        return _first_fault(self, wanted, lines=None)
 
-    path: Path
-    line: int
-    found: str
-    expected: str
+    def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
+        """All lines; see `files.Table`."""
+        import pyarrow as pa
+        import pyarrow.csv
 
-    def __str__(self) -> str:
-        return f"{self.path}, line {self.line}: found {self.found}, expected {self.expected}"
+        from embexp.data.arrow_columns import Block, as_float64, split_lists
+
+        header = dict(zip(self.names, self.header, strict=True))
+        types = {
+            header[one.name]: pa.string() if one.tokens or one.name in self.lists else pa.float64() for one in wanted
+        }
+        size, read = self.path.stat().st_size, 0
+        with pyarrow.csv.open_csv(
+            self.path,
+            read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                quote_char='"' if self.dialect.quoted else False,
+                newlines_in_values=self.dialect.quoted,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=False
+            ),
+        ) as reader:
+            for batch in reader:
+                tokens, numbers = {}, {}
+                for one in wanted:
+                    array = batch[header[one.name]]
+                    if one.name in self.lists:
+                        array = split_lists(array, self.dialect.list_separator)
+                    if one.tokens:
+                        tokens[one.name] = array
+                    if one.numbers:
+                        numbers[one.name] = as_float64(array)
+                read += _BLOCK_BYTES  # a batch is what a block held
+                yield Block(batch.num_rows, min(1.0, read / size), tokens, numbers)
 
 
 def header_fields(path: Path, dialect: Dialect) -> list[str]:
-    """The fields of the first line; empty for an empty file.
+    """The fields of the first line.
 
     Raises:
-        UnicodeDecodeError: the line is not UTF-8.
+        Unreadable: there is none, or it is not UTF-8.
     """
+    if path.stat().st_size == 0:
+        raise unreadable(path, "the file is empty; its first line must name the columns")
     for _, fields in _lines(path, dialect):
-        return [field.encode("utf-8", "surrogateescape").decode("utf-8") for field in fields]
-    return []
+        try:
+            return [field.encode("utf-8", "surrogateescape").decode("utf-8") for field in fields]
+        except UnicodeDecodeError as error:
+            rule = "line 1: found bytes that are not UTF-8, expected the names of the columns"
+            raise unreadable(path, rule) from error
+    raise unreadable(path, "the file holds empty lines only; its first line must name the columns")
 
 
-def holds_examples(table: TextTable) -> bool:
-    """Whether there is a line below the header."""
+def with_examples(table: TextTable) -> TextTable:
+    """The table, which has a line below its header.
+
+    Raises:
+        Unreadable: it has none.
+    """
     lines = _lines(table.path, table.dialect)
     next(lines, None)
-    return next(lines, None) is not None
+    if next(lines, None) is None:
+        raise unreadable(table.path, "the file has a header line but no examples below it")
+    return table
 
 
-def first_fault(table: TextTable, wanted: Sequence[Wanted], *, lines: int | None = None) -> LineFault | None:
-    """The first line whose wanted columns can't be read.
-
-    Args:
-        table: the file.
-        wanted: columns to look at; those that the file lacks are passed over.
-        lines: how many lines to look at; None: all.
-    """
+def _first_fault(table: TextTable, wanted: Sequence[Wanted], *, lines: int | None) -> str:
+    """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
     here = [one for one in wanted if one.name in table.names]
     for count, (line, fields) in enumerate(_lines(table.path, table.dialect)):
         if count == lines:
-            return None
+            break
         if count and (wrong := _wrong(table, here, fields)):
-            return LineFault(table.path, line, *wrong)
-    return None
+            found, expected = wrong
+            return f"line {line}: found {found}, expected {expected}"
+    return ""
 
 
 def is_number(text: str) -> bool:

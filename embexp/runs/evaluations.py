@@ -10,9 +10,8 @@ from embexp.data import answers, batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.factory import source_of
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError
-from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import Predictor, evaluate
 from embexp.training.ranking import Questions
@@ -24,13 +23,8 @@ def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Cand
     Raises:
         DataError: there is but one entity, of which nothing can be told.
     """
-    if not isinstance(spec.data, Triples):
-        return None
-    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
-    entities = vocabularies[table].size
-    if entities < 2:
-        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
-    return Candidates(entities, spec.data.negatives, spec.seed)
+    sizes = {spec.column_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
+    return source_of(spec.data).candidates(sizes, seed=spec.seed)
 
 
 def evaluation(
@@ -61,5 +55,5 @@ def evaluation(
     )
     questions = None
     if candidates is not None:
-        questions = Questions(answers.known(examples, rows, known), answers.for_heads(rows))
+        questions = Questions(answers.known(examples, rows, known), answers.head_predictions(rows))
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)

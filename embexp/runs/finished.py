@@ -24,7 +24,6 @@ from embexp.pretrained.aligned import Pretrained, align
 from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, scanned, story
 from embexp.runtimes.function import FunctionRuntime
-from embexp.specs.data import Clicks
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
@@ -141,8 +140,6 @@ class Run:
                 return names
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
-        if isinstance(self.spec.data, Clicks):
-            raise RunError("this run's data is synthetic, so there is no file form to read others from")
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = places.cache(self.spec.output.cache)

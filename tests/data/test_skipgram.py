@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from embexp.data import word_pairs
 from embexp.data.columns import Columns, columns_of
 from embexp.data.corpus import Corpus
-from embexp.data.inspect import head_faults
-from embexp.data.scan import Scan, encode_file, scan, source_digest
+from embexp.data.factory import source_of
+from embexp.data.scan import Scan, encode_file, scan
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import SkipGram, Split
 from embexp.specs.tables import Feature
@@ -175,13 +175,13 @@ def test_the_library_of_this_python(tmp_path: Path) -> None:
     vocabulary = word_pairs.vocabulary_of(data, corpus, lambda what, part: None)
     assert 3_000 < vocabulary.size < 30_000
     assert vocabulary.tokens()[0] == "the"
-    assert source_digest(data, columns(), cache=tmp_path) == source_digest(data, columns(), cache=tmp_path)
+    assert source_of(data).digest(columns(), cache=tmp_path) == source_of(data).digest(columns(), cache=tmp_path)
 
 
 def test_faults(tmp_path: Path) -> None:
     data = SkipGram(path=str(tmp_path / "none.txt"), split=Split(kind="leave_one_out", group="center"))
     read, _ = columns_of(data, {"centre": Feature(table="word"), "context": Feature(table="c", max_sequence_length=3)})
-    split, column, sequence, path = head_faults(data, read)
+    split, column, sequence, path = source_of(data).head_faults(read)
     assert split.path == "data.split.kind"
     assert column.rule == "pairs of words have no such column; the columns are center and context"
     assert (sequence.path, sequence.value) == ("features.context.max_sequence_length", "3")
