@@ -38,7 +38,7 @@ class ColumnarSource(Source):
     dialect: Sequence[Any] | None = None
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """See `Source`."""
+        """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
         needed = self._wanted(columns, divided=True)
         faults = self._split_faults()
         try:
@@ -48,25 +48,25 @@ class ColumnarSource(Source):
         return faults + files.head_faults(located, needed, rows=HEAD_LINES)
 
     def description(self) -> Description:
-        """See `Source`."""
+        """The form of file, its path and the split."""
         return Description(f"{self.kind} {self.data.path}; {self.data.described_split()}")
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """See `Source`: of the bytes of all files that hold a wanted column."""
+        """Of the bytes of all files that hold a wanted column."""
         return self._digest(self._located(Path(self.data.path), columns, divided=True), cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """See `Source`."""
+        """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
         if faults := self._split_faults():
             raise ConfigError(faults)
         return self._encode(Path(self.data.path), columns, divided=True, cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
-        """See `Source`."""
+        """The split and the rules of vocabularies."""
         return split_key(self.data) | {"vocabulary": self.data.vocabulary.model_dump(mode="json")}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """See `Source`."""
+        """Writes splits, vocabularies and rows."""
         from embexp.data import rows, splits
         from embexp.data.arrays import mapped
 
@@ -82,7 +82,7 @@ class ColumnarSource(Source):
         return Division()
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """See `Source`."""
+        """Those that `divide` made from the training split."""
         from embexp.data import rows
 
         return rows.learned(encoded, folder)
@@ -97,7 +97,7 @@ class ColumnarSource(Source):
         cache: Path,
         progress: Progress,
     ) -> Examples:
-        """See `Source`: a file or folder of the same form."""
+        """A file or folder of the same form; it needs no columns of the split."""
         from embexp.data import rows
 
         encoded = self._encode(path, columns, divided=False, cache=cache, progress=progress)

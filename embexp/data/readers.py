@@ -22,7 +22,7 @@ class Chunk:
     Attributes:
         file: where they are from.
         count: how many.
-        done: part of the whole source that has been read with this chunk, 0 to 1.
+        done: fraction of the whole source that has been read with this chunk, 0 to 1.
         tokens: columns of tokens, by name.
         numbers: columns of finite numbers, by name.
     """

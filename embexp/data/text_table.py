@@ -153,9 +153,9 @@ def is_number(text: str) -> bool:
         return False
 
 
-def parts(text: str, separator: str) -> list[str]:
+def _values(text: str, separator: str) -> list[str]:
     """The values in a field that holds several; separators in a row count once."""
-    return [part for part in text.split(separator) if part]
+    return [value for value in text.split(separator) if value]
 
 
 def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tuple[str, str] | None:
@@ -166,7 +166,7 @@ def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tup
     for one in wanted:
         text = fields[place[one.name]]
         several = one.name in table.lists
-        values = parts(text, table.dialect.list_separator) if several else [text]
+        values = _values(text, table.dialect.list_separator) if several else [text]
         if one.tokens and not text.isascii():
             try:
                 text.encode("utf-8", "surrogateescape").decode("utf-8")
@@ -177,7 +177,7 @@ def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tup
                 if not is_number(value):
                     return f"{_shown(value)} in column {one.name!r}", NUMBER
         if several and one.weighs in place:
-            weighed = len(parts(fields[place[one.weighs]], table.dialect.list_separator))
+            weighed = len(_values(fields[place[one.weighs]], table.dialect.list_separator))
             if one.weighs in table.lists and len(values) != weighed:
                 return (
                     f"{_count(len(values), 'weight')} in column {one.name!r}",

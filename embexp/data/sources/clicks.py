@@ -28,7 +28,7 @@ class ClickSource(Source):
     data: Clicks
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """See `Source`."""
+        """Columns and groups that the log lacks."""
         sizes = self._sizes()
         listed = f"{', '.join(sizes)} and {self.data.label_column}"
         rule = f"the synthetic click log has no such column; its columns are {listed}"
@@ -39,21 +39,21 @@ class ClickSource(Source):
         return faults
 
     def vocabulary_size(self, column: str) -> int | None:
-        """See `Source`: ids are numbers of users, or of items."""
+        """Users, or items: ids are their numbers."""
         return self._sizes().get(column)
 
     def description(self) -> Description:
-        """See `Source`."""
+        """How many clicks, and the split."""
         return Description(f"{self.data.examples:,} synthetic clicks; {self.data.described_split()}")
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """See `Source`: of the settings that the log is drawn with."""
+        """Of the settings that the log is drawn with."""
         from embexp.system import digests
 
         return digests.of_json({"clicks": FORMAT, **self.data.model_dump(mode="json", include=_DRAWN)})
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """See `Source`: all columns, whichever the run reads."""
+        """Draws the log: all columns, whichever the run reads."""
         from embexp.data import click_log
         from embexp.data.examples import Encoded
         from embexp.system import caching
@@ -63,11 +63,11 @@ class ClickSource(Source):
         return Encoded(caching.folder(cache, "clicks", content, make), content, content)
 
     def division_key(self) -> Mapping[str, Any]:
-        """See `Source`."""
+        """The split; vocabularies depend on nothing else."""
         return split_key(self.data) | {"vocabulary": None}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """See `Source`. An example's position is its time."""
+        """Writes splits, an example's position being its time; the truth is what nobody can beat on the test split."""
         from embexp.data import click_log, splits
         from embexp.data.arrays import mapped
 
@@ -80,7 +80,7 @@ class ClickSource(Source):
         return Division(truth=click_log.bayes(labels, probability))
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """See `Source`."""
+        """Numbers of users, and of items."""
         from embexp.data.vocabulary import IdentityVocabulary
 
         known = self._sizes()
@@ -99,7 +99,7 @@ class ClickSource(Source):
         cache: Path,
         progress: Progress,
     ) -> Never:
-        """See `Source`: there is no other."""
+        """Raises DataError: the log is drawn, so there is no other file of it."""
         raise DataError(f"a synthetic click log has no other file, so {path} can't be read for it")
 
     def _sizes(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ class SkipGramSource(Source):
     data: SkipGram
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """See `Source`."""
+        """Columns that pairs lack, a split by users, and the first text that can't be read."""
         rule = f"pairs of words have no such column; the columns are {' and '.join(PAIR)}"
         return [
             *user_faults(self.data.split),
@@ -50,16 +50,16 @@ class SkipGramSource(Source):
         ]
 
     def description(self) -> Description:
-        """See `Source`."""
+        """Where the texts are, and the split."""
         texts = self.data.path or "of the standard library"
         return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """See `Source`: of the bytes of all files."""
+        """Of the bytes of all files."""
         return self._corpus().digest(cache=cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """See `Source`: draws the pairs."""
+        """Draws the pairs; ids are rows already."""
         from embexp.data import word_pairs
         from embexp.data.examples import Encoded
         from embexp.data.words import PATTERN
@@ -84,18 +84,18 @@ class SkipGramSource(Source):
         return Encoded(caching.folder(cache, "pairs", key, make), key, content)
 
     def division_key(self) -> Mapping[str, Any]:
-        """See `Source`."""
+        """The split; the vocabulary is that of all texts."""
         return split_key(self.data) | {"vocabulary": None}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """See `Source`."""
+        """Writes splits."""
         from embexp.data import splits
 
         splits.divide(self.data, encoded.layout.count, folder)
         return Division()
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """See `Source`: both columns have one."""
+        """One, of both columns."""
         from embexp.data.vocabulary import Vocabulary
         from embexp.data.word_pairs import VOCABULARY
 
@@ -111,7 +111,7 @@ class SkipGramSource(Source):
         cache: Path,
         progress: Progress,
     ) -> Never:
-        """See `Source`: there is no other."""
+        """Raises DataError: pairs are drawn from the run's own texts."""
         raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
 
     def _corpus(self) -> Corpus:

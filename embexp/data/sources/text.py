@@ -26,7 +26,7 @@ class TextSource(Source):
     data: Text
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """See `Source`."""
+        """Columns that texts lack, a split by users, and the first text that can't be read."""
         from embexp.data.labelled_texts import WORDS
 
         rule = f"texts have no such column; the one column is {WORDS}"
@@ -34,27 +34,27 @@ class TextSource(Source):
         return [*user_faults(self.data.split), *unknown, *self._corpus(self.data.label).head_faults()]
 
     def description(self) -> Description:
-        """See `Source`."""
+        """Where the texts are, and the split."""
         texts = self.data.path or "of the standard library"
         return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """See `Source`: of the bytes of all files."""
+        """Of the bytes of all files and, where folders are the classes, of their names."""
         return self._corpus(columns.label).digest(cache=cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """See `Source`."""
+        """Words as codes, classes as numbers."""
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
         return self._encode(self._corpus(columns.label), columns, [], cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
-        """See `Source`."""
+        """The split, the rules of vocabularies, and how many examples train."""
         rules = self.data.vocabulary.model_dump(mode="json")
         return split_key(self.data) | {"vocabulary": rules, "train_examples": self.data.train_examples}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """See `Source`."""
+        """Writes splits, vocabularies and rows; vocabularies come before the training split is cut down."""
         from embexp.data import rows, splits
 
         splits.divide(self.data, encoded.layout.count, folder)
@@ -64,7 +64,7 @@ class TextSource(Source):
         return Division()
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """See `Source`."""
+        """The one that `divide` made from the training split."""
         from embexp.data import rows
 
         return rows.learned(encoded, folder)
@@ -79,7 +79,7 @@ class TextSource(Source):
         cache: Path,
         progress: Progress,
     ) -> Examples:
-        """See `Source`: texts in any of the forms, of the run's classes."""
+        """Texts in any of the forms, of the run's classes."""
         from embexp.data import rows
 
         corpus = Corpus(path, self.data.text, columns.label)

@@ -40,7 +40,7 @@ class TripleSource(Source):
     data: Triples
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """See `Source`."""
+        """Columns that queries lack, missing files, and the first line that is no triple."""
         rule = f"a knowledge graph's queries have no such column; the columns are {', '.join(_COLUMNS)}"
         known = (*_COLUMNS, *self.data.dense_columns)
         faults = [*unknown_columns(columns, known, rule), *single_columns(columns, _COLUMNS, "no lists")]
@@ -55,7 +55,7 @@ class TripleSource(Source):
         return faults
 
     def description(self) -> Description:
-        """See `Source`."""
+        """The folder, what answers are ranked among, and which triples train."""
         data, new = self.data, self.data.new_entities
         told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
         some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
@@ -66,7 +66,7 @@ class TripleSource(Source):
         )
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """See `Source`: of the bytes of the three files."""
+        """Of the bytes of the three files."""
         from embexp.system import caching, digests
 
         try:
@@ -76,7 +76,7 @@ class TripleSource(Source):
         return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """See `Source`: ids are rows already."""
+        """Two queries for each triple; ids are rows already."""
         from embexp.data import queries
         from embexp.data.examples import Encoded
         from embexp.system import caching, digests
@@ -89,11 +89,11 @@ class TripleSource(Source):
         return Encoded(caching.folder(cache, "triples", key, make), key, content)
 
     def division_key(self) -> Mapping[str, Any]:
-        """See `Source`: nothing, as the files are the splits."""
+        """Nothing: the files are the splits."""
         return {}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """See `Source`. There are two more splits where some entities count as new, see `NewEntities`."""
+        """Writes splits: the files, and two more where some entities count as new, see `NewEntities`."""
         import numpy as np
 
         from embexp.data import queries, splits
@@ -114,7 +114,7 @@ class TripleSource(Source):
         return Division(more_splits=[name for name in divided if name not in splits.SPLITS])
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """See `Source`: of entities, and of relations."""
+        """One of entities, one of relations."""
         from embexp.data.queries import ENTITIES, RELATIONS
         from embexp.data.vocabulary import Vocabulary
 
@@ -131,7 +131,7 @@ class TripleSource(Source):
         cache: Path,
         progress: Progress,
     ) -> Examples:
-        """See `Source`: one file of triples."""
+        """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
         from embexp.system import caching, digests
@@ -151,7 +151,7 @@ class TripleSource(Source):
         return examples(made, made)
 
     def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates:
-        """See `Source`: all entities, or some drawn ones while training."""
+        """All entities, or some drawn ones while training."""
         from embexp.data.candidates import Candidates
 
         entities = sizes[CANDIDATES]
