@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.data.factory import source_of
 from embexp.pretrained import heads
-from embexp.specs.data import CANDIDATES, Clicks, Data, SplitKind, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
@@ -91,38 +91,13 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     length.append(f"{train.steps:,} steps" if train.steps is not None else "")
     dense = spec.dense_optimizer
     yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
-    yield "data", _data(spec.data)
+    yield "data", source_of(spec.data).description().headline
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     runtime = runtime_of(spec)
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {described(spec.strategy)}, runtime {runtime}{chosen}"
-
-
-def _data(data: Data) -> str:
-    if isinstance(data, Triples):
-        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
-        new = data.new_entities
-        some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
-        return f"triples {data.path}, each answer told from {told}; the files valid and test validate and test{some}"
-    if isinstance(data, Clicks):
-        source = f"{data.examples:,} synthetic clicks"
-    else:
-        source = f"{data.kind} {data.path or 'of the standard library'}"
-    split = data.split
-    match split.kind:
-        case SplitKind.FOLDS:
-            how = f"fold {data.fold} of {data.folds} tests, {split.validation:.0%} of the rest validates"
-        case SplitKind.LEAVE_ONE_OUT:
-            how = f"the last of each {split.group} tests, the one before validates"
-        case SplitKind.RANDOM:
-            how = f"{split.validation:.0%} validates, {split.test:.0%} tests, at random"
-        case SplitKind.TIME:
-            how = f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
-        case _:
-            assert_never(split.kind)
-    return f"{source}; {how}"
 
 
 def _tables(plan: Plan, console: Console) -> Rich:
@@ -201,12 +176,13 @@ def _rate(optimizer: TableOptimizer) -> str:
 def _features(plan: Plan, console: Console) -> Rich:
     spec = plan.asked
     made = terminal.table(console, ["feature", "table", "column", "weights", "gives"])
+    ids = source_of(spec.data).description().ids_per_example
     for name, feature in spec.features.items():
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
         if feature.max_sequence_length:
             inner = [str(feature.max_sequence_length)]
-        if isinstance(spec.data, Triples) and spec.column_of(name) == CANDIDATES:
-            inner = ["all" if spec.data.negatives is None else str(1 + spec.data.negatives)]
+        if spec.column_of(name) in ids:
+            inner = [ids[spec.column_of(name)]]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
         made.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
     return made
@@ -221,10 +197,10 @@ def _notes(plan: Plan) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
-    if isinstance(spec.data, Triples) and spec.data.negatives is None:
-        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}:
+    for column, setting in source_of(spec.data).description().whole_tables.items():
+        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == column}:
             if not spec.frozen(table):
-                yield f"O(vocabulary): tables.{table}: 1-vs-all (data.negatives=null) moves every row at every step"
+                yield f"O(vocabulary): tables.{table}: {setting} moves every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
     for place in list(spec.dense_from())[:1]:

@@ -129,7 +129,7 @@ def _of_model(sections: Sections) -> list[Fault]:
     if len(dims) < len(sections.tables):  # the run tells, once the files are open
         return faults
     activations = {name: feature.activation_shape(dims[feature.table]) for name, feature in sections.features.items()}
-    dense = getattr(sections.data, "dense_features", ())
+    dense = getattr(sections.data, "dense_columns", ())
     classes = sections.task == "classification"
     return faults + shapes.faults(model, shapes=activations, dense_width=len(dense), classes=classes)
 
@@ -172,10 +172,10 @@ def _of_data(sections: Sections) -> list[Fault]:
     if sections.data is None:
         return []
     from embexp.data.columns import columns_of
-    from embexp.data.inspect import head_faults
+    from embexp.data.factory import source_of
 
     try:
         columns, _ = columns_of(sections.data, sections.features)
     except ConfigError as error:
         return list(error.faults)
-    return head_faults(sections.data, columns)
+    return source_of(sections.data).head_faults(columns)

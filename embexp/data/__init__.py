@@ -1,1 +1,1 @@
-"""From files, or a synthetic log, to batches: reading, vocabularies, splits, the order of examples."""
+"""From files, or a synthetic log, to batches: sources, vocabularies, splits, the order of examples."""

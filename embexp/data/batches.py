@@ -63,7 +63,7 @@ def training_batches(
         window: examples that are shuffled among each other.
         steps: at which step the training ends.
         start_step: with which step to begin.
-        candidates: makes the column of candidates, for questions.
+        candidates: makes the column of candidates, for queries.
 
     Returns:
         A dataset of `steps - start_step` batches.
@@ -110,7 +110,7 @@ def evaluation_batches(
         columns: what to read.
         batch_size: examples per batch.
         full: whether the last batch is filled up, so that all have the same size, known while tracing.
-        candidates: makes the column of candidates, for questions: all of them.
+        candidates: makes the column of candidates, for queries: all entities.
     """
     columns = columns if candidates is None else stored(columns)
     read = _Reader(examples, columns)

@@ -1,8 +1,8 @@
-"""The column `candidates` of a knowledge graph's questions: entities, one of them the answer. No file holds it.
+"""The column `candidates` of a knowledge graph's queries: entities, one of them the answer. No file holds it.
 
 | | candidates | label |
 |---|---|---|
-| all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every question | row of the answer |
+| all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every query | row of the answer |
 | drawn | int32 [B, 1 + k]: the answer, then k others | 0 |
 
 What is drawn is a pure function of the seed and the number of the step, so that a training can go on anywhere.
@@ -27,7 +27,7 @@ class Candidates:
 
     Attributes:
         entities: how many there are, at least 2.
-        negatives: so many are drawn for each question that trains; None: all train.
+        negatives: so many are drawn for each training query; None: all entities are candidates.
         seed: of the run.
     """
 

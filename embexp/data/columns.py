@@ -6,19 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Clicks, Columnar, Data, SkipGram, Triples
+from embexp.specs.data import Data
 from embexp.specs.tables import Feature
-
-CLICK = "click"
-"""Label column of the synthetic click log."""
-TOGETHER = "together"
-"""Label column of pairs of words."""
-PAIRS = ("center", "context")
-"""Id columns of pairs of words."""
-ANSWER = "answer"
-"""Label column of a knowledge graph's questions."""
-WORDS = "words"
-"""Id column of labelled texts, several per example."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +44,6 @@ class Columns:
     label: str | None = None
     several: Mapping[str, tuple[ListNeed, ...]] = field(default_factory=dict)
     asked_by: Mapping[str, str] = field(default_factory=dict)
-
-
-def label_of(data: Data) -> str:
-    """The label's column."""
-    match data:
-        case Clicks():
-            return CLICK
-        case SkipGram():
-            return TOGETHER
-        case Triples():
-            return ANSWER
-        case _:
-            return data.label
 
 
 def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
@@ -129,8 +105,8 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
     columns = Columns(
         ids={column: vocabulary[table] for column, table in first_table.items()},
         weights=weights,
-        dense=data.dense_features if isinstance(data, Columnar | Triples) else (),
-        label=label_of(data) if labelled else None,
+        dense=data.dense_columns,
+        label=data.label_column if labelled else None,
         several=several,
         asked_by=asked_by,
     )

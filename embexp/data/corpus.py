@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from embexp.data import standard_library
-from embexp.data.located import Unreadable
-from embexp.errors import DataError, Fault
+from embexp.data.source import HEAD_LINES, Unreadable
+from embexp.errors import ConfigError, DataError, Fault
+from embexp.specs.data import Split, SplitKind
 
 _PARQUET_ROWS = 8192
 
@@ -34,7 +36,7 @@ class Text:
         label: name of its class; None where labels are not read.
         file: where it is from; for a folder with a folder per class, that of the class.
         place: file and line, or row, for messages.
-        done: part of the whole that has been read with it, 0 to 1.
+        done: fraction of the whole that has been read with it, 0 to 1.
     """
 
     text: str
@@ -79,6 +81,43 @@ class Corpus:
         if not found:
             raise self._fault(self.path, "the folder holds no texts, NAME.txt" + (" in folders" if folders else ""))
         return found
+
+    @property
+    def form(self) -> str:
+        """How the texts are written: the file's suffix, "folder", or "" for the standard library."""
+        return "" if self.path is None else "folder" if self.path.is_dir() else self.path.suffix.lower()
+
+    def digest(self, *, cache: Path) -> str:
+        """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
+
+        Raises:
+            ConfigError: see `files`.
+        """
+        from embexp.system import caching, digests
+
+        try:
+            files = self.files()
+        except Unreadable as unreadable:
+            raise ConfigError(unreadable.faults) from None
+        if self.path is None:
+            return standard_library.digest()
+        if self.path.is_dir():
+            return digests.of_json([[file.parent.name, file.name, digests.of_file(file)] for file in files])
+        return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
+
+    def head_faults(self) -> list[Fault]:
+        """What is wrong with the files, their columns, or the first texts."""
+        if self.path is None:
+            return []
+        try:
+            self.files()
+            for _ in itertools.islice(self.texts(), HEAD_LINES):
+                pass
+        except Unreadable as unreadable:
+            return unreadable.faults
+        except DataError as error:
+            return [Fault("data.path", repr(str(self.path)), str(error))]
+        return []
 
     def texts(self) -> Iterator[Text]:
         """All texts, in order.
@@ -228,6 +267,14 @@ class Corpus:
 
     def _fault(self, path: Path, rule: str, remedy: str = "") -> Unreadable:
         return Unreadable([Fault("data.path", repr(str(path)), rule, remedy)])
+
+
+def user_faults(split: Split) -> list[Fault]:
+    """The fault of a split by users."""
+    if split.kind is not SplitKind.LEAVE_ONE_OUT:
+        return []
+    rule = "texts have no users, of each of whom one could be left out"
+    return [Fault("data.split.kind", str(split.kind), rule, "choose random, time or folds")]
 
 
 def _named(label: str, place: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,10 +20,8 @@ from embexp.data.arrays import ArrayWriter
 from embexp.data.columns import Columns
 from embexp.data.examples import Layout
 from embexp.data.readers import Chunk
+from embexp.data.source import Progress
 from embexp.errors import DataError
-
-Progress = Callable[[str, float | None], None]
-"""Called with what is being done and, where known, which part of it is done (0 to 1)."""
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from embexp.data.arrays import mapped
+
+CLASSES = "classes.json"
+"""File, in the folder, with the names of classes by label number, of a source that names them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,32 @@ class Layout:
                 return f"{name}, row {example + 1}"
             example -= count
         return f"example {example + 1}"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """All examples of a source, encoded; not divided yet.
+
+    Attributes:
+        folder: of the cache.
+        key: of the folder: what it was made from, and how.
+        digest: of the source's content.
+    """
+
+    folder: Path
+    key: str
+    digest: str
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What the folder holds."""
+        return Layout.read(self.folder)
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes by label number, of a source that names them."""
+        file = self.folder / CLASSES
+        return tuple(json.loads(file.read_text("utf-8"))) if file.exists() else ()
 
 
 def read_tokens(folder: Path, layout: Layout, table: str) -> pa.LargeStringArray:

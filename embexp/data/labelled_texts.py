@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.columns import WORDS
+from embexp.data.arrow_columns import Column
 from embexp.data.corpus import Corpus, Text
-from embexp.data.readers import Chunk, Column
+from embexp.data.readers import Chunk
 from embexp.data.words import words
 from embexp.errors import DataError
 
+WORDS = "words"
+"""The one id column, several words per example."""
 _TEXTS = 4096
 
 

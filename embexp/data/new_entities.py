@@ -14,7 +14,7 @@ def chosen(entities: Iterable[str], *, share: float, seed: int) -> list[str]:
 
     Args:
         entities: names, in any order.
-        share: part of them, rounded to a whole number of entities.
+        share: fraction of them, rounded to a whole number of entities.
         seed: another one draws others.
     """
     drawn = sorted(entities, key=lambda name: (digests.seed_of(seed, "new_entities", name), name))

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from embexp.data import splits
 from embexp.data.arrays import ArrayWriter, mapped
-from embexp.data.examples import Layout, read_tokens
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
+from embexp.data.source import FORMAT, Progress
+from embexp.data.vocabulary import Vocabulary, from_counts
 from embexp.errors import VocabularyError
+from embexp.specs.data import VocabularyRules
+from embexp.system import caching, digests
+
+
+def learn(encoded: Encoded, rules: VocabularyRules, folder: Path, *, progress: Progress) -> None:
+    """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
+
+    Args:
+        encoded: the codes.
+        rules: which tokens get a row.
+        folder: where to; `train.npy` is there already.
+        progress: is told what is being done.
+
+    Raises:
+        VocabularyError: a value is unknown and its vocabulary has no OOV row.
+    """
+    progress("making vocabularies", None)
+    layout = encoded.layout
+    counted = counts(layout, encoded.folder, mapped(folder / "train.npy"))
+    vocabularies: dict[str, Vocabulary] = {}
+    for number, table in enumerate(layout.token_tables):
+        tokens = read_tokens(encoded.folder, layout, table)
+        vocabularies[table] = from_counts(tokens, counted[table], rules)
+        vocabularies[table].write(folder / f"vocabulary.{number}")
+    write(layout, encoded.folder, vocabularies, folder)
+
+
+def learned(encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+    """By table, the vocabularies that `learn` wrote."""
+    tables = enumerate(encoded.layout.token_tables)
+    return {table: Vocabulary.read(folder / f"vocabulary.{number}") for number, table in tables}
+
+
+def numbered(encoded: Encoded, vocabularies: Mapping[str, Vocabulary], *, cache: Path) -> Examples:
+    """The examples with rows of tables for codes, by vocabularies that are known.
+
+    Raises:
+        VocabularyError: a value is unknown and its vocabulary has no OOV row.
+    """
+    known = {table: vocabularies[table] for table in encoded.layout.token_tables}
+    whose = {name: each.digest for name, each in known.items()}
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose})
+    make = partial(write, encoded.layout, encoded.folder, known)
+    return examples(encoded.folder, caching.folder(cache, "rows", key, make))
 
 
 def counts(layout: Layout, raw: Path, train: np.ndarray) -> dict[str, np.ndarray]:
-    """How often each code is in the training part, by table: int64, over all columns of the table."""
+    """How often each code is in the training split, by table: int64, over all columns of the table."""
     found = {table: np.zeros(len(read_tokens(raw, layout, table)), np.int64) for table in layout.token_tables}
     ids = mapped(raw / "ids.npy")
     lists = [_list(raw, number) for number in range(len(layout.lists))]
@@ -50,7 +96,7 @@ def write(layout: Layout, raw: Path, vocabularies: Mapping[str, Vocabulary], fol
         folder: where to.
 
     Raises:
-        VocabularyError: a value is unknown and its vocabulary has no row for such.
+        VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     rows = {table: vocabularies[table].rows(read_tokens(raw, layout, table)) for table in layout.token_tables}
     ids = mapped(raw / "ids.npy")
@@ -94,6 +140,6 @@ def _unknown(
     found = repr(token) if token else "a missing value"
     return VocabularyError(
         f"{layout.place(example)}: {found} in column {column!r} is not in the vocabulary of table {table!r} "
-        f"({distinct} distinct unknown values in this column); a vocabulary holds what the training part holds, "
-        "as far as data.vocabulary allows: set data.vocabulary.unknown=oov to give unknown values a row"
+        f"({distinct} distinct unknown values in this column); a vocabulary holds what the training split holds, "
+        "as far as data.vocabulary allows: set data.vocabulary.unknown=oov to give unknown values the OOV row"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data.encode import Progress
+from embexp.data.source import Progress
 from embexp.data.triple_files import lines_of
 from embexp.errors import DataError
 from embexp.specs.data import Place

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from embexp.data.located import Unreadable
+from embexp.data.source import Unreadable
 from embexp.errors import DataError, Fault
 
-PARTS = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test")
 _SUFFIXES = (".txt", ".tsv")
 _SHOWN = 60
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a graph, in the order of `PARTS`.
+    """The files of a graph, in the order of `SPLITS`.
 
     Raises:
-        Unreadable: one is missing, or there are two for a part.
+        Unreadable: one is missing, or there are two for a split.
     """
     if not path.is_dir():
         where = "" if path.is_absolute() else f"looked in {Path.cwd()}"
@@ -30,8 +30,8 @@ def files_of(path: Path) -> list[Path]:
         )
         raise Unreadable([Fault("data.path", repr(str(path)), rule, where)])
     found, faults = [], []
-    for part in PARTS:
-        names = [f"{part}{suffix}" for suffix in _SUFFIXES]
+    for split in SPLITS:
+        names = [f"{split}{suffix}" for suffix in _SUFFIXES]
         there = [path / name for name in names if (path / name).is_file()]
         found += there
         if len(there) != 1:

@@ -99,9 +99,9 @@ class TokenVocabulary(Vocabulary):
 
     Attributes:
         known: Arrow large_string, the tokens in the order of their rows, without the OOV row.
-        known_frequencies: int64, how often each was seen in the training part.
+        known_frequencies: int64, how often each was seen in the training split.
         oov: whether row 0 stands for every other token.
-        oov_frequency: how many values of the training part fell to that row.
+        oov_frequency: how many values of the training split fell to that row.
     """
 
     known: pa.LargeStringArray
@@ -116,7 +116,7 @@ class TokenVocabulary(Vocabulary):
 
     @property
     def frequencies(self) -> np.ndarray:
-        """int64 [size]: how often each row was meant in the training part."""
+        """int64 [size]: how often each row was meant in the training split."""
         return np.concatenate([[self.oov_frequency], self.known_frequencies]) if self.oov else self.known_frequencies
 
     @property
@@ -194,7 +194,7 @@ class IdentityVocabulary(Vocabulary):
 
 
 def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules) -> TokenVocabulary:
-    """The vocabulary of tokens seen so often in the training part.
+    """The vocabulary of tokens seen so often in the training split.
 
     Args:
         tokens: distinct; an empty one stands for missing values and gets no row of its own.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embexp.data.columns import Columns, ListNeed
-from embexp.errors import Fault
-from embexp.specs.data import Columnar, Data, SkipGram, SplitKind, Text, Triples
+
+NUMBER = "a finite number"
+"""What is expected of each value of a column of numbers."""
 
 
 @dataclass(frozen=True)
@@ -32,41 +33,13 @@ class Wanted:
     weighs: str | None = None
 
 
-def timestamp_faults(data: Data) -> list[Fault]:
-    """The fault of a split that needs the time, or a user, where there is no column of it."""
-    if isinstance(data, Triples):
-        return []
-    if isinstance(data, Text | SkipGram) and data.split.kind is SplitKind.LEAVE_ONE_OUT:
-        rule = "texts have no users, of each of whom one could be left out"
-        return [Fault("data.split.kind", str(data.split.kind), rule, "choose random, time or folds")]
-    ordered = data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
-    if not isinstance(data, Columnar) or not ordered or data.timestamp is not None:
-        return []
-    rule = f"data.split.kind={data.split.kind} needs the column of the time"
-    return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
-
-
-def timestamp_of(data: Data) -> str | None:
-    """The timestamp column, if the split needs it."""
-    if not isinstance(data, Columnar):
-        return None
-    return data.timestamp if data.split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) else None
-
-
-def group_of(data: Data) -> str | None:
-    """The column of the groups, if the split needs it."""
-    if isinstance(data, Triples):
-        return None
-    return data.split.group if data.split.kind is SplitKind.LEAVE_ONE_OUT else None
-
-
-def wanted(data: Data, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]:
+def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
     """The columns to read, each once.
 
     Args:
-        data: the source.
         columns: what the run reads.
-        divided: whether the examples are to be split (another file that is only evaluated is not).
+        timestamp: column of the time, where the split needs it.
+        group: column of the groups of leave-one-out, likewise.
     """
     asked: list[Wanted] = []
 
@@ -81,9 +54,9 @@ def wanted(data: Data, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]
         ask(name, "data.dense_features", numbers=True, single=True)
     if columns.label is not None:
         ask(columns.label, "data.label", numbers=True, single=True)
-    if divided and (timestamp := timestamp_of(data)) is not None:
+    if timestamp is not None:
         ask(timestamp, "data.timestamp", numbers=True, single=True)
-    if divided and (group := group_of(data)) is not None:
+    if group is not None:
         ask(group, "data.split.group", tokens=True, single=True)
 
     merged: dict[str, Wanted] = {}

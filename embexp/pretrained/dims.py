@@ -51,6 +51,6 @@ def _of_model(spec: RunSpec) -> list[Fault]:
     return shapes.faults(
         spec.model,
         shapes=activations,
-        dense_width=len(getattr(spec.data, "dense_features", ())),
+        dense_width=len(spec.data.dense_columns),
         classes=spec.task is Task.CLASSIFICATION,
     )

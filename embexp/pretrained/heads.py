@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from embexp.data.factory import source_of
 from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier, fit, succession
 from embexp.pretrained.fit import Misfit
-from embexp.specs.data import Clicks
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
@@ -58,12 +58,13 @@ def dims(inherited: Pretrained | None, tables: Mapping[str, Table]) -> dict[str,
 def rows(spec: RunSpec) -> dict[str, int | None]:
     """Rows of each table, as far as the config and first bytes of files tell; None where the data must be read."""
     found: dict[str, int | None] = {}
+    source = source_of(spec.data)
     for name, table in spec.tables.items():
         found[name] = table.vocabulary_size
-        if found[name] is None and isinstance(spec.data, Clicks):
-            columns = [spec.column_of(feature) for feature in spec.features_of(name)]
-            ids = spec.data.users if "user" in columns else spec.data.items
-            found[name] = max(ids, _rows_by_position(table, spec.pretrained_of(name)))
+        sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
+        known = [size for size in sizes if size is not None]
+        if found[name] is None and known:
+            found[name] = max(*known, _rows_by_position(table, spec.pretrained_of(name)))
     return found
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
+from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError, RunError
-from embexp.specs.data import CANDIDATES, Triples
+from embexp.errors import RunError
 from embexp.specs.run import RunSpec
 from embexp.system import places
 from embexp.training import metrics
@@ -67,7 +67,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     columns, shared = columns_of(spec.data, spec.features)
     found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=progress)
     if not len(found.splits["train"]):
-        raise RunError("the training part of the data is empty: see data.split")
+        raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
@@ -82,10 +82,5 @@ def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candid
     Raises:
         DataError: there is only one entity, so that a ranking says nothing.
     """
-    if not isinstance(spec.data, Triples):
-        return None
-    (table,) = {each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES}
-    entities = vocabularies[table].size
-    if entities < 2:
-        raise DataError(f"{spec.data.path}: found {entities} entity, expected 2 or more, to tell answers from others")
-    return Candidates(entities, spec.data.negatives, spec.seed)
+    sizes = {spec.column_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
+    return source_of(spec.data).candidates(sizes, seed=spec.seed)

@@ -47,10 +47,10 @@ def evaluation(
         full=spec.fixed_batch,
         candidates=candidates,
     )
-    questions = None
+    queries = None
     if candidates is not None:
-        questions = Queries(answers.known(examples, rows, known), answers.for_heads(rows))
-    return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), questions)
+        queries = Queries(answers.known(examples, rows, known), answers.head_predictions(rows))
+    return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), queries)
 
 
 def of_split(spec: RunSpec, data: Data, split: str) -> Evaluation | None:

@@ -24,7 +24,6 @@ from embexp.runs import assembly, evaluations
 from embexp.runs.data import quiet, read_data
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
-from embexp.specs.data import Clicks
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import TPU, TPUSimulator
@@ -136,8 +135,6 @@ class Run:
                 return names
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
-        if isinstance(self.spec.data, Clicks):
-            raise RunError("this run's data is synthetic, so there is no file form to read others from")
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = places.cache(self.spec.output.cache)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, assert_never
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -22,16 +22,16 @@ class SplitKind(StrEnum):
 class Split(Spec):
     """Division of the examples.
 
-    random: by a seeded permutation. time: by `timestamp`, the latest examples are the test, those before
-    them the validation. leave_one_out: each user's latest example is the test, the one before the validation.
-    folds: part `data.fold` of `data.folds` is the test, the rest trains; `validation` is taken off the rest.
+    random: by a seeded permutation. time: by `timestamp`, the latest examples test, those before them validate.
+    leave_one_out: each user's latest example tests, the one before validates. folds: fold `data.fold` of `data.folds`
+    tests, the rest trains; `validation` is taken off the rest.
     """
 
     kind: SplitKind = SplitKind.RANDOM
     validation: Fraction = 0.1
-    """Part of the examples that validates (of the training part, for folds); ignored by leave_one_out."""
+    """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
     test: Fraction = 0.1
-    """Part of the examples that tests; for random and time."""
+    """Fraction of the examples that tests; for random and time."""
     group: str | None = None
     """leave_one_out: the column that names the user."""
     seed: WholeNumber = 0
@@ -45,6 +45,16 @@ class Split(Spec):
             raise ValueError("leave_one_out needs group, the column that names the user")
         return self
 
+    @property
+    def by_time(self) -> bool:
+        """Whether the order of time decides which examples test."""
+        return self.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
+
+    @property
+    def group_column(self) -> str | None:
+        """The column of the groups of each of which one example is left out."""
+        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
+
 
 class UnknownPolicy(StrEnum):
     """What becomes of a value that the vocabulary lacks."""
@@ -54,12 +64,12 @@ class UnknownPolicy(StrEnum):
 
 
 class VocabularyRules(Spec):
-    """How vocabularies are made from the training part: by falling frequency, then by code point."""
+    """How vocabularies are made from the training split: by falling frequency, then by code point."""
 
     unknown: UnknownPolicy = UnknownPolicy.OOV
-    """oov: row 0 of each table stands for values not in the vocabulary. error: such a value ends the run."""
+    """oov: values not in the vocabulary share row 0 of each table, the OOV row. error: such a value ends the run."""
     min_frequency: Count = 1
-    """Values seen less often in the training part are unknown."""
+    """Values seen less often in the training split are unknown."""
     max_size: Count | None = None
     """Only so many of the commonest values; null: all."""
 
@@ -72,18 +82,23 @@ class _Source(Spec):
     window: Count = 1_048_576
     """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
 
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """Numeric columns that the model gets beside the embeddings."""
+        return ()
 
-class _Data(_Source):
+
+class DividedData(_Source):
     """What every source shares that is to be divided."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
-    """Number of parts of a k-fold split."""
+    """Number of folds of a k-fold split."""
     fold: WholeNumber | None = None
-    """Which part is the test, from 0."""
+    """Which of them tests, from 0."""
     split: Split = Split()
 
     @model_validator(mode="after")
-    def _folds(self) -> _Data:
+    def _folds(self) -> DividedData:
         if self.split.kind is SplitKind.FOLDS:
             if self.folds is None or self.fold is None:
                 raise ValueError("split.kind=folds needs data.folds and data.fold")
@@ -91,12 +106,29 @@ class _Data(_Source):
                 raise ValueError("fold counts from 0 and must be below folds")
         return self
 
+    def described_split(self) -> str:
+        """Which examples validate and which test, in words."""
+        split = self.split
+        match split.kind:
+            case SplitKind.FOLDS:
+                return f"fold {self.fold} of {self.folds} tests, {split.validation:.0%} of the rest validates"
+            case SplitKind.LEAVE_ONE_OUT:
+                return f"the last of each {split.group} tests, the one before validates"
+            case SplitKind.RANDOM:
+                return f"{split.validation:.0%} validates, {split.test:.0%} tests, at random"
+            case SplitKind.TIME:
+                return f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
+            case _:
+                assert_never(split.kind)
 
-class Clicks(_Data):
+
+class Clicks(DividedData):
     """A synthetic click log with a planted truth, so that the best possible AUC is known.
 
     Columns: `user`, `item`, `history` (items this user liked, shares the item ids), label `click`.
     """
+
+    label_column: ClassVar[str] = "click"
 
     kind: Literal["clicks"] = "clicks"
     examples: Count = 1_000_000
@@ -114,7 +146,7 @@ class Clicks(_Data):
     """Seed of the log itself, apart from the run's."""
 
 
-class Columnar(_Data):
+class Columnar(DividedData):
     """What every source shares that has columns of its own: files on disk."""
 
     path: str
@@ -128,6 +160,16 @@ class Columnar(_Data):
     dense_features: tuple[str, ...] = ()
     """Numeric columns that the model gets beside the embeddings."""
     vocabulary: VocabularyRules = VocabularyRules()
+
+    @property
+    def label_column(self) -> str:
+        """Column of the label."""
+        return self.label
+
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """The columns of `dense_features`."""
+        return self.dense_features
 
 
 class RecBole(Columnar):
@@ -158,7 +200,7 @@ class Parquet(Columnar):
     kind: Literal["parquet"] = "parquet"
 
 
-class _Texts(_Data):
+class _Texts(DividedData):
     """What sources made of texts share."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -176,8 +218,13 @@ class Text(_Texts):
     max_length: Count | None = None
     """Words of a text that are read; null: all."""
     train_examples: Count | None = None
-    """Only so many examples of the training part train; the vocabulary is that of all of it. null: all train."""
+    """Only so many examples of the training split train; the vocabulary is that of all of it. null: all train."""
     vocabulary: VocabularyRules = VocabularyRules()
+
+    @property
+    def label_column(self) -> str:
+        """Column of the class's number."""
+        return self.label
 
 
 class SkipGram(_Texts):
@@ -186,6 +233,8 @@ class SkipGram(_Texts):
     Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that stood together, 0 for a
     center with a word drawn at random.
     """
+
+    label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
     min_count: Count = 5
@@ -213,9 +262,9 @@ class Place(StrEnum):
 
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
-"""Id columns of a knowledge graph's questions."""
+"""Id columns of a knowledge graph's queries."""
 INVERSE = "inverse"
-"""Their dense column, where relations have no rows of their own for the other direction."""
+"""Their dense column, where inverse relations have no rows of their own."""
 
 
 class Trained(StrEnum):
@@ -233,12 +282,12 @@ class NewEntities(Spec):
     """Some entities of a graph count as new: it is seen before they come, or after.
 
     Drawn by name. Entities and relations that no training triple holds without one that is drawn are new with them.
-    Unless the new ones are left out, what tests has two parts more: `test_new`, the triples that hold something new,
-    and `test_known`, the others.
+    Unless the new ones are left out, there are two more splits: `test_new`, the triples of the test split that hold
+    something new, and `test_known`, the others.
     """
 
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
-    """Part of the entities that is drawn; at least one is."""
+    """Fraction of the entities that is drawn; at least one is."""
     seed: WholeNumber = 0
     """Seed of the drawing, apart from the run's."""
     train: Trained = Trained.ALL
@@ -248,17 +297,19 @@ class NewEntities(Spec):
 class Triples(_Source):
     """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
 
-    Each triple asks two questions, for its tail and for its head. Columns: `source`, the entity that is known;
+    Each triple is two queries, one predicts its tail and one its head. Columns: `source`, the entity that is known;
     `relation`; `candidates`, the entities among which the answer is. Label: the answer's place among the candidates.
     """
+
+    label_column: ClassVar[str] = "answer"
 
     kind: Literal["triples"] = "triples"
     path: Annotated[str, Field(min_length=1)]
     columns: tuple[Place, Place, Place] | None = None
     """What the three fields of a line are; null: the two with the most values in common are head and tail."""
     reciprocal: bool = True
-    """A question for the head is one for the tail of the inverse relation, which has a row of its own in the relations'
-    table (Lacroix et al. 2018). False: the model turns the relation's vector round, as the column `inverse` says."""
+    """Heads are predicted as tails of the inverse relation, which has a row of its own in the relations' table
+    (Lacroix et al. 2018). False: the model inverts the relation's vector, as the column `inverse` says."""
     negatives: Count | None = None
     """While training, the answer is told from so many entities drawn at random; null: from all others (1-vs-all)."""
     new_entities: NewEntities | None = None
@@ -272,8 +323,8 @@ class Triples(_Source):
         return columns
 
     @property
-    def dense_features(self) -> tuple[str, ...]:
-        """Dense columns: `inverse`, 1 for a question for the head, where relations have no inverses of their own."""
+    def dense_columns(self) -> tuple[str, ...]:
+        """`inverse`, 1 where the head is predicted, if inverse relations have no rows of their own."""
         return () if self.reciprocal else (INVERSE,)
 
 

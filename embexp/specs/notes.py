@@ -92,7 +92,7 @@ def _optimizers(spec: RunSpec) -> Iterator[str]:
 
 
 def _model(spec: RunSpec) -> Iterator[str]:
-    dense = getattr(spec.data, "dense_features", ())
+    dense = spec.data.dense_columns
     if isinstance(spec.model, DLRM) and not dense:
         yield "model.bottom: there are no dense features"
     if isinstance(spec.model, KnowledgeGraph):

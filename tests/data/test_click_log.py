@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embexp.data import clicks
-from embexp.data.clicks import CHUNK, ClickLog
+from embexp.data import click_log
+from embexp.data.click_log import CHUNK, ClickLog
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
 from embexp.data.vocabulary import IdentityVocabulary
@@ -68,7 +68,7 @@ def test_the_log_is_a_function_of_its_seed_alone(log: dict[str, np.ndarray]) -> 
 def test_popularity_follows_the_law(zipf: float, size: int) -> None:
     """Chi-square over the ranks; at 49 degrees of freedom one draw in a million exceeds 115."""
     count = 200_000
-    population = clicks._Population(size, 2, zipf, key=5)
+    population = click_log._Population(size, 2, zipf, key=5)
     observed = np.bincount(population.draw(np.random.default_rng(1), count), minlength=size)
     law = 1.0 / np.arange(1, size + 1) ** zipf
     expected = count * law / law.sum()
@@ -85,26 +85,26 @@ def test_popularity_of_a_huge_population_follows_the_law() -> None:
         return math.log(n) + 0.5772156649015329 + 1 / (2 * n)
 
     size, count = 10_000_000, 300_000
-    ranks = clicks._Population(size, 2, 1.0, key=5).draw(np.random.default_rng(1), count)
+    ranks = click_log._Population(size, 2, 1.0, key=5).draw(np.random.default_rng(1), count)
     for k in (10, 1000, 100_000, 1_000_000):
         share = harmonic(k) / harmonic(size)
         assert abs((ranks < k).mean() - share) < 5 * math.sqrt(share * (1 - share) / count)
     assert 0 <= ranks.min() < ranks.max() < size
 
 
-@pytest.mark.parametrize("size", [1, 1000, clicks._KEPT, clicks._KEPT + 1])
+@pytest.mark.parametrize("size", [1, 1000, click_log._KEPT, click_log._KEPT + 1])
 def test_kept_values_are_those_computed_anew(size: int) -> None:
-    population = clicks._Population(size, 3, 1.0, key=11)
+    population = click_log._Population(size, 3, 1.0, key=11)
     ranks = np.unique(np.linspace(0, size - 1, 50).astype(np.int64))
     np.testing.assert_array_equal(population.vectors(ranks), population._normals(ranks))
     assert population.vectors(ranks).dtype == np.float32
     assert population.vectors(ranks).shape == (len(ranks), 4)
-    if size <= clicks._KEPT:
+    if size <= click_log._KEPT:
         assert len(set(population.ids(np.arange(size)).tolist())) == size
 
 
 def test_biases_and_vectors_are_standard_normal() -> None:
-    values = clicks._Population(100_000, 3, 1.0, key=2).vectors(np.arange(100_000)).astype(np.float64)
+    values = click_log._Population(100_000, 3, 1.0, key=2).vectors(np.arange(100_000)).astype(np.float64)
     flat = np.sort(values.reshape(-1))
     assert abs(flat.mean()) < 5 / math.sqrt(flat.size)
     assert abs(flat.var() - 1) < 5 * math.sqrt(2 / flat.size)
@@ -171,7 +171,7 @@ def test_the_best_auc_by_counting_pairs() -> None:
         for (a, x), (b, y) in itertools.product(zip(probability, labels, strict=True), repeat=2)
         if x == 1 and y == 0
     ]
-    found = clicks.bayes(labels, probability)
+    found = click_log.bayes(labels, probability)
     assert found["bayes_auc"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
     safe = np.clip(probability, 1e-15, 1 - 1e-15)
     loss = -sum(math.log(p) if y else math.log1p(-p) for p, y in zip(safe, labels, strict=True)) / 120
@@ -179,8 +179,8 @@ def test_the_best_auc_by_counting_pairs() -> None:
 
 
 def test_one_class_has_no_auc() -> None:
-    assert set(clicks.bayes(np.ones(3), np.full(3, 0.5))) == {"bayes_log_loss"}
-    assert clicks.bayes(np.empty(0), np.empty(0)) == {}
+    assert set(click_log.bayes(np.ones(3), np.full(3, 0.5))) == {"bayes_log_loss"}
+    assert click_log.bayes(np.empty(0), np.empty(0)) == {}
 
 
 def test_the_scan_encodes_the_log(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_scan_encodes_the_log(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.examples.labels, log["click"])
     assert found.vocabularies == {"user": IdentityVocabulary(300), "item": IdentityVocabulary(200)}
     test = found.splits["test"]
-    assert found.truth == clicks.bayes(log["click"][test], log["probability"][test])
+    assert found.truth == click_log.bayes(log["click"][test], log["probability"][test])
     assert found.label_mean == pytest.approx(log["click"][found.splits["train"]].mean())
 
 

@@ -136,7 +136,7 @@ def test_without_timestamps_position_is_time() -> None:
 def test_written_parts_are_rising_row_numbers_that_cover_all(tmp_path: Path) -> None:
     split = Split(validation=0.25, test=0.25)
     splits.write(splits.assignment(split, 1001, folds=None, fold=None, timestamps=None, groups=None), 1001, tmp_path)
-    parts = {part: np.load(tmp_path / f"{part}.npy") for part in splits.PARTS}
+    parts = {part: np.load(tmp_path / f"{part}.npy") for part in splits.SPLITS}
     for rows in parts.values():
         assert rows.dtype == np.int64
         assert (np.diff(rows) > 0).all()

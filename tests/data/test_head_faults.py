@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.data.columns import Columns, columns_of
-from embexp.data.inspect import head_faults
+from embexp.data.factory import source_of
 from embexp.errors import ConfigError
 from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole
 from embexp.specs.tables import Feature
@@ -34,7 +34,7 @@ def csv_of(path: Path, **more: Any) -> CSV:
 
 
 def told(data: Data, found: Columns | None = None) -> list[str]:
-    return [str(fault) for fault in head_faults(data, found or columns(data))]
+    return [str(fault) for fault in source_of(data).head_faults(found or columns(data))]
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ class TestColumns:
         found = columns(
             data, a=feature(table="t", column="itme", weights="tims"), user=feature(table="u"), z=feature(table="u")
         )
-        faults = head_faults(data, found)
+        faults = source_of(data).head_faults(found)
         assert [fault.path for fault in faults] == [
             "features.a.column", "features.z", "features.a.weights", "data.dense_features", "data.dense_features",
             "data.label", "data.timestamp", "data.split.group", "data.list_columns",
@@ -225,7 +225,7 @@ class TestOneIdWhereSeveralAreNeeded:
             b=feature(table="t", column="user"),
             c=feature(table="t", column="user", max_sequence_length=6),
         )
-        assert [fault.path for fault in head_faults(data, found)] == [
+        assert [fault.path for fault in source_of(data).head_faults(found)] == [
             "features.a.max_sequence_length",
             "features.c.max_sequence_length",
         ]
@@ -395,10 +395,10 @@ def test_the_look_imports_no_tensorflow(tmp_path: Path, kind: str) -> None:
 import json, sys
 from pydantic import TypeAdapter
 from embexp.data.columns import Columns
-from embexp.data.inspect import head_faults
+from embexp.data.factory import source_of
 from embexp.specs.data import Data
 data = TypeAdapter(Data).validate_python({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
-assert head_faults(data, Columns(ids={{"user": "u"}}, label="y")) == []
+assert source_of(data).head_faults(Columns(ids={{"user": "u"}}, label="y")) == []
 print(json.dumps(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules))))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

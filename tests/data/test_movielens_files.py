@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from embexp.data.columns import Columns
-from embexp.data.inspect import head_faults
+from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
 from embexp.specs.data import RecBole
 
@@ -45,7 +45,7 @@ def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Scan:
 
 
 def test_a_look_finds_no_fault(folder: Path) -> None:
-    assert head_faults(data(folder), COLUMNS) == []
+    assert source_of(data(folder)).head_faults(COLUMNS) == []
 
 
 def test_every_rating_is_read_and_joined(folder: Path, found: Scan) -> None:

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embexp.data import readers, splits
+from embexp.data import splits, text_table
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.scan import Scan, encode_file, scan
+from embexp.data.sources import parquet as parquet_source
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, VocabularyError
 from embexp.specs.data import CSV, Parquet, RecBole
@@ -441,7 +442,7 @@ numerals = st.text("0123456789+-.eE_ \tnaifNI", max_size=7)
 @given(text=numerals | st.floats().map(str) | st.sampled_from(["1e39", "-1e39", "3.4e38", "1_0", "0x1", "١", "", " "]))
 def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
     """The careful reader must find what stops the fast one, and nothing else."""
-    from embexp.data.text import is_number
+    from embexp.data.text_table import is_number
 
     path = tmp_path / "data.csv"
     path.write_text(f"a,y\nx,{text}\n", "utf-8")
@@ -465,8 +466,8 @@ def test_chunks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     parquet = Parquet(path=str(tmp_path / "data.parquet"), label="rating", dense_features=("price", "age"))
     whole = scan(csv_of(tmp_path / "data.csv"), COLUMNS, cache=tmp_path / "whole")
     assert decoded(whole.examples, whole.vocabularies, COLUMNS) == expected(table, whole.splits["train"])
-    monkeypatch.setattr(readers, "_BLOCK_BYTES", 256)
-    monkeypatch.setattr(readers, "_PARQUET_ROWS", 7)
+    monkeypatch.setattr(text_table, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(parquet_source, "_BATCH_ROWS", 7)
     monkeypatch.setattr(splits, "_CHUNK", 13)
     told: list[float | None] = []
     for data in (csv_of(tmp_path / "data.csv"), parquet):

@@ -17,7 +17,8 @@ import pytest
 
 from embexp.data import encode
 from embexp.data.columns import Columns
-from embexp.data.scan import Scan, scan, source_digest
+from embexp.data.factory import source_of
+from embexp.data.scan import Scan, scan
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import CSV, Parquet
 from embexp.system import caching, digests
@@ -162,7 +163,7 @@ def test_another_reading_of_the_file_is_another_scan(
 
 
 def test_the_digest_alone_needs_no_scan(file: Path, tmp_path: Path, reads: list[Path]) -> None:
-    digest = source_digest(csv_of(file), COLUMNS, cache=tmp_path / "cache")
+    digest = source_of(csv_of(file)).digest(COLUMNS, cache=tmp_path / "cache")
     assert reads == []
     assert digest == scan(csv_of(file), COLUMNS, cache=tmp_path / "cache").digest
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data import skipgram
+from embexp.data import word_pairs
 from embexp.data.columns import Columns, columns_of
 from embexp.data.corpus import Corpus
-from embexp.data.inspect import head_faults
-from embexp.data.scan import Scan, encode_file, scan, source_digest
+from embexp.data.factory import source_of
+from embexp.data.scan import Scan, encode_file, scan
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import SkipGram, Split
 from embexp.specs.tables import Feature
@@ -162,8 +162,8 @@ def test_memory_is_bounded_by_cutting_a_long_text(tmp_path: Path) -> None:
     path = write([[f"w{i % 9}" for i in range(50_000)]], tmp_path)
     data = SkipGram(path=str(path), context_window=5, **PLAIN)  # type: ignore[arg-type]
     corpus = Corpus(Path(str(data.path)), "text", None)
-    vocabulary = skipgram.vocabulary_of(data, corpus, lambda what, part: None)
-    sizes = [len(labels) for _, labels, _ in skipgram.Pairs(data, corpus, vocabulary).chunks()]
+    vocabulary = word_pairs.vocabulary_of(data, corpus, lambda what, part: None)
+    sizes = [len(labels) for _, labels, _ in word_pairs.Pairs(data, corpus, vocabulary).chunks()]
     assert len(sizes) == 4
     assert max(sizes) <= 16_384 * 10
 
@@ -172,16 +172,16 @@ def test_memory_is_bounded_by_cutting_a_long_text(tmp_path: Path) -> None:
 def test_the_library_of_this_python(tmp_path: Path) -> None:
     data = SkipGram()
     corpus = Corpus(None, "text", None)
-    vocabulary = skipgram.vocabulary_of(data, corpus, lambda what, part: None)
+    vocabulary = word_pairs.vocabulary_of(data, corpus, lambda what, part: None)
     assert 3_000 < vocabulary.size < 30_000
     assert vocabulary.tokens()[0] == "the"
-    assert source_digest(data, columns(), cache=tmp_path) == source_digest(data, columns(), cache=tmp_path)
+    assert source_of(data).digest(columns(), cache=tmp_path) == source_of(data).digest(columns(), cache=tmp_path)
 
 
 def test_faults(tmp_path: Path) -> None:
     data = SkipGram(path=str(tmp_path / "none.txt"), split=Split(kind="leave_one_out", group="center"))
     read, _ = columns_of(data, {"centre": Feature(table="word"), "context": Feature(table="c", max_sequence_length=3)})
-    split, column, sequence, path = head_faults(data, read)
+    split, column, sequence, path = source_of(data).head_faults(read)
     assert split.path == "data.split.kind"
     assert column.rule == "pairs of words have no such column; the columns are center and context"
     assert (sequence.path, sequence.value) == ("features.context.max_sequence_length", "3")

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.columns import Columns, columns_of
-from embexp.data.inspect import head_faults
-from embexp.data.scan import Scan, encode_file, scan, source_digest
+from embexp.data.factory import source_of
+from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.words import words
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import Split, Text, VocabularyRules
@@ -132,14 +132,14 @@ def test_fewer_examples_train_and_the_rest_stays(many: Path, tmp_path: Path) -> 
 
 
 def test_more_training_examples_than_there_are(many: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="train_examples is 161, but the training part has 160 examples"):
+    with pytest.raises(DataError, match="train_examples is 161, but the training split has 160 examples"):
         scanned(Text(path=str(many), train_examples=161), tmp_path)
 
 
 def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
     def digest(path: Path) -> str:
         data = Text(path=str(path))
-        return source_digest(data, columns(data), cache=tmp_path / "cache")
+        return source_of(data).digest(columns(data), cache=tmp_path / "cache")
 
     first, folder = write(".txt", tmp_path), write("", tmp_path)
     copy = tmp_path / "copy.txt"
@@ -206,7 +206,7 @@ def test_a_wrong_line_is_named(case: str, tmp_path: Path) -> None:
     data = Text(path=str(tmp_path / name))
     with pytest.raises(DataError, match=re.escape(message)):
         scanned(data, tmp_path)
-    [fault] = head_faults(data, columns(data))  # and before anything starts
+    [fault] = source_of(data).head_faults(columns(data))  # and before anything starts
     assert (fault.path, message in fault.rule) == ("data.path", True)
 
 
@@ -225,7 +225,7 @@ def test_what_a_look_at_the_file_tells(case: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     data = Text(path=str(tmp_path / name))
-    [fault] = head_faults(data, columns(data))
+    [fault] = source_of(data).head_faults(columns(data))
     assert fault.path == path
     assert message in fault.rule
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -234,17 +234,17 @@ def test_what_a_look_at_the_file_tells(case: str, tmp_path: Path) -> None:
 
 def test_folders_that_hold_no_texts(tmp_path: Path) -> None:
     data = Text(path=str(tmp_path))
-    [fault] = head_faults(data, columns(data))
+    [fault] = source_of(data).head_faults(columns(data))
     assert fault.rule == "a folder of labelled texts holds a folder for each class"
     (tmp_path / "sport").mkdir()
-    [fault] = head_faults(data, columns(data))
+    [fault] = source_of(data).head_faults(columns(data))
     assert fault.rule == "the folder holds no texts, NAME.txt in folders"
 
 
 def test_columns_and_splits_that_texts_do_not_have(tmp_path: Path) -> None:
     data = Text(path=str(write(".txt", tmp_path)), split=Split(kind="leave_one_out", group="user"))
     read, _ = columns_of(data, {"tokens": Feature(table="word")})
-    split, column = head_faults(data, read)
+    split, column = source_of(data).head_faults(read)
     assert (split.path, split.rule) == ("data.split.kind", "texts have no users, of each of whom one could be left out")
     assert (column.path, column.rule) == ("features.tokens", "texts have no such column; the one column is words")
     with pytest.raises(ConfigError, match="texts have no users"):
@@ -254,14 +254,14 @@ def test_columns_and_splits_that_texts_do_not_have(tmp_path: Path) -> None:
 def test_a_number_column_of_parquet_is_no_text(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"label": ["a"], "text": [1.5]}), tmp_path / "t.parquet")
     data = Text(path=str(tmp_path / "t.parquet"))
-    [fault] = head_faults(data, columns(data))
+    [fault] = source_of(data).head_faults(columns(data))
     assert fault.rule == "column 'text' holds double, expected text"
 
 
 @pytest.mark.slow
 def test_the_library_of_this_python(tmp_path: Path) -> None:
     data = Text(split=TRAIN_ALL)
-    assert head_faults(data, columns(data)) == []
+    assert source_of(data).head_faults(columns(data)) == []
     found = scanned(data, tmp_path)
     assert 8 <= len(found.classes) <= 15
     assert found.examples.count > 2_000

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from embexp.data import answers, batches
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
-from embexp.data.inspect import head_faults
-from embexp.data.scan import Scan, encode_file, scan, source_digest
+from embexp.data.factory import source_of
+from embexp.data.scan import Scan, encode_file, scan
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import Place, Triples
 from embexp.specs.tables import Feature
@@ -89,7 +89,7 @@ def test_each_triple_asks_for_its_tail_and_for_its_head(
             expected.append((head, relation, tail, 0.0))
             expected.append((tail, f"{relation}^-1", head, 0.0) if reciprocal else (tail, relation, head, 1.0))
         assert questions(found, part) == expected
-        np.testing.assert_array_equal(answers.for_heads(found.splits[part]), [False, True] * len(triples))
+        np.testing.assert_array_equal(answers.head_predictions(found.splits[part]), [False, True] * len(triples))
     trained = Counter(itertools.chain.from_iterable((head, tail) for head, _, tail in parts[0]))
     everywhere = {name for head, _, tail in itertools.chain(*parts) for name in (head, tail)}
     assert found.vocabularies["entity"].tokens() == sorted(everywhere, key=lambda name: (-trained[name], name))
@@ -142,7 +142,7 @@ def test_parts_are_those_of_the_files_and_the_content_is_the_identity(tmp_path: 
     assert {part: len(rows) for part, rows in found.splits.items()} == {"train": 8, "validation": 2, "test": 4}
 
     def digest(path: Path) -> str:
-        return source_digest(Triples(path=str(path)), columns(), cache=tmp_path / "cache")
+        return source_of(Triples(path=str(path))).digest(columns(), cache=tmp_path / "cache")
 
     assert digest(folder) == digest(other) == found.digest
     (other / "valid.txt").write_text("cy\tknows\tbob\n")
@@ -255,13 +255,13 @@ def test_lines_that_are_no_triples_are_told(line: str, words: str, tmp_path: Pat
     (folder / "valid.txt").write_text(f"ann\tknows\tbob\n{line}\n")
     with pytest.raises(DataError, match=words):
         scanned(folder)
-    (fault,) = head_faults(Triples(path=str(folder)), columns())
+    (fault,) = source_of(Triples(path=str(folder))).head_faults(columns())
     assert fault.path == "data.path"
 
 
 def test_faults_of_the_folder(tmp_path: Path) -> None:
     def rules(path: Path) -> list[str]:
-        return [fault.rule for fault in head_faults(Triples(path=str(path)), columns())]
+        return [fault.rule for fault in source_of(Triples(path=str(path))).head_faults(columns())]
 
     assert rules(tmp_path / "none") == ["there is no such folder"]
     folder = write(FAMILY, tmp_path / "graph")
@@ -280,9 +280,9 @@ def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path)
     code = f"""
 import sys
 from embexp.data.columns import Columns
-from embexp.data.inspect import head_faults
+from embexp.data.factory import source_of
 from embexp.specs.data import Triples
-assert head_faults(Triples(path={str(folder)!r}), Columns(ids={{"source": "entity"}}, label="answer")) == []
+assert source_of(Triples(path={str(folder)!r})).head_faults(Columns(ids={{"source": "entity"}}, label="answer")) == []
 print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -298,7 +298,7 @@ def test_a_relation_that_is_called_as_an_inverse(tmp_path: Path) -> None:
 def test_columns_that_questions_do_not_have(tmp_path: Path) -> None:
     data = Triples(path=str(write(FAMILY, tmp_path / "graph")))
     wrong = {**FEATURES, "user": Feature(table="entity"), "relation": Feature(table="relation", max_sequence_length=3)}
-    faults = head_faults(data, columns_of(data, wrong)[0])
+    faults = source_of(data).head_faults(columns_of(data, wrong)[0])
     assert [(fault.path, fault.value) for fault in faults] == [
         ("features.user", "'user'"),
         ("features.relation.max_sequence_length", "3"),

@@ -56,6 +56,6 @@ def test_columns_of_triples() -> None:
         {"kind": "triples", "path": "graph", "columns": ["relation", "head", "tail"]}
     )
     assert spec.columns == (Place.RELATION, Place.HEAD, Place.TAIL)
-    assert (TRIPLES.dense_features, Triples(path="graph", reciprocal=False).dense_features) == ((), ("inverse",))
+    assert (TRIPLES.dense_columns, Triples(path="graph", reciprocal=False).dense_columns) == ((), ("inverse",))
     with pytest.raises(ValidationError, match="head, relation and tail must each be named once"):
         Triples(path="graph", columns=("head", "head", "tail"))

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from embexp.data.arrays import ArrayWriter
-from embexp.data.encode import Progress, SplitsWriter
+from embexp.data.encode import SplitsWriter
 from embexp.data.examples import Layout
 from embexp.data.hashing import key_of, mix, permuted
+from embexp.data.source import Progress
 from embexp.specs.data import Clicks
 from embexp.system import digests
 

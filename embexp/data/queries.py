@@ -1,6 +1,6 @@
-"""A knowledge graph's triples as questions: of each triple one for its tail, and one for its head.
+"""A knowledge graph's triples as queries: each triple is a tail prediction and a head prediction.
 
-Of triple i, example 2i is the question (head, relation, ?) and example 2i + 1 is (tail, inverse of relation, ?).
+Of triple i, example 2i is the query (head, relation, ?) and example 2i + 1 is (tail, inverse of relation, ?).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from embexp.data import new_entities
 from embexp.data.arrays import ArrayWriter, mapped
-from embexp.data.encode import Progress
 from embexp.data.examples import Layout
+from embexp.data.source import Progress
 from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
@@ -27,22 +27,23 @@ TARGET = "target"
 ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
 INVERSE_OF = "{}^-1"
-"""How the inverse of a relation is called."""
+"""Name of the inverse relation."""
 NEW = "new.npy"
-"""File, in the folder, with a bool for each question: whether it has to do with new entities."""
+"""File, in the folder, with a bool for each query: whether it has to do with new entities."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
 
 
-def write(data: Triples, path: Path, folder: Path, progress: Progress) -> None:
-    """Writes a graph's questions into an empty folder: ids are rows already.
+def write(data: Triples, folder: Path, progress: Progress) -> None:
+    """Writes a graph's queries into an empty folder: ids are rows already.
 
-    Both vocabularies hold what is in any of the files, in the order of how often it is in the training part. Where
-    only what is known before new entities come trains, triples that have to do with them are left out.
+    Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only what is
+    known before new entities come trains, triples that have to do with them are left out.
 
     Raises:
         DataError: a file's content is not what it should be.
     """
+    path = Path(data.path)
     lines = read(files_of(path), progress)
     head, relation, tail = places(lines, data.columns)
     if data.new_entities is not None:
@@ -64,11 +65,11 @@ def write(data: Triples, path: Path, folder: Path, progress: Progress) -> None:
         ],
         axis=1,
     )
-    _write_questions(triples, lines, folder, reciprocal=data.reciprocal)
+    _write_queries(triples, lines, folder, reciprocal=data.reciprocal)
 
 
 def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], folder: Path, progress: Progress) -> None:
-    """Writes the questions of another file of triples into an empty folder, with the vocabularies of a run.
+    """Writes the queries of another file of triples into an empty folder, with the vocabularies of a run.
 
     Args:
         data: of the run.
@@ -104,11 +105,11 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
             f"{path}, triple {triple + 1}: {token!r} is none of the {'relations' if place == 1 else 'entities'} of the"
             f" run ({len(np.unique(unknown[:, 0])):,} of {len(triples):,} triples hold such values)"
         )
-    _write_questions(triples, lines, folder, reciprocal=data.reciprocal)
+    _write_queries(triples, lines, folder, reciprocal=data.reciprocal)
 
 
 def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Path, folder: Path) -> Lines:
-    """Notes which questions have to do with new entities, or leaves these out.
+    """Notes which queries have to do with new entities, or leaves these out.
 
     Raises:
         DataError: nothing would be left to train on.
@@ -131,13 +132,13 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
     return Lines(dict(zip(lines.files, left.tolist(), strict=True)), lines.fields[~touched], lines.tokens)
 
 
-def parts(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The parts of a graph some of whose entities count as new.
+def divided(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The splits of a graph some of whose entities count as new.
 
     Args:
         train: which triples train.
         folder: what `write` made.
-        found: rows of the questions, by part, as the files have them.
+        found: rows of the queries, by split, as the files have them.
     """
     if train is Trained.KNOWN:
         return dict(found)
@@ -145,11 +146,12 @@ def parts(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict
     tests = {"test_new": found["test"][new[found["test"]]], "test_known": found["test"][~new[found["test"]]]}
     if train is Trained.ALL:
         return {**found, **tests}
-    return {**{part: found[part][new[found[part]]] for part in ("train", "validation")}, "test": found["test"], **tests}
+    learned = {name: found[name][new[found[name]]] for name in ("train", "validation")}
+    return {**learned, "test": found["test"], **tests}
 
 
 def _vocabulary(lines: Lines, fields: Sequence[int], trains: np.ndarray) -> tuple[TokenVocabulary, np.ndarray]:
-    """Values by falling frequency in the training part, then by code point; and of each code its row."""
+    """Values by falling frequency in the training split, then by code point; and of each code its row."""
     codes = np.unique(lines.fields[:, list(fields)])
     counts = np.bincount(trains[:, list(fields)].reshape(-1), minlength=len(lines.tokens))
     order = sorted(codes.tolist(), key=lambda code: (-counts[code], lines.tokens[code]))
@@ -163,7 +165,7 @@ def _with_inverses(relations: TokenVocabulary, path: Path) -> TokenVocabulary:
     """Each relation's inverse in the row after it.
 
     Raises:
-        DataError: a relation is called as the inverse of another is.
+        DataError: a relation has the name of the inverse of another.
     """
     names = relations.tokens()
     inverses = [INVERSE_OF.format(name) for name in names]
@@ -176,15 +178,15 @@ def _with_inverses(relations: TokenVocabulary, path: Path) -> TokenVocabulary:
     return TokenVocabulary(pa.array(tokens, pa.large_string()), np.repeat(relations.known_frequencies, 2), oov=False)
 
 
-def _write_questions(triples: np.ndarray, lines: Lines, folder: Path, *, reciprocal: bool) -> None:
+def _write_queries(triples: np.ndarray, lines: Lines, folder: Path, *, reciprocal: bool) -> None:
     with ExitStack() as stack:
         ids = stack.enter_context(ArrayWriter(folder / "ids.npy", np.int32, 3))
         labels = stack.enter_context(ArrayWriter(folder / "labels.npy", np.float32))
         dense = stack.enter_context(ArrayWriter(folder / "dense.npy", np.float32, 0 if reciprocal else 1))
         for start in range(0, len(triples), _CHUNK):
-            asked = triples[start : start + _CHUNK]
-            both = np.repeat(asked, 2, axis=0)
-            both[1::2] = asked[:, ::-1]
+            some = triples[start : start + _CHUNK]
+            both = np.repeat(some, 2, axis=0)
+            both[1::2] = some[:, ::-1]
             both[1::2, 1] += reciprocal
             ids.append(both)
             labels.append(both[:, 2])

@@ -10,7 +10,7 @@ negatives are drawn with p ~ count^power; one that is the context itself makes n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.data.arrays import ArrayWriter
-from embexp.data.columns import PAIRS
 from embexp.data.corpus import Corpus
-from embexp.data.encode import Progress
 from embexp.data.examples import Layout
+from embexp.data.source import Progress
 from embexp.data.vocabulary import TokenVocabulary, from_counts
 from embexp.data.words import words
 from embexp.errors import DataError
@@ -39,7 +38,7 @@ class Pairs:
     Args:
         data: what to draw.
         corpus: the texts.
-        vocabulary: of the words that are used, without a row for others.
+        vocabulary: of the words that are used, without an OOV row.
     """
 
     def __init__(self, data: SkipGram, corpus: Corpus, vocabulary: TokenVocabulary) -> None:
@@ -54,7 +53,7 @@ class Pairs:
         self._drawn_below = weights / weights[-1]
 
     def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-        """Of each chunk: int64 [n, 2] rows of center and context, bool [n] labels, and the part that is done."""
+        """Of each chunk: int64 [n, 2] rows of center and context, bool [n] labels, and the fraction that is done."""
         for number, (rows, texts, done) in enumerate(self._words()):
             seed = digests.seed_of(self._data.seed, "skipgram", number)
             random = np.random.Generator(np.random.Philox(key=seed))
@@ -62,7 +61,7 @@ class Pairs:
             yield *self._draw(random, rows[kept], texts[kept]), done
 
     def _words(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-        """Rows of words in their order, the number of the text of each, and the part that is done."""
+        """Rows of words in their order, the number of the text of each, and the fraction that is done."""
         rows: list[int] = []
         texts: list[int] = []
         done = 0.0
@@ -122,8 +121,15 @@ def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVo
     return vocabulary
 
 
-def write(data: SkipGram, corpus: Corpus, folder: Path, progress: Progress) -> None:
+def write(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str], progress: Progress) -> None:
     """Writes all examples into an empty folder: ids are rows already.
+
+    Args:
+        data: what to draw.
+        corpus: the texts.
+        folder: where to.
+        columns: names of those of the center and the context.
+        progress: is told how far it is.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.
@@ -143,7 +149,7 @@ def write(data: SkipGram, corpus: Corpus, folder: Path, progress: Progress) -> N
         raise DataError(f"{corpus.path}: found no two words that stand together in a text")
     Layout(
         count=ids.rows,
-        ids=list(PAIRS),
+        ids=list(columns),
         lists=[],
         tables={},
         token_tables=[],

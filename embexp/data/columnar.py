@@ -1,0 +1,172 @@
+"""Sources whose examples are the rows of files with columns: all that is the same for each form of file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.data import files
+from embexp.data.columns import Columns
+from embexp.data.files import Files
+from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Progress, Source, Unreadable, split_key
+from embexp.data.wanted import Wanted, wanted
+from embexp.errors import ConfigError, Fault
+from embexp.specs.data import Columnar
+
+if TYPE_CHECKING:
+    from embexp.data.examples import Encoded, Examples
+    from embexp.data.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class ColumnarSource(Source):
+    """Files with columns.
+
+    Attributes:
+        data: which columns are read, and what for.
+        kind: name of the form of file.
+        locate: from a path and the columns that are needed to the files that hold them, their headers read; raises
+            `Unreadable` with every fault found.
+        dialect: JSON of what the config says of how the files are written; None: they tell.
+    """
+
+    data: Columnar
+    kind: str
+    locate: Callable[[Path, Sequence[Wanted]], Files]
+    dialect: Sequence[Any] | None = None
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
+        needed = self._wanted(columns, divided=True)
+        faults = self._split_faults()
+        try:
+            located = self.locate(Path(self.data.path), needed)
+        except Unreadable as unreadable:
+            return faults + unreadable.faults
+        return faults + files.head_faults(located, needed, rows=HEAD_LINES)
+
+    def description(self) -> Description:
+        """The form of file, its path and the split."""
+        return Description(f"{self.kind} {self.data.path}; {self.data.described_split()}")
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of all files that hold a wanted column."""
+        return self._digest(self._located(Path(self.data.path), columns, divided=True), cache)
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
+        if faults := self._split_faults():
+            raise ConfigError(faults)
+        return self._encode(Path(self.data.path), columns, divided=True, cache=cache, progress=progress)
+
+    def division_key(self) -> Mapping[str, Any]:
+        """The split and the rules of vocabularies."""
+        return split_key(self.data) | {"vocabulary": self.data.vocabulary.model_dump(mode="json")}
+
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits, vocabularies and rows."""
+        from embexp.data import rows, splits
+        from embexp.data.arrays import mapped
+
+        timestamp, group = self._order(divided=True)
+        splits.divide(
+            self.data,
+            encoded.layout.count,
+            folder,
+            timestamps=None if timestamp is None else mapped(encoded.folder / "timestamps.npy"),
+            groups=None if group is None else mapped(encoded.folder / "groups.npy"),
+        )
+        rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
+        return Division()
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """Those that `divide` made from the training split."""
+        from embexp.data import rows
+
+        return rows.learned(encoded, folder)
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Examples:
+        """A file or folder of the same form; it needs no columns of the split."""
+        from embexp.data import rows
+
+        encoded = self._encode(path, columns, divided=False, cache=cache, progress=progress)
+        return rows.numbered(encoded, vocabularies, cache=cache)
+
+    def _split_faults(self) -> list[Fault]:
+        """The fault of a split that needs the time where there is no column of it."""
+        kind = self.data.split.kind
+        if not self.data.split.by_time or self.data.timestamp is not None:
+            return []
+        rule = f"data.split.kind={kind} needs the column of the time"
+        return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
+
+    def _order(self, *, divided: bool) -> tuple[str | None, str | None]:
+        """Columns of the time and of the groups, as far as the split needs them."""
+        if not divided:
+            return None, None
+        split = self.data.split
+        return self.data.timestamp if split.by_time else None, split.group_column
+
+    def _wanted(self, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]:
+        timestamp, group = self._order(divided=divided)
+        return wanted(columns, timestamp=timestamp, group=group)
+
+    def _located(self, path: Path, columns: Columns, *, divided: bool) -> Files:
+        try:
+            return self.locate(path, self._wanted(columns, divided=divided))
+        except Unreadable as unreadable:
+            raise ConfigError(unreadable.faults) from None
+
+    def _digest(self, located: Files, cache: Path) -> str:
+        from embexp.system import caching, digests
+
+        return digests.of_json([caching.file_digest(file, cache=cache) for file in located.paths()])
+
+    def _encode(self, path: Path, columns: Columns, *, divided: bool, cache: Path, progress: Progress) -> Encoded:
+        from embexp.data import encode, readers
+        from embexp.data.examples import Encoded
+        from embexp.system import caching, digests
+
+        located = self._located(path, columns, divided=divided)
+        content = self._digest(located, cache)
+        timestamp, group = self._order(divided=divided)
+        key = digests.of_json(
+            {
+                "format": FORMAT,
+                "content": content,
+                "kind": self.kind,
+                "files": [file.name for file in located.paths()],
+                "written": self.dialect,
+                "ids": list(columns.ids.items()),
+                "weights": list(columns.weights.items()),
+                "dense": columns.dense,
+                "label": [columns.label, self.data.label_threshold],
+                "timestamp": timestamp,
+                "group": group,
+            }
+        )
+
+        def make(folder: Path) -> None:
+            encode.encode(
+                readers.chunks(located, self._wanted(columns, divided=divided)),
+                folder,
+                columns,
+                lists=located.lists(),
+                label_threshold=self.data.label_threshold,
+                timestamp=timestamp,
+                group=group,
+                progress=progress,
+            )
+
+        return Encoded(caching.folder(cache, "codes", key, make), key, content)

@@ -1,0 +1,136 @@
+"""Parquet files; list columns hold several values per example. pyarrow is imported once there is a file to open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.data import files
+from embexp.data.columnar import ColumnarSource
+from embexp.data.files import Files
+from embexp.data.wanted import Wanted
+from embexp.errors import DataError, Fault
+from embexp.specs.data import Parquet
+
+if TYPE_CHECKING:
+    from embexp.data.arrow_columns import Block
+
+_BATCH_ROWS = 131_072
+
+
+def source(data: Parquet) -> ColumnarSource:
+    """The source that a config describes."""
+    return ColumnarSource(data, data.kind, _locate)
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """One Parquet file; a `files.Table`.
+
+    Attributes:
+        path: of the file.
+        names: of its columns.
+        lists: those that hold several values per row.
+        tokens: those whose values may be tokens (text or integers).
+        numbers: those whose values are numbers.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    lists: frozenset[str]
+    tokens: frozenset[str]
+    numbers: frozenset[str]
+
+    def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
+        """What is wrong with the first rows, or ""."""
+        import pyarrow as pa
+
+        from embexp.data.arrow_columns import BadValue, finite_numbers, row_splits
+
+        here = [one for one in wanted if one.name in self.names]
+        try:
+            for block in self._blocks(here, rows):
+                finite_numbers(block.numbers, here, row_splits(block.tokens))
+                break
+        except BadValue as error:
+            return f"row {error.row + 1}: found {error.found}, expected {error.expected}"
+        except (pa.ArrowInvalid, OSError) as error:
+            return f"the file can't be read as Parquet: {error}"
+        return ""
+
+    def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
+        """All rows; see `files.Table`."""
+        try:
+            yield from self._blocks(wanted, _BATCH_ROWS)
+        except OSError as error:
+            raise DataError(f"{self.path} can't be read as Parquet: {error}") from error
+
+    def explain(self, wanted: Sequence[Wanted]) -> str:
+        """Nothing: the reader knows the row."""
+        return ""
+
+    def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
+        import pyarrow.parquet
+
+        from embexp.data.arrow_columns import Block, as_float64
+
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
+            read = 0
+            for batch in file.iter_batches(batch_size=rows, columns=[one.name for one in wanted]):
+                read += batch.num_rows
+                tokens = {one.name: batch[one.name] for one in wanted if one.tokens}
+                numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
+                yield Block(batch.num_rows, read / file.metadata.num_rows, tokens, numbers)
+
+
+def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
+    tables = tuple(_table(file) for file in files.found(path))
+    located = Files(tables)
+    faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]
+    files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])
+    files.stop_at(files.shape_faults(located, wanted) + files.single_faults(located, wanted))
+    return located
+
+
+def _table(path: Path) -> ParquetTable:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        raise files.unreadable(path, "the file is empty")
+    try:
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise files.unreadable(path, f"the file can't be read as Parquet: {error}") from error
+    if metadata.num_rows == 0:
+        raise files.unreadable(path, "the file has columns but no examples")
+    lists, tokens, numbers = set(), set(), set()
+    for field in schema:
+        kind: Any = field.type
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            lists.add(field.name)
+            kind = kind.value_type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+            tokens.add(field.name)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+            numbers.add(field.name)
+        if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            numbers.add(field.name)
+    return ParquetTable(path, tuple(schema.names), frozenset(lists), frozenset(tokens), frozenset(numbers))
+
+
+def _type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
+    faults = []
+    for one in wanted:
+        if one.name not in table.names:
+            continue
+        if one.tokens and one.name not in table.tokens:
+            faults.append(Fault(one.asked_by, repr(one.name), f"ids must be text or integers in {table.path}"))
+        if one.numbers and one.name not in table.numbers:
+            faults.append(Fault(one.asked_by, repr(one.name), f"the column must hold numbers in {table.path}"))
+    return faults

@@ -1,0 +1,91 @@
+"""RecBole atomic files: NAME.inter with the interactions, NAME.user and NAME.item joined to it by their ids.
+
+The header line names each column and its type: https://recbole.io/docs/user_guide/data/atomic_files.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from embexp.data import files
+from embexp.data.columnar import ColumnarSource
+from embexp.data.files import Files, Side
+from embexp.data.text_table import Dialect, TextTable, header_fields, with_examples
+from embexp.data.wanted import Wanted
+from embexp.errors import Fault
+from embexp.specs.data import RecBole
+
+_DIALECT = Dialect(delimiter="\t", quoted=False, list_separator=" ")
+_TYPES = ("token", "token_seq", "float", "float_seq")
+
+
+def source(data: RecBole) -> ColumnarSource:
+    """The source that a config describes."""
+    return ColumnarSource(data, data.kind, _locate)
+
+
+def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
+    located, faults = _joined(_interactions(path), wanted)
+    files.stop_at(faults)
+    files.stop_at(files.shape_faults(located, wanted) + files.single_faults(located, wanted))
+    return located
+
+
+def _interactions(path: Path) -> Path:
+    if not path.is_dir():
+        [inter] = files.found(path)
+        return inter
+    found = sorted(path.glob("*.inter"))
+    if len(found) != 1:
+        names = ", ".join(file.name for file in found) or "none"
+        raise files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")
+    return found[0]
+
+
+def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
+    """The interactions with what is wanted of the files beside them, and which columns are missing."""
+    main, _ = _table(inter)
+    sides: list[Side] = []
+    side_of: dict[str, int] = {}
+    known = list(main.names)
+    for suffix in (".user", ".item"):
+        beside = inter.with_suffix(suffix)
+        if not beside.exists():
+            continue
+        table, key = _table(beside)
+        known.extend(table.names)
+        taken = [one.name for one in wanted if one.name in table.names and one.name not in (*main.names, *side_of)]
+        if not taken:
+            continue
+        if key is None or key not in main.names or key in main.lists:
+            raise files.unreadable(
+                beside,
+                f"its first token column, {key!r}, must be a token column of {inter.name} too, to join by",
+            )
+        side_of |= dict.fromkeys(taken, len(sides))
+        sides.append(Side(table, key))
+    faults = files.repeated(inter, main.names, wanted)
+    faults += files.missing(inter, known, [one for one in wanted if one.name not in known])
+    return Files((main,), tuple(sides), side_of), faults
+
+
+def _table(path: Path) -> tuple[TextTable, str | None]:
+    """An atomic file, and the name of its first token column."""
+    header = header_fields(path, _DIALECT)
+    names, lists, key = [], set(), None
+    for field in header:
+        name, colon, kind = field.rpartition(":")
+        untabbed = len(header) == 1 and field.count(":") > 1
+        if not colon or not name or kind not in _TYPES or untabbed:
+            raise files.unreadable(
+                path,
+                f"line 1: found {field!r}, expected name:type with a type among {', '.join(_TYPES)}",
+                "RecBole atomic files are separated by tabs" if len(header) == 1 else "",
+            )
+        names.append(name)
+        if kind.endswith("_seq"):
+            lists.add(name)
+        if kind == "token" and key is None:
+            key = name
+    return with_examples(TextTable(path, _DIALECT, tuple(header), tuple(names), frozenset(lists))), key

@@ -1,0 +1,118 @@
+"""Pairs of words for skip-gram with negative sampling, drawn from texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
+
+from embexp.data.columns import Columns
+from embexp.data.corpus import Corpus, user_faults
+from embexp.data.source import (
+    FORMAT,
+    Description,
+    Division,
+    Progress,
+    Source,
+    single_columns,
+    split_key,
+    unknown_columns,
+)
+from embexp.errors import ConfigError, DataError, Fault
+from embexp.specs.data import SkipGram
+
+if TYPE_CHECKING:
+    from embexp.data.examples import Encoded
+    from embexp.data.vocabulary import Vocabulary
+
+PAIR = ("center", "context")
+"""Its id columns."""
+_DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
+"""The settings of which the pairs are a function, beside the texts."""
+
+
+@dataclass(frozen=True)
+class SkipGramSource(Source):
+    """Pairs of words that stand together, and of words that do not."""
+
+    data: SkipGram
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Columns that pairs lack, a split by users, and the first text that can't be read."""
+        rule = f"pairs of words have no such column; the columns are {' and '.join(PAIR)}"
+        return [
+            *user_faults(self.data.split),
+            *unknown_columns(columns, PAIR, rule),
+            *single_columns(columns, PAIR, "one id per example"),
+            *self._corpus().head_faults(),
+        ]
+
+    def description(self) -> Description:
+        """Where the texts are, and the split."""
+        texts = self.data.path or "of the standard library"
+        return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of all files."""
+        return self._corpus().digest(cache=cache)
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """Draws the pairs; ids are rows already."""
+        from embexp.data import word_pairs
+        from embexp.data.examples import Encoded
+        from embexp.data.words import PATTERN
+        from embexp.system import caching, digests
+
+        if faults := user_faults(self.data.split):
+            raise ConfigError(faults)
+        corpus = self._corpus()
+        content = corpus.digest(cache=cache)
+        key = digests.of_json(
+            {
+                "format": FORMAT,
+                "content": content,
+                "kind": self.data.kind,
+                "words": PATTERN,
+                "text": self.data.text,
+                "form": corpus.form,
+                **self.data.model_dump(mode="json", include=_DRAWN),
+            }
+        )
+        make = partial(word_pairs.write, self.data, corpus, columns=PAIR, progress=progress)
+        return Encoded(caching.folder(cache, "pairs", key, make), key, content)
+
+    def division_key(self) -> Mapping[str, Any]:
+        """The split; the vocabulary is that of all texts."""
+        return split_key(self.data) | {"vocabulary": None}
+
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits."""
+        from embexp.data import splits
+
+        splits.divide(self.data, encoded.layout.count, folder)
+        return Division()
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """One, of both columns."""
+        from embexp.data.vocabulary import Vocabulary
+        from embexp.data.word_pairs import VOCABULARY
+
+        return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Never:
+        """Raises DataError: pairs are drawn from the run's own texts."""
+        raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
+
+    def _corpus(self) -> Corpus:
+        return Corpus(None if self.data.path is None else Path(self.data.path), self.data.text, None)

@@ -1,0 +1,134 @@
+"""Labelled texts, as words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.data.columns import Columns
+from embexp.data.corpus import Corpus, user_faults
+from embexp.data.source import FORMAT, Description, Division, Progress, Source, split_key, unknown_columns
+from embexp.errors import ConfigError, Fault
+from embexp.specs.data import Text
+
+if TYPE_CHECKING:
+    from embexp.data.examples import Encoded, Examples
+    from embexp.data.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class TextSource(Source):
+    """Texts and the classes that they belong to."""
+
+    data: Text
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Columns that texts lack, a split by users, and the first text that can't be read."""
+        from embexp.data.labelled_texts import WORDS
+
+        rule = f"texts have no such column; the one column is {WORDS}"
+        unknown = unknown_columns(columns, (WORDS,), rule)
+        return [*user_faults(self.data.split), *unknown, *self._corpus(self.data.label).head_faults()]
+
+    def description(self) -> Description:
+        """Where the texts are, and the split."""
+        texts = self.data.path or "of the standard library"
+        return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of all files and, where folders are the classes, of their names."""
+        return self._corpus(columns.label).digest(cache=cache)
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """Words as codes, classes as numbers."""
+        if faults := user_faults(self.data.split):
+            raise ConfigError(faults)
+        return self._encode(self._corpus(columns.label), columns, [], cache=cache, progress=progress)
+
+    def division_key(self) -> Mapping[str, Any]:
+        """The split, the rules of vocabularies, and how many examples train."""
+        rules = self.data.vocabulary.model_dump(mode="json")
+        return split_key(self.data) | {"vocabulary": rules, "train_examples": self.data.train_examples}
+
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits, vocabularies and rows; vocabularies come before the training split is cut down."""
+        from embexp.data import rows, splits
+
+        splits.divide(self.data, encoded.layout.count, folder)
+        rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
+        if self.data.train_examples is not None:
+            splits.keep_some(folder / "train.npy", self.data.train_examples, seed=self.data.split.seed)
+        return Division()
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """The one that `divide` made from the training split."""
+        from embexp.data import rows
+
+        return rows.learned(encoded, folder)
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Examples:
+        """Texts in any of the forms, of the run's classes."""
+        from embexp.data import rows
+
+        corpus = Corpus(path, self.data.text, columns.label)
+        encoded = self._encode(corpus, columns, classes, cache=cache, progress=progress)
+        return rows.numbered(encoded, vocabularies, cache=cache)
+
+    def _corpus(self, label: str | None) -> Corpus:
+        return Corpus(None if self.data.path is None else Path(self.data.path), self.data.text, label)
+
+    def _encode(
+        self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
+    ) -> Encoded:
+        """Encodes texts, whose classes are those given or, if none are, as the texts have them."""
+        from embexp.data import encode, labelled_texts
+        from embexp.data.examples import CLASSES, Encoded
+        from embexp.data.words import PATTERN
+        from embexp.system import caching, digests
+
+        content = corpus.digest(cache=cache)
+        key = digests.of_json(
+            {
+                "format": FORMAT,
+                "content": content,
+                "kind": self.data.kind,
+                "words": PATTERN,
+                "text": self.data.text,
+                "form": corpus.form,
+                "ids": list(columns.ids.items()),
+                "label": columns.label,
+                "max_length": self.data.max_length,
+                "classes": list(classes),
+            }
+        )
+
+        def make(folder: Path) -> None:
+            progress("reading the texts", None)
+            known = list(classes)
+            if corpus.label is not None:
+                known = known or list(labelled_texts.classes(corpus))
+                (folder / CLASSES).write_text(json.dumps(known), "utf-8")
+            encode.encode(
+                labelled_texts.chunks(corpus, columns.label, known, max_length=self.data.max_length),
+                folder,
+                columns,
+                lists=frozenset([labelled_texts.WORDS]),
+                label_threshold=None,
+                timestamp=None,
+                group=None,
+                progress=progress,
+            )
+
+        return Encoded(caching.folder(cache, "codes", key, make), key, content)

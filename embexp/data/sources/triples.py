@@ -1,0 +1,162 @@
+"""A knowledge graph: files of triples, each of them two queries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.data.columns import Columns
+from embexp.data.source import (
+    FORMAT,
+    HEAD_LINES,
+    Description,
+    Division,
+    Progress,
+    Source,
+    Unreadable,
+    single_columns,
+    unknown_columns,
+)
+from embexp.data.triple_files import files_of, lines_of
+from embexp.errors import ConfigError, DataError, Fault
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+
+if TYPE_CHECKING:
+    from embexp.data.candidates import Candidates
+    from embexp.data.examples import Encoded, Examples
+    from embexp.data.vocabulary import Vocabulary
+
+_COLUMNS = (SOURCE, RELATION, CANDIDATES)
+
+
+@dataclass(frozen=True)
+class TripleSource(Source):
+    """Queries of a knowledge graph. Its files are its splits."""
+
+    data: Triples
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Columns that queries lack, missing files, and the first line that is no triple."""
+        rule = f"a knowledge graph's queries have no such column; the columns are {', '.join(_COLUMNS)}"
+        known = (*_COLUMNS, *self.data.dense_columns)
+        faults = [*unknown_columns(columns, known, rule), *single_columns(columns, _COLUMNS, "no lists")]
+        try:
+            for file in files_of(Path(self.data.path)):
+                for _ in itertools.islice(lines_of(file), HEAD_LINES):
+                    pass
+        except Unreadable as unreadable:
+            faults += unreadable.faults
+        except DataError as error:
+            faults.append(Fault("data.path", repr(self.data.path), str(error)))
+        return faults
+
+    def description(self) -> Description:
+        """The folder, what answers are ranked among, and which triples train."""
+        data, new = self.data, self.data.new_entities
+        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
+        return Description(
+            f"triples {data.path}, each answer told from {told}; the files valid and test validate and test{some}",
+            ids_per_example={CANDIDATES: "all" if data.negatives is None else str(1 + data.negatives)},
+            whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
+        )
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of the three files."""
+        from embexp.system import caching, digests
+
+        try:
+            files = files_of(Path(self.data.path))
+        except Unreadable as unreadable:
+            raise ConfigError(unreadable.faults) from None
+        return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """Two queries for each triple; ids are rows already."""
+        from embexp.data import queries
+        from embexp.data.examples import Encoded
+        from embexp.system import caching, digests
+
+        content = self.digest(columns, cache=cache)
+        used = {"columns", "reciprocal"} | ({"new_entities"} if self.data.new_entities is not None else set())
+        how = {"format": FORMAT, "content": content, "kind": self.data.kind}
+        key = digests.of_json(how | self.data.model_dump(mode="json", include=used))
+        make = partial(queries.write, self.data, progress=progress)
+        return Encoded(caching.folder(cache, "triples", key, make), key, content)
+
+    def division_key(self) -> Mapping[str, Any]:
+        """Nothing: the files are the splits."""
+        return {}
+
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits: the files, and two more where some entities count as new, see `NewEntities`."""
+        import numpy as np
+
+        from embexp.data import queries, splits
+
+        splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
+        new = self.data.new_entities
+        if new is None:
+            return Division()
+        divided = queries.divided(
+            new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
+        )
+        if not len(divided["train"]):
+            raise DataError(
+                f"{self.data.path}: no training triple has to do with the entities that count as new; take a larger"
+                f" share of them than {new.share:g}, or another seed"
+            )
+        splits.rewrite(divided, folder)
+        return Division(more_splits=[name for name in divided if name not in splits.SPLITS])
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """One of entities, one of relations."""
+        from embexp.data.queries import ENTITIES, RELATIONS
+        from embexp.data.vocabulary import Vocabulary
+
+        entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
+        return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Examples:
+        """The queries of one more file of triples."""
+        from embexp.data import queries
+        from embexp.data.examples import examples
+        from embexp.system import caching, digests
+
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file")
+        known = {
+            queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
+            for column, table in columns.ids.items()
+        }
+        how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
+        whose = {name: each.digest for name, each in known.items()}
+        content = caching.file_digest(path, cache=cache)
+        key = digests.of_json({"format": FORMAT, "content": content, "vocabularies": whose} | how)
+        make = partial(queries.write_other, self.data, path, known, progress=progress)
+        made = caching.folder(cache, "triples", key, make)
+        return examples(made, made)
+
+    def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates:
+        """All entities, or some drawn ones while training."""
+        from embexp.data.candidates import Candidates
+
+        entities = sizes[CANDIDATES]
+        if entities < 2:
+            raise DataError(
+                f"{self.data.path}: found {entities} entity, expected 2 or more, to tell answers from others"
+            )
+        return Candidates(entities, self.data.negatives, seed)
