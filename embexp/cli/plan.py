@@ -140,6 +140,7 @@ def _scanned(
     from embexp.data.columns import columns_of
     from embexp.data.scan import scan
     from embexp.freezing import policies
+    from embexp.freezing.row_facts import row_facts
     from embexp.pretrained.aligned import align
     from embexp.specs import resolution
     from embexp.system import places
@@ -160,10 +161,9 @@ def _scanned(
         return policies.settle(
             settled,
             {
-                name: policies.row_facts(vocabularies[name], rows[name], given.tables.get(name))
+                name: row_facts(vocabularies[name], rows[name], given.pretrained_rows(name), given.old_rows(name))
                 for name in settled.tables
             },
-            given,
             steps_per_epoch=len(found.splits["train"]) / spec.train.batch_size,
             runtime=resolution.runtime_of(settled),
         )

@@ -97,8 +97,7 @@ def _policies(
     import numpy as np
 
     from embexp.freezing import policies
-    from embexp.freezing.selection import RowFacts
-    from embexp.pretrained.aligned import Pretrained
+    from embexp.freezing.row_facts import RowFacts
 
     facts = {}
     for table, rows in sizes.items():
@@ -109,4 +108,4 @@ def _policies(
             old[places[places >= 0]] = True
         facts[table] = RowFacts(rows, pretrained=old, old=old)
     steps_per_epoch = len(found.splits["train"]) / spec.train.batch_size
-    return policies.settle(spec, facts, Pretrained(), steps_per_epoch=steps_per_epoch, runtime=runtime_of(spec))
+    return policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime_of(spec))

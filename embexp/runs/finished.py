@@ -19,6 +19,7 @@ from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.freezing import policies
+from embexp.freezing.row_facts import row_facts
 from embexp.initialization import filling
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.records.folder import RunFolder
@@ -162,8 +163,10 @@ class Run:
         sources = filling.sources(spec, sizes, given)
         frozen = policies.settle(
             spec,
-            {name: policies.row_facts(None, sizes[name], given.tables.get(name)) for name in spec.tables},
-            given,
+            {
+                name: row_facts(None, sizes[name], given.pretrained_rows(name), given.old_rows(name))
+                for name in spec.tables
+            },
             steps_per_epoch=1.0,
             runtime=RuntimeKind.FUNCTION,
         )

@@ -15,7 +15,8 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import policies, watching
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.watching import Watch
+from embexp.freezing.row_facts import row_facts
+from embexp.freezing.watching import Watch, Watched
 from embexp.initialization import filling
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import Pretrained, align
@@ -108,11 +109,10 @@ def run(
         opened.callback(execution.close)
         watch = watching.watch(
             spec,
-            data.vocabularies,
-            execution.tables,
-            sources,
-            given,
-            frozen,
+            {
+                name: Watched(table, data.vocabularies[name], frozen[name], sources[name], given.pretrained_rows(name))
+                for name, table in execution.tables.items()
+            },
             total_steps=plan.steps,
             examples=len(data.scan.splits["train"]),
         )
@@ -186,10 +186,9 @@ def freeze_policies(
     return policies.settle(
         spec,
         {
-            name: policies.row_facts(data.vocabularies[name], sizes[name], given.tables.get(name))
+            name: row_facts(data.vocabularies[name], sizes[name], given.pretrained_rows(name), given.old_rows(name))
             for name in spec.tables
         },
-        given,
         steps_per_epoch=len(data.scan.splits["train"]) / spec.train.batch_size,
         runtime=kind,
     )
@@ -304,7 +303,7 @@ def train(
     stopping, keep_best = early_stopping(spec, execution, folder)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
-    watch.tell(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
+    watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
     status = "failed"
     for listener in everyone:
         listener.started(plan.steps, len(data.scan.splits["train"]))
