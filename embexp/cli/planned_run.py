@@ -147,7 +147,7 @@ def _counts(policy: TablePolicy | None) -> dict[str, int]:
     if policy is None:
         return {}
     if policy.grouping is None:
-        return {"slots": 0 if policy.still else policy.rows, "frozen": policy.frozen_rows}
+        return {"slots": 0 if policy.fully_frozen else policy.rows, "frozen": policy.frozen_rows}
     apart = policy.storage is not Storage.VARIABLE
     return {"slots": policy.rows - (policy.frozen_rows if apart else 0), "frozen": policy.frozen_rows}
 

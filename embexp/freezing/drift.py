@@ -11,14 +11,12 @@ import numpy as np
 
 from embexp.errors import RunError
 from embexp.freezing.policies import TablePolicy
-from embexp.pretrained.aligned import Pretrained
 from embexp.system import digests
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables.reading import ReadableTable
-from embexp.vectors.alignment import RowKind
 
 MOST_SAMPLED = 65_536
-"""Rows of a table that are looked at during the training."""
+"""Rows of a table whose drift is measured during the training."""
 _ROWS_AT_ONCE = 8_192
 
 Mask = Callable[[int, int], np.ndarray]
@@ -33,7 +31,7 @@ class Drift:
         mean: of the distances.
         largest: of the distances.
         start_norm: mean of ‖w₀‖₂.
-        rows: how many were looked at.
+        rows: how many were measured.
     """
 
     mean: float
@@ -103,10 +101,10 @@ class Origin:
     """Where some rows of a table came from, of which a sample is kept in a temporary file."""
 
     def __init__(self, source: Rows, mask: Mask, seed: int) -> None:
-        """Draws the sample and writes its first values.
+        """Draws the sample and writes its initial values.
 
         Args:
-            source: the table's first values.
+            source: the table's initial values.
             mask: which rows are in question.
             seed: of the sample.
 
@@ -160,7 +158,7 @@ class Origin:
         return measured(pairs())
 
     def close(self) -> None:
-        """Gives the file's room back."""
+        """Deletes the temporary file."""
         self._file.close()
 
     def _pieces(self) -> Iterator[slice]:
@@ -168,40 +166,29 @@ class Origin:
             yield slice(start, min(start + _ROWS_AT_ONCE, len(self._numbers)))
 
 
-def origins(
-    seed: int, sources: Mapping[str, Rows], given: Pretrained, policies: Mapping[str, TablePolicy]
-) -> dict[str, Origin]:
-    """Of each table with rows that came from a file and may move, where these came from.
+def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy: TablePolicy) -> Origin | None:
+    """Where the rows of a table that came from a file and may move came from; None if there are none.
 
     Args:
+        name: of the table.
         seed: of the run.
-        sources: first values of each table.
-        given: what files had for which table.
-        policies: which rows of each table may move.
+        source: the table's initial values.
+        pretrained: bool [rows], whether a row came from a file.
+        policy: which rows may move.
     """
-    found = {}
-    for name, table in given.tables.items():
-        mask = _moving(table.alignment.kinds, policies[name])
-        if mask is not None:
-            origin = Origin(sources[name], mask, digests.seed_of(seed, "drift", name)[0])
-            if len(origin.sample):
-                found[name] = origin
-            else:
-                origin.close()
-    return found
-
-
-def _moving(kinds: np.ndarray, policy: TablePolicy) -> Mask | None:
-    """Which rows came from a file and may move; None if none may."""
-    if policy.still:
+    if policy.fully_frozen:
         return None
     frozen = policy.frozen
 
     def mask(start: int, stop: int) -> np.ndarray:
-        pretrained: np.ndarray = kinds[start:stop] == RowKind.PRETRAINED
-        return pretrained if frozen is None else pretrained & ~frozen[start:stop]
+        found: np.ndarray = pretrained[start:stop]
+        return found if frozen is None else found & ~frozen[start:stop]
 
-    return mask
+    origin = Origin(source, mask, digests.seed_of(seed, "drift", name)[0])
+    if len(origin.sample):
+        return origin
+    origin.close()
+    return None
 
 
 def as_json(found: Mapping[str, Drift]) -> dict[str, Any]:

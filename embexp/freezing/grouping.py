@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from embexp.freezing.selection import RowFacts, named
+from embexp.freezing import factory
+from embexp.freezing.row_facts import RowFacts
 from embexp.specs.freezing import Phase
 
 MOST_GROUPS = 256
@@ -42,7 +41,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The rows of a table by what becomes of them.
+    """The rows of a table by how they move.
 
     Attributes:
         groups: uint8 [rows], the group of each row.
@@ -59,8 +58,8 @@ class Grouping:
     @cached_property
     def frozen(self) -> np.ndarray:
         """Bool [rows]: whether a row never moves."""
-        still: np.ndarray = (self.multipliers == 0).all(0)[self.groups]
-        return still
+        frozen: np.ndarray = (self.multipliers == 0).all(0)[self.groups]
+        return frozen
 
     @cached_property
     def frozen_rows(self) -> int:
@@ -78,39 +77,17 @@ class Grouping:
         return bool((self.multipliers == 1).all())
 
 
-def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, ...]:
-    """The step at which each phase begins.
-
-    An epoch's phase begins with the first step that reads an example of that epoch.
-
-    Args:
-        phases: in their order.
-        steps_per_epoch: examples of the training part / batch size.
-
-    Raises:
-        ValueError: a phase would begin before the one that precedes it; says which.
-    """
-    starts = [
-        phase.step if phase.step is not None else math.floor((phase.epoch or 0.0) * steps_per_epoch + 1e-9)
-        for phase in phases
-    ]
-    for number, (before, after) in enumerate(itertools.pairwise(starts), 1):
-        if after <= before:
-            raise ValueError(f"phase {number} begins at step {after}, the one before it at step {before}")
-    return tuple(starts)
-
-
 def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Grouping:
     """Groups the rows of a table.
 
     Args:
         phases: rules of each; the first rule that names a row decides.
-        starts: the step at which each begins, see `first_steps`.
+        starts: the step at which each begins, see `schedule.first_steps`.
         facts: what is known of the rows.
 
     Raises:
         DataError: a file is not what it should be.
-        ValueError: there are more than 256 groups; or the rules are about tokens and no vocabulary is known.
+        ValueError: there are more than 256 groups; or the rules are about tokens and no vocabulary is at hand.
     """
     groups = np.zeros(facts.rows, np.uint8)
     histories: list[tuple[float, ...]] = [()]
@@ -132,7 +109,7 @@ def _deciding(number: int, phase: Phase, facts: RowFacts) -> tuple[np.ndarray, l
     deciding = np.full(facts.rows, none, np.uint8)
     taken = []
     for place, rule in enumerate(phase.rules):
-        found = named(rule, facts)
+        found = factory.build(rule)(facts)
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))

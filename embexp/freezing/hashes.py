@@ -36,7 +36,7 @@ def hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 class RowHashes:
-    """Remembers the rows of a table as they are, and tells later which of them are others."""
+    """Hashes of a table's rows, which show later which of them have changed."""
 
     def __init__(self, blocks: Iterable[np.ndarray], *, folder: str | os.PathLike[str] | None = None) -> None:
         """Writes a hash of each row.
@@ -74,5 +74,5 @@ class RowHashes:
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
     def close(self) -> None:
-        """Gives the file's room back."""
+        """Deletes the temporary file."""
         self._file.close()

@@ -23,7 +23,7 @@ def automatic(*, rows: int, dim: int, slots: int, frozen_rows: int, splits: bool
         dim: length of a row.
         slots: numbers that the optimizer keeps for each parameter.
         frozen_rows: rows that never move.
-        splits: whether the way in and the runtime allow it.
+        splits: whether the init method and the runtime allow it.
     """
     saved = saved_by_split(rows=rows, dim=dim, slots=slots, frozen_rows=frozen_rows)
     whole = _FLOAT_BYTES * rows * dim * (1 + slots)

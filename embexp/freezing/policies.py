@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, Fault
-from embexp.freezing import layout
-from embexp.freezing.grouping import Grouping, Taken, first_steps, group
-from embexp.freezing.selection import RowFacts
-from embexp.pretrained.aligned import Pretrained, PretrainedTable
+from embexp.freezing import layout, whole_table
+from embexp.freezing.grouping import Grouping, Taken, group
+from embexp.freezing.row_facts import RowFacts
+from embexp.freezing.schedule import first_steps
 from embexp.specs.freezing import FreezeTable, NoFreeze, phases_of
 from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.optimizers import slot_count
@@ -22,37 +20,36 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Storage
-from embexp.vectors.alignment import RowKind
 
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """What becomes of a table's rows.
+    """Which rows of a table move, and how they are kept.
 
     Attributes:
         rows: vocabulary size.
         storage: how they are kept.
         grouping: which rows move when, and how fast; None where all rows are treated alike: all move, or none.
-        still: no row ever moves.
+        fully_frozen: no row ever moves.
         taken: what each rule of the policy came to.
     """
 
     rows: int
     storage: Storage
     grouping: Grouping | None = None
-    still: bool = False
+    fully_frozen: bool = False
     taken: tuple[Taken, ...] = ()
 
     @property
     def frozen_rows(self) -> int:
         """Number of rows that never move."""
-        if self.still:
+        if self.fully_frozen:
             return self.rows
         return 0 if self.grouping is None else self.grouping.frozen_rows
 
     @property
     def frozen(self) -> np.ndarray | None:
-        """Bool [rows], whether a row never moves; None: none does, if the table is still, and else all do."""
+        """Bool [rows], whether a row never moves; None: all rows are alike, see `fully_frozen`."""
         return None if self.grouping is None else self.grouping.frozen
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -70,29 +67,9 @@ class TablePolicy:
         ]
 
 
-def row_facts(vocabulary: Vocabulary | None, rows: int, given: PretrainedTable | None) -> RowFacts:
-    """What rules ask about a table's rows.
-
-    Args:
-        vocabulary: what they stand for; None: nobody has looked.
-        rows: how many there are.
-        given: the table's part in a file.
-    """
-    pretrained = None if given is None else given.alignment.kinds == RowKind.PRETRAINED
-    old = None if given is None else given.old
-    return RowFacts(rows, None if vocabulary is None else partial(_own_rows, vocabulary), pretrained, old)
-
-
-def _own_rows(vocabulary: Vocabulary, tokens: Sequence[str]) -> np.ndarray:
-    """Row of each token; -1 also for those that share the row of unknown values."""
-    rows = vocabulary.rows(list(tokens))
-    return np.where(rows < int(vocabulary.oov), -1, rows)
-
-
 def settle(
     spec: RunSpec,
     facts: Mapping[str, RowFacts],
-    given: Pretrained,
     *,
     steps_per_epoch: float,
     runtime: RuntimeKind,
@@ -102,8 +79,7 @@ def settle(
     Args:
         spec: what the user asked for, with every dim settled.
         facts: of each table's rows.
-        given: what files have for which table.
-        steps_per_epoch: examples of the training part / batch size.
+        steps_per_epoch: examples of the training split / batch size.
         runtime: in which the run is executed.
 
     Raises:
@@ -114,7 +90,7 @@ def settle(
     faults: list[Fault] = []
     for name in spec.tables:
         try:
-            found[name] = _of_table(spec, name, facts[name], given.tables.get(name), steps_per_epoch, runtime)
+            found[name] = _table_policy(spec, name, facts[name], steps_per_epoch, runtime)
         except ValueError as error:
             faults.append(Fault(spec.freeze_path(name), spec.freeze_of(name).kind, str(error)))
     faults += [] if faults else [*_idle(spec, found), *_layouts(spec, found)]
@@ -123,48 +99,50 @@ def settle(
     return found
 
 
-def _of_table(
-    spec: RunSpec,
-    name: str,
-    facts: RowFacts,
-    given: PretrainedTable | None,
-    steps_per_epoch: float,
-    runtime: RuntimeKind,
+def _table_policy(
+    spec: RunSpec, name: str, facts: RowFacts, steps_per_epoch: float, runtime: RuntimeKind
 ) -> TablePolicy:
-    freeze, init = spec.freeze_of(name), spec.init_of(name)
-    mapped = isinstance(init, MemoryMap) and given is not None
-    if isinstance(freeze, FreezeTable | NoFreeze):
-        still = isinstance(freeze, FreezeTable)
-        if isinstance(freeze, FreezeTable) and freeze.random is False and not np.any(facts.pretrained):
-            raise ValueError(
-                f"random is false, and the pretrained file has nothing for table {name}, so that random values would"
-                " stay as they are"
-            )
-        storage = Storage.MEMORY_MAP if mapped and still else Storage.VARIABLE
-        kind = (Taken(0, 0, "table", 0.0, facts.rows, facts.rows),) if still else ()
-        return TablePolicy(facts.rows, storage, still=still, taken=kind)
+    """Applies one table's policy. What concerns all rows alike makes no groups, which would take a byte a row.
+
+    Raises:
+        ValueError: the policy does not fit the table; says why.
+    """
+    freeze = spec.freeze_of(name)
+    mapped = isinstance(spec.init_of(name), MemoryMap) and facts.pretrained is not None
+    match freeze:
+        case NoFreeze():
+            return TablePolicy(facts.rows, Storage.VARIABLE)
+        case FreezeTable():
+            whole_table.check_random(name, freeze.random, facts)
+            storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
+            taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
+            return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = phases_of(freeze)
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
-    frozen = grouping.frozen_rows
-    if mapped and facts.pretrained is not None and np.any(grouping.frozen & facts.pretrained):
+    if mapped and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
-    elif 0 < frozen < facts.rows and (
-        spec.tables[name].storage is Storage.SPLIT or isinstance(spec.strategy, TPU | TPUSimulator)
-    ):
-        storage = Storage.SPLIT
-    elif spec.tables[name].storage is Storage.AUTO:
-        storage = layout.automatic(
-            rows=facts.rows,
-            dim=spec.tables[name].width,
-            slots=slot_count(spec.optimizer_of(name)),
-            frozen_rows=frozen,
-            splits=isinstance(init, Assign | MemoryMap) and runtime is not RuntimeKind.ESTIMATOR,
-        )
     else:
-        storage = Storage.VARIABLE
-    still = frozen == facts.rows
-    alike = still or grouping.inert
-    return TablePolicy(facts.rows, storage, None if alike else grouping, still, grouping.taken)
+        storage = _unmapped_storage(spec, name, grouping, runtime)
+    fully_frozen = grouping.frozen_rows == facts.rows
+    alike = fully_frozen or grouping.inert
+    return TablePolicy(facts.rows, storage, None if alike else grouping, fully_frozen, grouping.taken)
+
+
+def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
+    """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
+    asked, frozen = spec.tables[name].storage, grouping.frozen_rows
+    splits_always = asked is Storage.SPLIT or isinstance(spec.strategy, TPU | TPUSimulator)
+    if 0 < frozen < grouping.rows and splits_always:
+        return Storage.SPLIT
+    if asked is not Storage.AUTO:
+        return Storage.VARIABLE
+    return layout.automatic(
+        rows=grouping.rows,
+        dim=spec.tables[name].width,
+        slots=slot_count(spec.optimizer_of(name)),
+        frozen_rows=frozen,
+        splits=isinstance(spec.init_of(name), Assign | MemoryMap) and runtime is not RuntimeKind.ESTIMATOR,
+    )
 
 
 def _idle(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:

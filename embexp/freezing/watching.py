@@ -1,4 +1,4 @@
-"""What becomes of a run's rows: looked at before the first step, at evaluations and at the end."""
+"""Watches the rows of a run: hashed before the first step, their drift measured at evaluations, compared at the end."""
 
 from __future__ import annotations
 
@@ -9,36 +9,54 @@ from typing import Any
 import numpy as np
 
 from embexp.data.vocabulary import Vocabulary
-from embexp.freezing import drift, trouble
+from embexp.freezing import diagnosis, drift
+from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, diagnose
 from embexp.freezing.drift import Drift, Origin
 from embexp.freezing.hashes import RowHashes
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.trouble import NOTHING, UNKNOWN, StillRows, Training, still_rows
-from embexp.pretrained.aligned import Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
-from embexp.system.rows import MappableRows
+from embexp.system.rows import Rows
 from embexp.tables.reading import ReadableTable
 from embexp.training.listeners import Listener
 
 _ROWS_AT_ONCE = 8_192
-"""So few that looking before the first step adds nothing to speak of to the memory that a run takes."""
+"""So few that hashing before the first step adds next to nothing to the memory that a run takes."""
 
-Tell = Callable[[int, Mapping[str, Mapping[str, Any]]], object]
-"""Told of the drift of each table after a step, see `Drift.as_json`."""
+DriftListener = Callable[[int, Mapping[str, Mapping[str, Any]]], object]
+"""Receives a step and the drift of each table after it, see `Drift.as_json`."""
 
 
-def watch(
-    spec: RunSpec,
-    vocabularies: Mapping[str, Vocabulary],
-    tables: Mapping[str, ReadableTable],
-    sources: Mapping[str, MappableRows],
-    given: Pretrained,
-    policies: Mapping[str, TablePolicy],
-    *,
-    total_steps: int,
-    examples: int,
-) -> Watch:
+@dataclass(frozen=True)
+class Watched:
+    """A table under watch.
+
+    Attributes:
+        table: filled.
+        vocabulary: what its rows stand for.
+        policy: which of them may move.
+        source: their initial values.
+        pretrained: bool [rows], whether a row came from a file; None: none did.
+    """
+
+    table: ReadableTable
+    vocabulary: Vocabulary
+    policy: TablePolicy
+    source: Rows
+    pretrained: np.ndarray | None
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All rows, a few at a time."""
+        for start in range(0, self.table.rows, _ROWS_AT_ONCE):
+            yield self.table.take(np.arange(start, min(start + _ROWS_AT_ONCE, self.table.rows)))
+
+    @property
+    def stays_in_its_file(self) -> bool:
+        """Whether all rows are those of a mapped file, which nobody writes to."""
+        return self.policy.fully_frozen and self.policy.storage is Storage.MEMORY_MAP
+
+
+def watch(spec: RunSpec, tables: Mapping[str, Watched], *, total_steps: int, examples: int) -> Watch:
     """Remembers the rows as they are before the first step.
 
     With `output.digests`, that is a hash of every row, but of tables that stay in their files whole; and for tables
@@ -46,25 +64,23 @@ def watch(
 
     Args:
         spec: what the user asked for.
-        vocabularies: what rows stand for, by table.
-        tables: filled, by name.
-        sources: first values of each table.
-        given: what files had for which table.
-        policies: which rows of each table may move.
+        tables: by name.
         total_steps: how many there are to be.
-        examples: of the training part.
+        examples: of the training split.
     """
-    mapped = {name for name, policy in policies.items() if policy.still and policy.storage is Storage.MEMORY_MAP}
-    looked_at = [name for name in tables if name not in mapped] if spec.output.digests else []
+    hashed = [name for name, each in tables.items() if spec.output.digests and not each.stays_in_its_file]
+    origins = {
+        name: drift.origin_of(name, spec.seed, each.source, each.pretrained, each.policy)
+        for name, each in tables.items()
+        if each.pretrained is not None
+    }
     return Watch(
         spec,
-        vocabularies,
         tables,
-        policies,
         total_steps,
         examples,
-        {name: RowHashes(_pieces(tables[name])) for name in looked_at},
-        drift.origins(spec.seed, sources, given, policies),
+        {name: RowHashes(tables[name].blocks()) for name in hashed},
+        {name: origin for name, origin in origins.items() if origin is not None},
     )
 
 
@@ -74,52 +90,48 @@ class Watch(Listener):
 
     Attributes:
         spec: what the user asked for.
-        vocabularies: what rows stand for, by table.
         tables: by name.
-        policies: which rows of each may move.
         total_steps: how many there are to be.
-        examples: of the training part.
-        hashes: of the rows before the first step; empty: nobody is to look.
+        examples: of the training split.
+        hashes: of the rows before the first step; empty: they are not compared.
         origins: of tables with pretrained rows that may move.
-        frozen_changed: frozen rows that are not what they were, by table that was looked at.
-        still: rows that might have moved and never did, by table that was looked at.
+        frozen_changed: frozen rows that have changed, by table that was compared.
+        never_moved: rows that might have moved and never did, by table that was compared.
         drifts: at the end, by table.
     """
 
     spec: RunSpec
-    vocabularies: Mapping[str, Vocabulary]
-    tables: Mapping[str, ReadableTable]
-    policies: Mapping[str, TablePolicy]
+    tables: Mapping[str, Watched]
     total_steps: int
     examples: int
     hashes: Mapping[str, RowHashes]
     origins: Mapping[str, Origin]
     frozen_changed: dict[str, int] = field(default_factory=dict)
-    still: dict[str, StillRows] = field(default_factory=dict)
+    never_moved: dict[str, Diagnosis] = field(default_factory=dict)
     drifts: dict[str, Drift] = field(default_factory=dict)
-    _told: tuple[Tell, ...] = ()
-    _said: tuple[int, Mapping[str, Drift]] | None = None
+    _listeners: tuple[DriftListener, ...] = ()
+    _reported: tuple[int, Mapping[str, Drift]] | None = None
 
-    def tell(self, *told: Tell) -> None:
-        """Says who is to be told of drift."""
-        self._told = told
+    def report_to(self, *listeners: DriftListener) -> None:
+        """Sets who receives the drift."""
+        self._listeners = listeners
 
     def trained(self, steps: int) -> None:
-        """Looks at every row after the last step, before earlier values are gone back to.
+        """Compares every row after the last step, before earlier values are restored.
 
         Args:
             steps: how many were done.
         """
         epochs = steps * self.spec.train.batch_size / self.examples
         for name in self.hashes:
-            changed, policy = self._changed(name), self.policies[name]
-            if steps and not policy.still:
+            changed, each = self._changed(name), self.tables[name]
+            if steps and not each.policy.fully_frozen:
                 training = Training(self.spec.optimizer_of(name), steps, self.total_steps, epochs)
-                looked_up = self.tables[name].looked_up()
-                self.still[name] = still_rows(name, changed, looked_up, policy, self.vocabularies[name], training)
+                looked_up = each.table.looked_up()
+                self.never_moved[name] = diagnose(name, changed, looked_up, each.policy, each.vocabulary, training)
 
     def kept(self, steps: int, kept_step: int) -> None:
-        """Looks at the values that are kept.
+        """Compares the values that are kept, and measures their drift.
 
         Args:
             steps: how many were done.
@@ -132,27 +144,27 @@ class Watch(Listener):
                 self._changed(name)
         whole = self.spec.output.digests
         self.drifts = {
-            name: origin.of_all(self.tables[name]) if whole else origin.of_sample(self.tables[name])
+            name: origin.of_all(self.tables[name].table) if whole else origin.of_sample(self.tables[name].table)
             for name, origin in self.origins.items()
         }
-        if self._said != (kept_step, self.drifts):  # the last evaluation may have seen these very rows
-            self._say(kept_step, self.drifts)
+        if self._reported != (kept_step, self.drifts):  # the last evaluation may have seen these very rows
+            self._report(kept_step, self.drifts)
 
     def freeze_json(self, name: str) -> dict[str, Any]:
-        """What became of a table's rows, for summary.json."""
-        policy = self.policies[name]
+        """Whether a table's rows moved, for summary.json."""
+        policy = self.tables[name].policy
         found = NOTHING if policy.frozen_rows == policy.rows else UNKNOWN
-        if name in self.still:
-            found = self.still[name].as_json()
+        if name in self.never_moved:
+            found = self.never_moved[name].as_json()
         return {"frozen_rows_changed": self.frozen_changed.get(name, 0), **found}
 
     @property
     def warnings(self) -> list[str]:
-        """What the user is told of rows that never moved."""
-        return trouble.warnings(self.still.values())
+        """About rows that never moved."""
+        return diagnosis.warnings(self.never_moved.values())
 
     def close(self) -> None:
-        """Forgets what the rows were."""
+        """Deletes the temporary files."""
         for hashes in self.hashes.values():
             hashes.close()
         for origin in self.origins.values():
@@ -160,25 +172,19 @@ class Watch(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
-        self._say(step, {name: origin.of_sample(self.tables[name]) for name, origin in self.origins.items()})
+        self._report(step, {name: origin.of_sample(self.tables[name].table) for name, origin in self.origins.items()})
 
-    def _say(self, step: int, drifts: Mapping[str, Drift]) -> None:
-        self._said = step, drifts
+    def _report(self, step: int, drifts: Mapping[str, Drift]) -> None:
+        self._reported = step, drifts
         if drifts:
-            for tell in self._told:
-                tell(step, drift.as_json(drifts))
+            for listener in self._listeners:
+                listener(step, drift.as_json(drifts))
 
     def _changed(self, name: str) -> np.ndarray:
-        """Whether each row is not what it was; counts the frozen ones among them."""
-        changed, policy = self.hashes[name].changed(_pieces(self.tables[name])), self.policies[name]
+        """Whether each row has changed; counts the frozen ones among them."""
+        changed, policy = self.hashes[name].changed(self.tables[name].blocks()), self.tables[name].policy
         if policy.frozen_rows:
             of_frozen = changed if policy.frozen is None else changed & policy.frozen
             found = int(np.count_nonzero(of_frozen))
             self.frozen_changed[name] = max(found, self.frozen_changed.get(name, 0))
         return changed
-
-
-def _pieces(table: ReadableTable) -> Iterator[np.ndarray]:
-    """All rows of a table, a few at a time."""
-    for start in range(0, table.rows, _ROWS_AT_ONCE):
-        yield table.take(np.arange(start, min(start + _ROWS_AT_ONCE, table.rows)))

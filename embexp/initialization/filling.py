@@ -118,8 +118,8 @@ def tpu_tables(
             rows[name].rows,
             rows[name].dim,
             combiner=spec.tables[name].combiner,
-            optimizer=None if policy.still else spec.optimizer_of(name),
-            still=policy.frozen if policy.frozen_rows and not policy.still else None,
+            optimizer=None if policy.fully_frozen else spec.optimizer_of(name),
+            still=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
             by_reference=by_reference(spec, given, name),
             hosts=hosts,
             chunk_bytes=_chunk(spec.init_of(name)),
@@ -133,10 +133,10 @@ def _table(spec: RunSpec, given: Pretrained, name: str, rows: MappableRows, poli
     mapping = file_rows = None
     if policy.storage is Storage.MEMORY_MAP and file is not None:
         mapping, file_rows = mapping_of(name, file), file.alignment.file_rows
-    if mapping is not None and policy.still:
+    if mapping is not None and policy.fully_frozen:
         lacking = rows.missing if isinstance(rows, AlignedRows) else rows
         return MappedTable(name, mapping, file_rows, lacking, combiner=combiner)
-    slots = {} if policy.still else optimizers.slots_of(spec.optimizer_of(name))
+    slots = {} if policy.fully_frozen else optimizers.slots_of(spec.optimizer_of(name))
     groups = None
     if (grouping := policy.grouping) is not None:
         groups = RowGroups(name, grouping.groups, grouping.multipliers, grouping.starts)
@@ -151,8 +151,8 @@ def _table(spec: RunSpec, given: Pretrained, name: str, rows: MappableRows, poli
         rows.dim,
         combiner=combiner,
         slots=slots,
-        track_touched=not policy.still,
-        frozen=policy.still,
+        track_touched=not policy.fully_frozen,
+        frozen=policy.fully_frozen,
         by_reference=by_reference(spec, given, name),
         initial_value=constant.initial_value(rows) if isinstance(init, inits.ConstantInGraph) else None,
         groups=groups,

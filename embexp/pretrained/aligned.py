@@ -70,6 +70,14 @@ class Pretrained:
     unfit: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
 
+    def pretrained_rows(self, table: str) -> np.ndarray | None:
+        """Bool [rows]: whether a row of a table came from its file; None: the table has none."""
+        return self.tables[table].alignment.pretrained if table in self.tables else None
+
+    def old_rows(self, table: str) -> np.ndarray | None:
+        """Bool [rows]: whether a row came from a checkpoint as a trained one; None: the table has none of these."""
+        return self.tables[table].old if table in self.tables else None
+
     def __bool__(self) -> bool:
         """Whether any file was looked into."""
         return bool(self.digests)

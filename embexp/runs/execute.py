@@ -11,7 +11,7 @@ from typing import Any
 
 from embexp.data import batches
 from embexp.freezing import watching
-from embexp.freezing.watching import Watch
+from embexp.freezing.watching import Watch, Watched
 from embexp.initialization import filling
 from embexp.runs import assembly
 from embexp.runs.prepare import Prepared
@@ -21,6 +21,7 @@ from embexp.strategies import build as strategies
 from embexp.strategies.placement import Placement
 from embexp.system.memory import PeakMemory
 from embexp.system.rows import MappableRows
+from embexp.tables.reading import ReadableTable
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,18 @@ def execute(prepared: Prepared, placement: Placement, estimator_directory: Path)
         opened.callback(made.close)
         watch = watching.watch(
             tables.spec,
-            prepared.data.vocabularies,
-            made.tables,
-            initial,
-            tables.pretrained,
-            tables.policies,
+            {name: _watched(prepared, name, table, initial[name]) for name, table in made.tables.items()},
             total_steps=prepared.schedule.steps,
             examples=prepared.data.training_examples,
         )
         opened.callback(watch.close)
         yield Started(made, training, watch, memory)
+
+
+def _watched(prepared: Prepared, name: str, table: ReadableTable, initial: MappableRows) -> Watched:
+    tables = prepared.tables
+    pretrained = tables.pretrained.pretrained_rows(name)
+    return Watched(table, prepared.data.vocabularies[name], tables.policies[name], initial, pretrained)
 
 
 def training_batches(prepared: Prepared) -> Any:

@@ -13,7 +13,8 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.selection import RowFacts
+from embexp.freezing.row_facts import RowFacts
+from embexp.freezing.row_facts import row_facts as table_facts
 from embexp.initialization import graph_limit
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import Pretrained, align
@@ -179,7 +180,7 @@ def prepare_tables(
         DataError: a file that a rule names is not what it should be.
         RunError: a table can't be initialized as the config says.
     """
-    settled = policies.settle(spec, facts, pretrained, steps_per_epoch=steps_per_epoch, runtime=runtime)
+    settled = policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime)
     prepared = PreparedTables(spec, {name: each.rows for name, each in facts.items()}, pretrained, settled)
     _check_initial_values(prepared)
     return prepared
@@ -196,7 +197,8 @@ def row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> di
     found = {}
     for name, vocabulary in data.vocabularies.items():
         file = pretrained.tables.get(name)
-        found[name] = policies.row_facts(vocabulary, rows[name] if file is None else file.rows, file)
+        count = rows[name] if file is None else file.rows
+        found[name] = table_facts(vocabulary, count, pretrained.pretrained_rows(name), pretrained.old_rows(name))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
-from embexp.freezing import policies
+from embexp.freezing.row_facts import row_facts
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
@@ -33,7 +33,10 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
     """
     rows = {name: table["vocabulary_size"] for name, table in summary["tables"].items()}
     pretrained = _kept_by_reference(folder, spec, summary, rows)
-    facts = {name: policies.row_facts(None, rows[name], pretrained.tables.get(name)) for name in spec.tables}
+    facts = {
+        name: row_facts(None, rows[name], pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        for name in spec.tables
+    }
     return prepare_tables(
         _restorable(spec, summary), facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION
     )

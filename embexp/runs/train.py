@@ -47,7 +47,7 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
     stopping, keep_best = _early_stopping(spec, execution, folder)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
-    watch.tell(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
+    watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
     status = "failed"
     for listener in everyone:
         listener.started(schedule.steps, prepared.data.training_examples)

@@ -332,7 +332,7 @@ def in_estimator(blueprint: Blueprint, directory: Path) -> Execution:
             name=name,
             rows=sources[name].rows,
             dim=sources[name].dim,
-            frozen=blueprint.policies[name].still,
+            frozen=blueprint.policies[name].fully_frozen,
             storage=Storage.VARIABLE,
             ranges=read,
             flags=partial(looked_up, name),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +15,14 @@ from embexp.vectors import matching
 
 
 class RowKind(IntEnum):
-    """Where a row's first values come from."""
+    """Where a row's initial values come from."""
 
     MISSING = 0
     """Its token is not in the file."""
     PRETRAINED = 1
     """The file."""
     SPECIAL = 2
-    """It stands for no token of its own: the row of unknown values, and rows that the vocabulary leaves free."""
+    """It stands for no token of its own: the OOV row, and rows that the vocabulary leaves free."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class RowTokens:
     Attributes:
         tokens: of the rows `first`, `first` + 1, …
         first: the first row with a token of its own; those before are special.
-        frequencies: int64 [tokens], how often each was seen in the training part; None where nobody counted.
+        frequencies: int64 [tokens], how often each was seen in the training split; None where that was not counted.
     """
 
     tokens: pa.LargeStringArray
@@ -52,6 +53,13 @@ class Alignment:
     file_rows: np.ndarray
     kinds: np.ndarray
     by: Mapping[Match, int] = field(default_factory=dict)
+
+    @cached_property
+    def pretrained(self) -> np.ndarray:
+        """Bool [rows]: whether a row came from the file."""
+        alike = self.kinds.strides == (0,)  # then a mask of all rows takes no memory either
+        found: np.ndarray = (self.kinds[:1] if alike else self.kinds) == RowKind.PRETRAINED
+        return np.broadcast_to(found, self.kinds.shape) if alike else found
 
     def count(self, kind: RowKind) -> int:
         """Number of rows of a kind."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from embexp.data.batches import Batch
 from embexp.freezing import policies
-from embexp.freezing.selection import RowFacts
+from embexp.freezing.row_facts import RowFacts
 from embexp.initialization import filling
 from embexp.pretrained.aligned import Pretrained
 from embexp.runs import assembly
@@ -98,7 +98,7 @@ def _made(spec: RunSpec, placement: Placement) -> Made:
     given, captured = Pretrained(), []
     sources = filling.sources(spec, ROWS, given)
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
-    settled = policies.settle(spec, facts, given, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
+    settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
 
     def assemble(tables: Any, counter: Any, **others: Any) -> Any:
         parts = assembly.assemble(

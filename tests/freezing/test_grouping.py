@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.freezing.grouping import first_steps, group
-from embexp.freezing.selection import RowFacts
+from embexp.freezing.grouping import group
+from embexp.freezing.row_facts import RowFacts
+from embexp.freezing.schedule import first_steps
 from embexp.specs.freezing import (
     FreezePretrainedRows,
     FreezeRows,

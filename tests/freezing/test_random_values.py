@@ -8,8 +8,7 @@ import pytest
 from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.freezing import policies
-from embexp.freezing.selection import RowFacts
-from embexp.pretrained.aligned import Pretrained
+from embexp.freezing.row_facts import RowFacts
 from embexp.specs import notes
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -23,7 +22,7 @@ def settled(*overrides: str) -> RunSpec:
 
 def settle(spec: RunSpec) -> dict[str, policies.TablePolicy]:
     facts = {"user": RowFacts(3), "item": RowFacts(3, pretrained=np.array([False, True, True]))}
-    return policies.settle(spec, facts, Pretrained(), steps_per_epoch=1, runtime=RuntimeKind.FUNCTION)
+    return policies.settle(spec, facts, steps_per_epoch=1, runtime=RuntimeKind.FUNCTION)
 
 
 def test_nothing_is_frozen_at_random_where_the_file_was_meant() -> None:
@@ -39,5 +38,5 @@ def test_nothing_is_frozen_at_random_where_the_file_was_meant() -> None:
 def test_a_table_that_the_file_does_not_fit_counts_as_random() -> None:
     spec = settled("freeze=table")
     assert [line.partition(":")[0] for line in notes.doubtful(spec)] == ["tables.user"]
-    assert settle(spec)["user"].still
+    assert settle(spec)["user"].fully_frozen
     assert notes.doubtful(settled("freeze=random_table")) == []

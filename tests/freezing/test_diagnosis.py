@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 
 import embexp
-from embexp.freezing import trouble
+from embexp.freezing import diagnosis
+from embexp.freezing.diagnosis import Training, learning_steps
 from embexp.freezing.grouping import Grouping
-from embexp.freezing.trouble import Training, learning_steps
-from embexp.freezing.unmoved import Cause, Unmoved
+from embexp.freezing.never_moved import Cause, NeverMoved
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
@@ -184,18 +184,18 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
 
 
 def test_a_table_with_another_cause_has_a_line_of_its_own() -> None:
-    def still(name: str, words: str | None) -> trouble.StillRows:
-        found = Unmoved(1, {Cause.NEVER_MET: np.ones(1, np.bool_)}, 0)
-        return trouble.StillRows(found, f"tables.{name}: all of it", words, f"tables.{name} 1 of 2")
+    def of(name: str, words: str | None) -> diagnosis.Diagnosis:
+        found = NeverMoved(1, {Cause.NEVER_MET: np.ones(1, np.bool_)}, 0)
+        return diagnosis.Diagnosis(found, f"tables.{name}: all of it", words, f"tables.{name} 1 of 2")
 
-    quiet = trouble.StillRows(Unmoved(2, {}, 0), None)
-    found = [still("a", "were never met"), still("b", None), quiet, still("c", "were never met"), still("d", "else")]
-    assert trouble.warnings(found) == [
+    quiet = diagnosis.Diagnosis(NeverMoved(2, {}, 0), None)
+    found = [of("a", "were never met"), of("b", None), quiet, of("c", "were never met"), of("d", "else")]
+    assert diagnosis.warnings(found) == [
         "trainable rows never moved (tables.a 1 of 2, tables.c 1 of 2): they were never met",
         "tables.b: all of it",
         "tables.d: all of it",
     ]
-    assert trouble.warnings([quiet]) == []
+    assert diagnosis.warnings([quiet]) == []
 
 
 def test_a_learning_rate_that_is_zero_throughout(folder: Path, tmp_path: Path) -> None:

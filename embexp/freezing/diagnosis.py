@@ -1,4 +1,4 @@
-"""Signs of trouble in a finished training: rows that might have moved and never did, and the likely causes."""
+"""Why trainable rows never moved in a finished training, and the warning about it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.grouping import Grouping
+from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, commonest
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.unmoved import Cause, Unmoved, commonest, unmoved
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import schedules
 
@@ -28,7 +28,7 @@ class Training:
         optimizer: of the table.
         steps: how many were done.
         total_steps: how many there were to be, which schedules may end with.
-        epochs: passes over the training part that the steps make.
+        epochs: passes over the training split that the steps make.
     """
 
     optimizer: TableOptimizer
@@ -38,17 +38,17 @@ class Training:
 
 
 @dataclass(frozen=True, eq=False)
-class StillRows:
+class Diagnosis:
     """Rows of a table that might have moved and never did.
 
     Attributes:
         found: the rows, by cause.
-        warning: what the user is told of them in one line; None if there is nothing to tell.
-        unmet: what is told of them all, if all it is that they were never met; else None.
-        count: how many of how many, of which table.
+        warning: one line about them; None if there are none.
+        unmet: the explanation, if it is for all of them that they were never met; else None.
+        count: the table, and how many of how many.
     """
 
-    found: Unmoved
+    found: NeverMoved
     warning: str | None
     unmet: str | None = None
     count: str = ""
@@ -69,19 +69,19 @@ UNKNOWN: dict[str, Any] = {
     "never_moved_because": None,
     "special_rows_never_met": None,
 }
-"""What stands in summary.json where nobody looked."""
-NOTHING = StillRows(Unmoved(0, {}, 0), None).as_json()
-"""What stands there of a table of which no row may move."""
+"""What stands in summary.json where rows were not compared."""
+NOTHING = Diagnosis(NeverMoved(0, {}, 0), None).as_json()
+"""What stands there for a table of which no row may move."""
 
 
-def still_rows(
+def diagnose(
     name: str,
     changed: np.ndarray,
     looked_up: np.ndarray | None,
     policy: TablePolicy,
     vocabulary: Vocabulary,
     training: Training,
-) -> StillRows:
+) -> Diagnosis:
     """Looks for rows of a table that might have moved and never did.
 
     Args:
@@ -95,29 +95,29 @@ def still_rows(
     learning = learning_steps(training, policy.grouping)
     groups = None if policy.grouping is None else policy.grouping.groups
     idle = learning == 0
-    found = unmoved(
+    found = by_cause(
         changed,
-        frozen=np.ones(policy.rows, np.bool_) if policy.still else policy.frozen,
+        frozen=np.ones(policy.rows, np.bool_) if policy.fully_frozen else policy.frozen,
         looked_up=looked_up,
         idle=None if not idle.any() else np.full(policy.rows, idle[0]) if groups is None else idle[groups],
         special=special_rows(vocabulary, policy.rows),
     )
     if not found.count:
-        return StillRows(found, None)
+        return Diagnosis(found, None)
     paused = {
         cause: bool((learning[np.unique(groups[mask]) if groups is not None else slice(None)] < training.steps).any())
         for cause, mask in found.rows.items()
     }
     parts = [
         f"{'they' if len(found.rows) == 1 else f'{found.counts[cause]:,}'}"
-        f" {_words(cause, mask, paused[cause], policy.grouping, training)} ({_some(mask, vocabulary)})"
+        f" {_explanation(cause, mask, paused[cause], policy.grouping, training)} ({_some(mask, vocabulary)})"
         for cause, mask in found.rows.items()
     ]
     count = f"{found.count:,} of {policy.rows - policy.frozen_rows:,}"
     unmet = None
     if found.rows.keys() == {Cause.NEVER_MET}:
-        unmet = _words(Cause.NEVER_MET, found.rows[Cause.NEVER_MET], paused[Cause.NEVER_MET], None, training)
-    return StillRows(
+        unmet = _explanation(Cause.NEVER_MET, found.rows[Cause.NEVER_MET], paused[Cause.NEVER_MET], None, training)
+    return Diagnosis(
         found,
         f"tables.{name}: {count} trainable rows never moved: {'; '.join(parts)}",
         unmet,
@@ -125,19 +125,19 @@ def still_rows(
     )
 
 
-def warnings(tables: Iterable[StillRows]) -> list[str]:
-    """What the user is told of all tables: a line each, but one for those of which rows were never met, and no more."""
-    found: dict[str, list[StillRows]] = {}
+def warnings(tables: Iterable[Diagnosis]) -> list[str]:
+    """A line for each table with such rows; tables whose rows were merely never met share one."""
+    found: dict[str, list[Diagnosis]] = {}
     for table in tables:
         if table.warning is not None:
             found.setdefault(table.unmet or table.warning, []).append(table)
     lines = []
-    for words, alike in found.items():
+    for explanation, alike in found.items():
         if len(alike) == 1:
             lines.append(str(alike[0].warning))
         else:
             counts = ", ".join(table.count for table in alike)
-            lines.append(f"trainable rows never moved ({counts}): they {words}")
+            lines.append(f"trainable rows never moved ({counts}): they {explanation}")
     return lines
 
 
@@ -167,14 +167,14 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
 
 
 def special_rows(vocabulary: Vocabulary, rows: int) -> np.ndarray:
-    """Numbers of rows that stand for no token of their own: that of unknown values, and those left free."""
+    """Numbers of rows that stand for no token of their own: the OOV row, and those left free."""
     first = np.arange(int(vocabulary.oov))
     if not isinstance(vocabulary, TokenVocabulary):
         return first
     return np.concatenate([first, np.arange(vocabulary.size, rows)])
 
 
-def _words(cause: Cause, rows: np.ndarray, paused: bool, grouping: Grouping | None, training: Training) -> str:
+def _explanation(cause: Cause, rows: np.ndarray, paused: bool, grouping: Grouping | None, training: Training) -> str:
     match cause:
         case Cause.LEARNING_RATE_ZERO:
             if grouping is not None:

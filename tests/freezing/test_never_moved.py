@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.freezing.hashes import RowHashes
-from embexp.freezing.unmoved import Cause, commonest, unmoved
+from embexp.freezing.never_moved import Cause, by_cause, commonest
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
@@ -34,7 +34,7 @@ def test_counts_are_those_of_whole_tables_compared(
     special = np.flatnonzero(generator.random(rows) < 0.2)
 
     hashes = RowHashes(blocks(before, block))
-    found = unmoved(hashes.changed(blocks(after, 7)), frozen=frozen, looked_up=looked_up, idle=idle, special=special)
+    found = by_cause(hashes.changed(blocks(after, 7)), frozen=frozen, looked_up=looked_up, idle=idle, special=special)
     hashes.close()
 
     expected = {cause: [] for cause in Cause}  # type: ignore[var-annotated]

@@ -20,16 +20,16 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Unmoved:
-    """What became of the rows of a table that might have moved.
+class NeverMoved:
+    """The rows of a table that might have moved, by whether they did and what kept them.
 
     Together these are all rows of the table but its frozen ones.
 
     Attributes:
         moved: how many have other bits than before the first step.
         rows: bool [rows] for each cause of any, the rows that never moved.
-        special: how many rows that never moved stand for no token of their own and were never met: there is nothing
-            wrong with these.
+        special: how many rows that never moved stand for no token of their own and were never met, which is
+            no fault.
     """
 
     moved: int
@@ -47,14 +47,14 @@ class Unmoved:
         return sum(self.counts.values())
 
 
-def unmoved(
+def by_cause(
     changed: np.ndarray,
     *,
     frozen: np.ndarray | None,
     looked_up: np.ndarray | None,
     idle: np.ndarray | None,
     special: np.ndarray,
-) -> Unmoved:
+) -> NeverMoved:
     """Sorts the rows of a table that never moved by cause. A learning rate of 0 explains a row whatever else does.
 
     Args:
@@ -65,21 +65,21 @@ def unmoved(
         special: integers, the numbers of rows that stand for no token of their own.
     """
     trainable = np.ones(len(changed), np.bool_) if frozen is None else ~frozen
-    still = trainable & ~changed
+    unmoved = trainable & ~changed
     met = np.zeros(len(changed), np.bool_) if looked_up is None else looked_up
-    spared = special[still[special] & ~met[special]]
-    moved = int(np.count_nonzero(trainable)) - int(np.count_nonzero(still))
-    still[spared] = False
+    spared = special[unmoved[special] & ~met[special]]
+    moved = int(np.count_nonzero(trainable)) - int(np.count_nonzero(unmoved))
+    unmoved[spared] = False
     found = {}
     if idle is not None:
-        found[Cause.LEARNING_RATE_ZERO] = still & idle
-        still = still & ~idle
-    found |= {Cause.NO_GRADIENT: still & met, Cause.NEVER_MET: still & ~met}
-    return Unmoved(moved, {cause: rows for cause, rows in found.items() if rows.any()}, len(spared))
+        found[Cause.LEARNING_RATE_ZERO] = unmoved & idle
+        unmoved = unmoved & ~idle
+    found |= {Cause.NO_GRADIENT: unmoved & met, Cause.NEVER_MET: unmoved & ~met}
+    return NeverMoved(moved, {cause: rows for cause, rows in found.items() if rows.any()}, len(spared))
 
 
 def commonest(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: int = 5) -> np.ndarray:
-    """The rows of a mask that were seen most often in the training part: int64, at most `shown`, the commonest first.
+    """The rows of a mask that were seen most often in the training split: int64, at most `shown`, the commonest first.
 
     Args:
         rows: bool [rows].
