@@ -16,7 +16,7 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 from embexp.system import digests
 from embexp.tables import schedules
 from embexp.tables.backend import EmbeddingBackend

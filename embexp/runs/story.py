@@ -37,7 +37,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 from embexp.system import caching, places
 from embexp.system.memory import PeakMemory
 from embexp.training import loop, metrics

@@ -29,7 +29,7 @@ from embexp.runtimes.table_values import Ranges, TableElsewhere, TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 from embexp.strategies.tpu import TPUPlacement
 from embexp.tables.tpu_backend import TPUBackend
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, assert_never
 
 from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, Strategy, TPUSimulator
-from embexp.strategies import graphics, mirrored, tpu_address, tpu_system
+from embexp.strategies import gpu, mirrored, tpu_address, tpu_system
 from embexp.strategies.one_device import OneDevice
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 from embexp.strategies.tpu import TPUPlacement
 
 
@@ -24,7 +24,7 @@ def build(strategy: Strategy) -> Placement:
         case CPU():
             return OneDevice()
         case GPU():
-            return graphics.placement(strategy.devices)
+            return gpu.placement(strategy.devices)
         case Mirrored():
             return mirrored.placement(strategy.replicas)
         case TPU():

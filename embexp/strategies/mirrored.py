@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from embexp.strategies import logical_devices
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
-from embexp.strategies.placement import Part
 from embexp.strategies.replicated import Replicated
+from embexp.strategies.strategy import Part
 
 
 class MirroredPlacement(Replicated):

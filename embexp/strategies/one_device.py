@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.strategies.placement import Part
+from embexp.strategies.strategy import Part
 
 
 @dataclass(frozen=True)

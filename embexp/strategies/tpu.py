@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.strategies.placement import Part
 from embexp.strategies.replicated import Replicated
+from embexp.strategies.strategy import Part
 
 Opened = AbstractContextManager[Any]
 """Gives a `tf.distribute.TPUStrategy`."""

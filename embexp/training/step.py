@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.strategies.own_draws import own_draws
-from embexp.strategies.placement import Part, Placement
+from embexp.strategies.strategy import Part, Placement
 from embexp.tables.backend import EmbeddingBackend
+from embexp.training.own_draws import own_draws
 
 
 @dataclass(frozen=True)

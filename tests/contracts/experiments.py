@@ -27,7 +27,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import build as strategies
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 from tests.exact_training import Examples, Lists, Looked
 
 ROWS = {"item": 23, "word": 17}

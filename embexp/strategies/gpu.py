@@ -7,7 +7,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.strategies import mirrored
 from embexp.strategies.one_device import OneDevice
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Placement
 
 
 def placement(count: int) -> Placement:
