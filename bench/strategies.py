@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,58 +50,55 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp.initialization import filling
     from embexp.pretrained.aligned import Pretrained
-    from embexp.runs import assembly, scanned, story
-    from embexp.runtimes import execution
+    from embexp.runs import assembly, scanned, story, tables
     from embexp.runtimes.execution import Blueprint
+    from embexp.runtimes.start import start
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
+    from embexp.training.step import Assembly
 
     spec = embexp.compose(
         [*EXPERIMENTS[experiment], f"strategy={strategy}", f"output.cache={cache}", "train.steps=1000000"]
     )
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
-    placement = strategies.build(spec.strategy)
-    with strategies.opened(placement):
+    place = strategies.build(spec.strategy)
+    with place.active():
         data = scanned.read_data(spec, lambda what, part: None)
         sizes, given = scanned.table_sizes(spec, data.vocabularies), Pretrained()
         frozen = story.freeze_policies(spec, data, sizes, given, RuntimeKind.FUNCTION)
-        sources = filling.sources(spec, sizes, given)
+        sources = tables.sources(spec, sizes, given)
         plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-        made: list[assembly.Assembly] = []
+        made: list[Assembly] = []
 
-        def assemble(tables: Any, counter: Any, **on_tpu: Any) -> assembly.Assembly:
+        def assemble(embeddings: Any, counter: Any) -> Assembly:
             made.append(
                 assembly.assemble(
                     spec,
-                    tables,
+                    embeddings,
                     counter,
                     dense_width=0,
                     output_bias=0.0,
                     total_steps=plan.steps,
-                    placement=placement,
-                    **on_tpu,
+                    strategy=place,
                 )
             )
             return made[0]
 
         training = story.training_data(spec, data, plan)
-        running = execution.of(
+        running = start(
             RuntimeKind.FUNCTION,
             Blueprint(
-                spec=spec,
-                given=given,
-                sources=sources,
-                policies=frozen,
-                tables=partial(filling.tables, spec, given, sources, frozen),
+                plans=tables.plans(spec, given, sources, frozen),
+                features=spec.features,
+                columns={name: spec.column_of(name) for name in spec.features},
                 assemble=assemble,
                 training_spec=training.element_spec,
                 prediction_spec=training.element_spec,
-                placement=placement,
+                strategy=place,
                 total_steps=plan.steps,
+                estimator_folder=cache / "unused",
             ),
-            cache / "unused",
         )
         step = made[0].step
 
@@ -115,7 +111,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
             for _ in tf.range(steps):
                 batch = next(iterator)
                 step.backend.enqueue(step.features(batch), training=True)
-                placement.run(rows_alone, batch)
+                place.run(rows_alone, batch)
 
         iterator = iter(running.dataset(training))
         whole, busy = _milliseconds(lambda steps: running.runtime.train(iterator, steps), seconds)

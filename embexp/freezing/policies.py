@@ -20,7 +20,6 @@ from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Storage
 from embexp.vectors.alignment import RowKind
 
@@ -148,9 +147,7 @@ def _of_table(
     frozen = grouping.frozen_rows
     if mapped and facts.pretrained is not None and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
-    elif 0 < frozen < facts.rows and (
-        spec.tables[name].storage is Storage.SPLIT or isinstance(spec.strategy, TPU | TPUSimulator)
-    ):
+    elif 0 < frozen < facts.rows and (spec.tables[name].storage is Storage.SPLIT or spec.strategy.own_memory):
         storage = Storage.SPLIT
     elif spec.tables[name].storage is Storage.AUTO:
         storage = layout.automatic(

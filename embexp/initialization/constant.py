@@ -12,12 +12,22 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.errors import RunError
+from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Source, mapped, opened
 
 LIMIT_BYTES = 2**31 - 1 - 1024 * 1024
 """Bytes that constants may have in one graph: what a protocol buffer can hold, less some for the rest of the graph."""
 
 _BYTES_PER_VALUE = 4
+
+
+def method() -> InitMethod:
+    """`init=constant`: in sessions only; below 2 GiB for all tables together."""
+
+    def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
+        """Their initial values are theirs already."""
+
+    return InitMethod(in_session=in_session, initial_value=initial_value, check=check)
 
 
 def initial_value(source: Source) -> Callable[..., Any]:

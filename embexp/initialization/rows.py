@@ -1,4 +1,4 @@
-"""The two sides of an initialization: rows that can be read, and a table that can be written."""
+"""Rows from which a table is filled."""
 
 from __future__ import annotations
 
@@ -19,34 +19,3 @@ class RowSource(ReadableMatrix, Protocol):
         on disk.
         """
         ...
-
-
-class WritableTable(Protocol):
-    """What an initialization needs of a table."""
-
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        ...
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Assigns float32 [n, dim] to the rows from `start`."""
-        ...
-
-
-def check_fit(table: WritableTable, source: RowSource) -> None:
-    """Raises ValueError unless the source has exactly the table's rows and dim."""
-    if (source.rows, source.dim) != (table.rows, table.dim):
-        raise ValueError(
-            f"table {table.name!r} is {table.rows} × {table.dim}, its source of rows is {source.rows} × {source.dim}"
-        )

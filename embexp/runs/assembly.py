@@ -5,8 +5,6 @@ A run builds it to train, a finished run builds it again to evaluate and to pred
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -16,66 +14,41 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
-from embexp.strategies.strategy import Placement
+from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules
-from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.row_engine import AnyTable, RowEngine
-from embexp.tables.tpu_tables import TPUTable
-from embexp.training.step import Input, Step
-
-
-@dataclass(frozen=True)
-class Assembly:
-    """What trains, with all its variables; the rows of the tables may not be filled yet.
-
-    Attributes:
-        step: the functions of a step.
-        checkpoint: a `tf.train.Checkpoint` of all that is learned.
-    """
-
-    step: Step
-    checkpoint: Any
+from embexp.training.step import Assembly, Input, Step
 
 
 def assemble(
     spec: RunSpec,
-    tables: Mapping[str, AnyTable | TPUTable],
+    embeddings: Embeddings,
     counter: Any,
     *,
     dense_width: int,
     output_bias: float,
     total_steps: int,
     outputs: int = 1,
-    placement: Placement,
-    backend: EmbeddingBackend | None = None,
+    strategy: Strategy,
 ) -> Assembly:
     """Creates every variable of an experiment but its tables', in the graph that is current.
 
     Args:
         spec: what the user asked for.
-        tables: by name.
+        embeddings: the tables, and what looks them up.
         counter: int64 variable, the number of steps done.
         dense_width: number of dense features.
         output_bias: where the bias of each logit starts.
         total_steps: length of the training, for schedules that end with it.
         outputs: logits of an example: 1, or the number of classes.
-        placement: where the step will run.
-        backend: what looks rows up and moves them there; None: a row engine for the tables.
+        strategy: where the step will run.
     """
-    if backend is None:
-        backend = RowEngine(
-            {name: table for name, table in tables.items() if not isinstance(table, TPUTable)},
-            spec.features,
-            optimizers={name: spec.optimizer_of(name) for name in tables},
-            step=counter,
-            total_steps=total_steps,
-        )
+    tables = embeddings.tables
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     schedule = spec.dense_optimizer.schedule
-    with placement.scope():
+    with strategy.scope():
         model = models.build(
             spec.model,
             shapes={
@@ -93,13 +66,13 @@ def assemble(
         )
         optimizer.build(model.trainable_variables)
     step = Step(
-        backend=placement.backend(backend),
+        backend=embeddings.backend,
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
         inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=counter,
-        placement=placement,
+        strategy=strategy,
     )
     return Assembly(
         step=step,

@@ -14,8 +14,9 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.run import RunSpec
-from embexp.training.evaluation import Predictor, evaluate
+from embexp.training.evaluation import evaluate
 from embexp.training.ranking import Questions
+from embexp.training.runtime import Runtime
 
 
 def candidates_of(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
@@ -40,7 +41,7 @@ def evaluation(
     rows: np.ndarray,
     candidates: Candidates | None,
     known: Sequence[Examples] = (),
-) -> Callable[[Predictor], dict[str, float]]:
+) -> Callable[[Runtime], dict[str, float]]:
     """From a runtime to metrics of some examples.
 
     Args:

@@ -22,7 +22,7 @@ from embexp.freezing import policies
 from embexp.initialization import filling
 from embexp.pretrained.aligned import Pretrained, align
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, scanned, story
+from embexp.runs import assembly, evaluations, scanned, story, tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.data import Clicks
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -31,12 +31,10 @@ from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Storage
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies import build as strategies
 from embexp.system import places
-from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.serving import ServingBackend
+from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.evaluation import predictions
 
@@ -157,9 +155,8 @@ class Run:
         if not self.folder.final_checkpoint.exists():
             raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
         given = self._kept_by_reference()
-        spec = _restorable(self.spec, self.summary)
+        spec = _restorable(self._settled, self.summary)
         sizes = {name: table["vocabulary_size"] for name, table in self.summary["tables"].items()}
-        sources = filling.sources(spec, sizes, given)
         frozen = policies.settle(
             spec,
             {name: policies.row_facts(None, sizes[name], given.tables.get(name)) for name in spec.tables},
@@ -167,30 +164,31 @@ class Run:
             steps_per_epoch=1.0,
             runtime=RuntimeKind.FUNCTION,
         )
-        backend: EmbeddingBackend | None = None
-        tables: Mapping[str, filling.Table | TPUTable]
-        if isinstance(spec.strategy, TPU | TPUSimulator):
-            served = filling.tpu_tables(spec, given, sources, frozen, hosts=1)
-            tables, backend = served, ServingBackend(served, spec.features)
-        else:
-            made = filling.tables(spec, given, sources, frozen)
-            by_reference = {name: table for name, table in made.items() if table.by_reference}
-            filling.fill(by_reference, spec, frozen, sources, given)
-            tables = made
+        plans = tables.plans(spec, given, tables.sources(spec, sizes, given), frozen)
+        strategy = strategies.build_for_finished(spec.strategy)
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        embeddings = strategy.embeddings(plans, spec.features, {}, counter, max(1, self.summary["steps"]))
+        by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}
+        filling.fill(by_reference, plans)
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,
-            tables,
-            tf.Variable(0, dtype=tf.int64, trainable=False, name="step"),
+            embeddings,
+            counter,
             dense_width=len(columns.dense),
             output_bias=0.0,
             outputs=max(1, len(self.classes)),
             total_steps=max(1, self.summary["steps"]),
-            placement=OneDevice(),  # wherever the run was
-            backend=backend,
+            strategy=strategy,
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
-        return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))
+        return _Restored(embeddings.tables, FunctionRuntime(parts.step.train, parts.step.predict))
+
+    @property
+    def _settled(self) -> RunSpec:
+        """The spec with no table counting as pretrained for which its file had nothing."""
+        recorded = self.summary["initialization"]["tables"]
+        return self.spec.settled({}, [name for name in self.spec.tables if recorded[name]["pretrained"] is None])
 
     def _kept_by_reference(self) -> Pretrained:
         """The files of tables whose values are in no checkpoint, found to be those that the run had.
@@ -198,10 +196,9 @@ class Run:
         Raises:
             RunError: a file is no longer what it was.
         """
-        spec = self.spec
+        spec = self._settled
         names = [name for name in spec.tables if spec.kept_by_reference(name)]
         recorded = self.summary["initialization"]["tables"]
-        names = [name for name in names if recorded[name]["pretrained"] is not None]
         if not names:
             return Pretrained()
         tables = {
@@ -225,14 +222,14 @@ class Run:
 
 @dataclass(frozen=True)
 class _Restored:
-    tables: Mapping[str, filling.Table | TPUTable]
+    tables: Mapping[str, AnyTable | TPUTable]
     runtime: FunctionRuntime
 
 
 def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
     """The same experiment for the function runtime, with the dims that its tables had, each table whole.
 
-    What filled trainable tables no longer matters, as a checkpoint has their values; and frozen ones are the same
+    What filled tables that a checkpoint holds no longer matters; and frozen ones are the same
     whatever fills them. Nor does it matter how rows were kept, as checkpoints know nothing of it, or which of a
     table's rows were frozen, unless all were: then there are no slots.
     """
@@ -246,6 +243,7 @@ def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
                 else Assign(),
                 "freeze": FreezeTable() if not summary["freeze"][name]["trainable_rows"] else NoFreeze(),
                 "storage": Storage.AUTO,
+                **({} if spec.kept_by_reference(name) else {"pretrained": NoPretrained()}),
             }
         )
         for name, table in spec.tables.items()

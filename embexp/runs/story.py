@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from embexp.checkpoints import dense_part
 from embexp.data import batches
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import policies, watching
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.watching import Watch
-from embexp.initialization import filling
 from embexp.initialization.rows import RowSource
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import Pretrained, align
@@ -25,11 +25,11 @@ from embexp.pretrained.earlier import Earlier
 from embexp.records import identity, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import plots
-from embexp.runs import assembly, evaluations
+from embexp.runs import assembly, evaluations, tables
 from embexp.runs.scanned import Data, Say, read_data, table_sizes
 from embexp.runs.summary import summarise
-from embexp.runtimes import execution
 from embexp.runtimes.execution import Blueprint, Execution
+from embexp.runtimes.start import start
 from embexp.specs import resolution
 from embexp.specs.freezing import files_of
 from embexp.specs.models import Task
@@ -37,15 +37,15 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
-from embexp.strategies.strategy import Placement
+from embexp.strategies.strategy import Strategy
 from embexp.system import caching, places
 from embexp.system.memory import PeakMemory
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.evaluation import Predictor
 from embexp.training.interruption import tidy_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
+from embexp.training.runtime import Runtime
 from embexp.training.tensorboard import TensorBoard
 
 
@@ -79,7 +79,7 @@ def run(
     folder = RunFolder(directory)
     folder.write_spec(spec)
     threads = thread_counts.prepare(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
-    placement = strategies.build(spec.strategy)
+    strategy = strategies.build(spec.strategy)
 
     data = read_data(spec, say)
     sizes = table_sizes(spec, data.vocabularies)
@@ -94,16 +94,16 @@ def run(
         folder.write_json(folder.coverage, given.as_json())
     write_vocabularies(data.vocabularies, folder)
     folder.write_json(
-        folder.manifest, manifest.collect(threads=threads, devices=placement.devices, data_digest=data.scan.digest)
+        folder.manifest, manifest.collect(threads=threads, devices=strategy.devices, data_digest=data.scan.digest)
     )
     plan = rhythm_of(spec, examples=len(data.scan.splits["train"]))
 
-    sources = filling.sources(spec, sizes, given)
+    sources = tables.sources(spec, sizes, given)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
-        opened.enter_context(strategies.opened(placement))
+        opened.enter_context(strategy.active())
         training = training_data(spec, data, plan)
         execution = build(
-            spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, placement, dense
+            spec, data, given, sources, frozen, plan, folder, training.element_spec, kind, strategy, dense
         )
         opened.callback(execution.close)
         watch = watching.watch(
@@ -236,7 +236,7 @@ def build(
     folder: RunFolder,
     training_spec: Any,
     kind: RuntimeKind,
-    placement: Placement,
+    strategy: Strategy,
     dense: Earlier | None,
 ) -> Execution:
     """Creates and fills all variables in the runtime that the spec asks for or leaves to the tables' methods."""
@@ -249,11 +249,9 @@ def build(
         candidates=data.candidates,
     )
     blueprint = Blueprint(
-        spec=spec,
-        given=given,
-        sources=sources,
-        policies=frozen,
-        tables=partial(filling.tables, spec, given, sources, frozen),
+        plans=tables.plans(spec, given, sources, frozen),
+        features=spec.features,
+        columns={name: spec.column_of(name) for name in spec.features},
         assemble=partial(
             assembly.assemble,
             spec,
@@ -261,15 +259,29 @@ def build(
             output_bias=output_bias(spec.task, data.scan.label_mean),
             total_steps=plan.steps,
             outputs=max(1, len(data.classes)),
-            placement=placement,
+            strategy=strategy,
         ),
         training_spec=training_spec,
         prediction_spec=one.element_spec,
-        placement=placement,
+        strategy=strategy,
         total_steps=plan.steps,
-        dense=dense,
+        estimator_folder=folder.estimator,
+        keeps_checkpoints=spec.output.checkpoint,
+        dense=partial(taken_over, spec, dense),
     )
-    return execution.of(kind, blueprint, folder.estimator)
+    return start(kind, blueprint)
+
+
+def taken_over(spec: RunSpec, dense: Earlier | None, checkpoint: Any) -> dense_part.TakenOver:
+    """What the dense part is given before the first step.
+
+    Raises:
+        CheckpointError: the earlier one does not fit.
+    """
+    if dense is None:
+        return dense_part.TakenOver([])
+    same = spec.dense_optimizer.kind == dense.spec.dense_optimizer.kind
+    return dense_part.taken_over(checkpoint, dense.index, same_optimizer=same)
 
 
 def training_data(spec: RunSpec, data: Data, plan: loop.Rhythm) -> Any:
@@ -333,7 +345,7 @@ def train(
     return outcome
 
 
-def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Predictor], dict[str, float]] | None:
+def evaluation_of(spec: RunSpec, data: Data, part: str) -> Callable[[Runtime], dict[str, float]] | None:
     """From a runtime to metrics of a part of the data, or None if it is empty."""
     rows = data.scan.splits[part]
     if not len(rows):

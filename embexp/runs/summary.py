@@ -14,7 +14,6 @@ from embexp.runtimes.execution import Execution
 from embexp.specs import notes
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPUSimulator
 from embexp.system.memory import PeakMemory
 from embexp.tables import optimizers
 from embexp.training import metrics
@@ -70,7 +69,7 @@ def summarise(
             "step_ms_median": outcome.step_ms_median,
         },
         "strategy": spec.strategy.kind,
-        "simulated": isinstance(spec.strategy, TPUSimulator),
+        "simulated": spec.strategy.simulated,
         "runtime": runtime.value,
         "initialization": {
             "method": spec.init.kind,
@@ -160,9 +159,4 @@ def warnings(spec: RunSpec, scan: Scan, tables: Mapping[str, Any]) -> list[str]:
         for name in tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]
-    if isinstance(spec.strategy, TPUSimulator):
-        found.append(
-            "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
-            " throughput and step time are not those of a TPU"
-        )
     return found

@@ -14,13 +14,11 @@ from embexp.pretrained.aligned import align
 from embexp.pretrained.dims import with_dims
 from embexp.records.folder import RunFolder
 from embexp.runs import scanned, story
-from embexp.runtimes.function import FunctionRuntime
 from embexp.simulation import trace as tpu_trace
 from embexp.specs import resolution
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPUSimulator
 from embexp.strategies import build as strategies
 from embexp.system import arrays, places
 
@@ -73,12 +71,7 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
     kind = resolution.runtime_of(spec)
     if kind is not RuntimeKind.FUNCTION:
         raise RunError(f"only the runtime function can be traced, and this run's is {kind.value}")
-    simulated = isinstance(spec.strategy, TPUSimulator)
-    placement = (
-        strategies.simulated_tpu(spec.strategy, serve=False)
-        if isinstance(spec.strategy, TPUSimulator)
-        else strategies.build(spec.strategy)
-    )
+    strategy = strategies.build(spec.strategy, traced=True)
     data = scanned.read_data(spec, say)
     sizes = scanned.table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
@@ -88,14 +81,14 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
     unfilled = {name: _Unfilled(sizes[name], table.width) for name, table in spec.tables.items()}
     say("tracing", None)
-    with strategies.opened(placement):
+    with strategy.active():
         training = story.training_data(spec, data, plan)
         folder = RunFolder(Path("unused"))
         execution = story.build(
-            spec, data, given, unfilled, frozen, plan, folder, training.element_spec, kind, placement, None
+            spec, data, given, unfilled, frozen, plan, folder, training.element_spec, kind, strategy, None
         )
-        assert isinstance(execution.runtime, FunctionRuntime)  # of kind function
-        graph = execution.runtime.graph(iter(execution.dataset(training)))
+        assert execution.graph is not None  # of kind function
+        graph = execution.graph(iter(execution.dataset(training)))
         return Traced(
             graph_bytes=graph.as_graph_def().ByteSize(),
             operations=Counter(operation.type for operation in graph.get_operations()),
@@ -104,5 +97,5 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
                 for name, table in spec.tables.items()
             ),
             configuration="" if execution.embedding is None else tpu_trace.configuration(execution.embedding),
-            tpu_operations=tuple(tpu_trace.operations(graph)) if simulated else (),
+            tpu_operations=tuple(tpu_trace.operations(graph)),
         )

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from embexp.system import digests
-from embexp.tables.some_rows import SomeRows
+from embexp.tables.reading import ReadableTable
 from embexp.vectors import checkpoint
 
 
@@ -65,7 +64,7 @@ class TableValues(Protocol):
 
 
 @dataclass(frozen=True)
-class TableElsewhere:
+class TableElsewhere(ReadableTable):
     """A table whose rows are read by a function, wherever they are; a `TableValues`.
 
     Attributes:
@@ -74,9 +73,9 @@ class TableElsewhere:
         dim: width of a row.
         frozen: whether no row moves.
         storage: how rows are kept.
-        read: gives rows [start, stop), float32.
-        take: see `TableValues.take`.
-        looked_up: see `TableValues.looked_up`.
+        reads: gives rows [start, stop), float32.
+        takes: gives rows of these numbers, rising, float32; None: they are read by ranges.
+        looks_up: see `TableValues.looked_up`; None: not tracked.
     """
 
     name: str
@@ -84,23 +83,23 @@ class TableElsewhere:
     dim: int
     frozen: bool
     storage: str
-    read: Callable[[int, int], np.ndarray]
-    take: Callable[[np.ndarray], np.ndarray]
-    looked_up: Callable[[], np.ndarray | None]
+    reads: Callable[[int, int], np.ndarray]
+    takes: Callable[[np.ndarray], np.ndarray] | None = None
+    looks_up: Callable[[], np.ndarray] | None = None
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """See `TableValues.blocks`."""
-        for start in range(0, self.rows, digests.ROWS_PER_BLOCK):
-            yield self.read(start, min(start + digests.ROWS_PER_BLOCK, self.rows))
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop), float32; of slots nothing can be read."""
+        if slot is not None:
+            raise KeyError(slot)
+        return self.reads(start, stop)
 
-    def digest(self) -> str:
-        """See `TableValues.digest`."""
-        return digests.of_rows(self.blocks())
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """See `TableValues.take`."""
+        return super().take(numbers) if self.takes is None else self.takes(numbers)
 
-    def touched_rows(self) -> int:
-        """See `TableValues.touched_rows`."""
-        found = self.looked_up()
-        return 0 if found is None else int(np.count_nonzero(found))
+    def looked_up(self) -> np.ndarray | None:
+        """See `TableValues.looked_up`."""
+        return None if self.looks_up is None else self.looks_up()
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableElsewhere:
@@ -128,27 +127,10 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
         dim=table.dim,
         frozen=table.frozen,
         storage=table.storage,
-        read=lambda start, stop: take(np.arange(start, stop)),
-        take=take,
-        looked_up=lambda: None if touched is None else looked_up(),
+        reads=lambda start, stop: take(np.arange(start, stop)),
+        takes=take,
+        looks_up=None if touched is None else looked_up,
     )
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """Rows that a function reads by ranges, as something to take rows of.
-
-    Attributes:
-        read: gives rows [start, stop), float32.
-        dim: width of a row.
-    """
-
-    read: Callable[[int, int], np.ndarray]
-    dim: int
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """See `TableValues.take`."""
-        return SomeRows(self, numbers, self.dim).read(0, len(numbers))
 
 
 def rows_in_checkpoint(table: str, prefix: Callable[[], str]) -> Callable[[int, int], np.ndarray]:

@@ -1,82 +1,95 @@
-"""What a step asks of the place that it runs in."""
+"""What a run asks of its strategy: where variables live, how rows are looked up, how replicas share a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from embexp.initialization.plan import TablePlan
+from embexp.specs.tables import Feature
+from embexp.tables.backend import EmbeddingBackend
+from embexp.tables.row_engine import AnyTable
+from embexp.tables.tpu_tables import TPUTable
+from embexp.training.replication import Replication
+
 
 @dataclass(frozen=True)
-class Part:
-    """What a replica gets of a batch, beside the activations that it asks its backend for.
+class Embeddings:
+    """The tables of a run, made where a strategy keeps them, and what looks them up there.
 
     Attributes:
-        dense: float32 [b, number of dense columns].
-        labels: float32 [b].
-        share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. A loss
-            is to be multiplied by it, so that the sum over replicas is the mean over the batch.
+        tables: by name; those that are variables of this process are still to be filled (`filling.fill`).
+        backend: looks their rows up and moves them, for the steps of the strategy.
+        load: brings what was assigned to the tables to where steps look it up; to be called after any assignment.
+        embedding: on a TPU, its `TPUEmbedding`.
     """
 
-    dense: Any
-    labels: Any
-    share: Any = None
+    tables: Mapping[str, AnyTable | TPUTable]
+    backend: EmbeddingBackend
+    load: Callable[[], object] = lambda: None
+    embedding: Any = None
 
 
-class Placement(Protocol):
+class Strategy(Replication, Protocol):
     """Where variables live, and how the replicas of a step share a batch.
 
     A batch is what an iterator over `dataset(...)` gives, `embexp.data.batches.Batch` or anything with its attributes.
-    `run` calls a function in every replica, `summed` and `averaged` are for use in there, the rest belongs to the host.
     """
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas."""
-        ...
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Where the replicas are, in words for people."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of these devices, for the run's warnings."""
+        ...
+
+    def active(self) -> AbstractContextManager[Any]:
+        """The time in which the devices are there: all that is made on them, and every step, must be inside."""
+        ...
+
     def host(self) -> AbstractContextManager[Any]:
-        """In which rows, counters and whatever no replica owns are made and used."""
+        """In which rows and whatever no replica owns are made and used."""
         ...
 
     def scope(self) -> AbstractContextManager[Any]:
         """In which model and dense optimizer are made."""
         ...
 
+    def counter_scope(self) -> AbstractContextManager[Any]:
+        """In which the counter of steps is made, which learning rates of rows may be a function of."""
+        ...
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """Makes the tables, within `host`.
+
+        Args:
+            plans: of the tables, by name.
+            features: what looks them up, by name.
+            inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
+            counter: int64 variable, the number of steps done.
+            total_steps: length of the training, for schedules that end with it.
+
+        Raises:
+            RunError: the tables can't be made here.
+        """
+        ...
+
     def dataset(self, batches: Any) -> Any:
         """What to iterate over in place of a `tf.data.Dataset` of whole batches."""
         ...
 
-    def backend(self, rows: Any) -> Any:
-        """The `EmbeddingBackend` to be used here, around the one of a single device that holds the rows."""
-        ...
-
-    def run(self, function: Callable[[Part], Any], batch: Any) -> Any:
-        """Calls `function` in every replica with its part of a batch; what it returns stays there."""
-        ...
-
-    def total(self, results: Any) -> Any:
-        """The sum of what replicas returned, a scalar from each."""
-        ...
-
-    def joined(self, results: Any) -> Any:
-        """What replicas returned, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
-        ...
-
     def labels(self, batch: Any) -> Any:
         """All labels of a batch, float32 [B]."""
-        ...
-
-    def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """In a replica: the sums of tensors over all replicas."""
-        ...
-
-    def averaged(self, variables: Sequence[Any]) -> None:
-        """In a replica: makes variables of which each replica has its own value, such as means of batches, agree."""
         ...

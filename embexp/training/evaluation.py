@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from embexp.specs.models import Task
 from embexp.training import metrics, ranking
 from embexp.training.ranking import Questions
+from embexp.training.runtime import Runtime
 
 
-class Predictor(Protocol):
-    """Executes forward passes."""
-
-    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C]."""
-        ...
-
-
-def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
 
     That is 4 bytes for each number. What the last batch has beyond them was only filled up.
@@ -33,7 +26,7 @@ def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple
 
 
 def evaluate(
-    task: Task, runtime: Predictor, batches: Iterable[Any], count: int, questions: Questions | None = None
+    task: Task, runtime: Runtime, batches: Iterable[Any], count: int, questions: Questions | None = None
 ) -> dict[str, float]:
     """Metrics of a task over the first `count` examples; of a ranking these are `questions`."""
     if questions is not None:

@@ -12,10 +12,9 @@ import tensorflow as tf
 import embexp
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
-from embexp.initialization import filling
 from embexp.initialization.rows import RowSource
 from embexp.pretrained import succession
-from embexp.runs import scanned, story
+from embexp.runs import scanned, story, tables
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
@@ -107,10 +106,10 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     given = story.align(spec, data.vocabularies, sizes, cache=Path(str(spec.output.cache)))
     frozen = story.freeze_policies(spec, data, sizes, given, kind)
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
-    sources: dict[str, RowSource] = filling.sources(spec, sizes, given)
-    placement = strategies.build(spec.strategy)
+    sources: dict[str, RowSource] = tables.sources(spec, sizes, given)
+    strategy = strategies.build(spec.strategy)
     directory.mkdir()
-    with strategies.opened(placement):
+    with strategy.active():
         training = story.training_data(spec, data, plan)
         made = story.build(
             spec,
@@ -122,7 +121,7 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
             story.RunFolder(directory),
             training.element_spec,
             kind,
-            placement,
+            strategy,
             story.dense_source(spec),
         )
         try:

@@ -13,10 +13,9 @@ from hypothesis import given
 import embexp
 from embexp.config import validate
 from embexp.errors import ConfigError
-from embexp.initialization import filling
 from embexp.models.build import build
 from embexp.pretrained.aligned import align
-from embexp.runs import scanned, story
+from embexp.runs import scanned, story, tables
 from embexp.specs import checks, resolution
 from embexp.specs.checks import Sections
 from embexp.specs.optimizers import slots_of
@@ -185,7 +184,7 @@ def first_rows(graph: Graph, spec: RunSpec) -> dict[str, np.ndarray]:
     data = scanned.read_data(spec, lambda what, part: None)
     sizes = scanned.table_sizes(spec, data.vocabularies)
     found = {}
-    for name, source in filling.sources(
+    for name, source in tables.sources(
         spec, sizes, align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache))
     ).items():
         tokens = graph.vocabularies[name]
