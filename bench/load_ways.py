@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.assign import Assign
+from embexp.initialization.assign import assign_rows
 from embexp.system.memory import PeakMemory
 from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
@@ -50,7 +50,7 @@ def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
 def assign(matrix: np.ndarray, ids: np.ndarray) -> Any:
     """`init=assign`."""
     table = EmbeddingTable("item", *matrix.shape, track_touched=False)
-    Assign().apply(table, Mapped(matrix))
+    assign_rows(table, Mapped(matrix))
     return table, table.gather(ids)
 
 

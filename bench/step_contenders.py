@@ -46,7 +46,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     import tensorflow as tf
 
     from embexp.initialization import random
-    from embexp.initialization.assign import Assign
+    from embexp.initialization.assign import assign_rows
     from embexp.specs import optimizers as specs
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers
@@ -56,7 +56,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
     rule = kinds[optimizer](learning_rate=RATE)
     table = EmbeddingTable("item", vocabulary, DIM, slots=optimizers.slots_of(rule))
-    Assign().apply(table, random.source(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
+    assign_rows(table, random.source(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
     counter = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
         {"item": table}, {"item": Feature(table="item")}, {"item": rule}, step=counter, total_steps=10**9

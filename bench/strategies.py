@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,56 +50,50 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp.initialization import filling
-    from embexp.runs import assembly, execute
+    from embexp.runs import assembly, execute, tables
     from embexp.runs.prepare import prepare
-    from embexp.runtimes import execution
     from embexp.runtimes.execution import Blueprint
+    from embexp.runtimes.start import start
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
-    from embexp.training.assembly import Assembly
+    from embexp.training.step import Assembly
 
     spec = embexp.compose(
         [*EXPERIMENTS[experiment], f"strategy={strategy}", f"output.cache={cache}", "train.steps=1000000"]
     )
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
-    placement = strategies.build(spec.strategy)
-    with strategies.opened(placement):
+    place = strategies.build(spec.strategy)
+    with place.active():
         prepared = prepare(spec)
-        tables, total = prepared.tables, prepared.schedule.steps
-        given, frozen = tables.pretrained, tables.policies
-        sources = filling.sources(tables.spec, tables.rows, given)
+        total = prepared.schedule.steps
         made: list[Assembly] = []
 
-        def assemble(tables: Any, counter: Any, **on_tpu: Any) -> Assembly:
+        def assemble(embeddings: Any, counter: Any) -> Assembly:
             made.append(
                 assembly.assemble(
                     spec,
-                    tables,
+                    embeddings,
                     counter,
                     dense=assembly.DenseSettings(width=0, total_steps=total),
-                    placement=placement,
-                    **on_tpu,
+                    strategy=place,
                 )
             )
             return made[0]
 
         training = execute.training_batches(prepared)
-        running = execution.of(
+        running = start(
             RuntimeKind.FUNCTION,
             Blueprint(
-                spec=spec,
-                given=given,
-                sources=sources,
-                policies=frozen,
-                tables=partial(filling.tables, spec, given, sources, frozen),
+                plans=tables.plans(prepared.tables, tables.initial_rows(prepared.tables)),
+                features=spec.features,
+                columns={name: spec.column_of(name) for name in spec.features},
                 assemble=assemble,
                 training_spec=training.element_spec,
                 prediction_spec=training.element_spec,
-                placement=placement,
+                strategy=place,
                 total_steps=total,
+                estimator_folder=cache / "unused",
             ),
-            cache / "unused",
         )
         step = made[0].step
 
@@ -113,7 +106,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
             for _ in tf.range(steps):
                 batch = next(iterator)
                 step.backend.enqueue(step.features(batch), training=True)
-                placement.run(rows_alone, batch)
+                place.run(rows_alone, batch)
 
         iterator = iter(running.dataset(training))
         whole, busy = _milliseconds(lambda steps: running.runtime.train(iterator, steps), seconds)

@@ -128,12 +128,10 @@ def _with_progress(spec: RunSpec, directory: Path) -> Result:
 
 
 def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
-    from embexp.specs.strategies import TPU
     from embexp.strategies import tpu_address
     from embexp.system import environment
 
-    if isinstance(where := spec.strategy, TPU):  # that there is none can be told before TensorFlow is there
-        tpu_address.check(where.address, where.zone, where.project, where.timeout_seconds)
+    tpu_address.check_strategy(spec.strategy)  # that there is no TPU can be told before TensorFlow is there
     environment.load_tensorflow()
     from rich.console import Console
 

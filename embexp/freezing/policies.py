@@ -18,7 +18,6 @@ from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Storage
 
 
@@ -131,7 +130,7 @@ def _table_policy(
 def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
     """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
     asked, frozen = spec.tables[name].storage, grouping.frozen_rows
-    splits_always = asked is Storage.SPLIT or isinstance(spec.strategy, TPU | TPUSimulator)
+    splits_always = asked is Storage.SPLIT or spec.strategy.own_memory
     if 0 < frozen < grouping.rows and splits_always:
         return Storage.SPLIT
     if asked is not Storage.AUTO:

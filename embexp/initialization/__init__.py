@@ -1,6 +1,6 @@
-"""How values get into tables: where rows come from, and one module per way in.
+"""How values get into tables: where rows come from, and one module per init method.
 
-For graphs and model functions of one's own: `scaffold`, `InSession`, `mapped`, and the modules `constant`,
+For graphs and model functions of one's own: `scaffold`, `AssignInSession`, `mapped`, and the modules `constant`,
 `placeholder_feed` and `variable_load`. They are imported when they are first asked for.
 """
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embexp.initialization import constant, placeholder_feed, variable_load
-    from embexp.initialization.assign_in_session import InSession
+    from embexp.initialization.assign import AssignInSession
     from embexp.initialization.scaffolding import scaffold
     from embexp.initialization.whole import mapped
 
-__all__ = ["InSession", "constant", "mapped", "placeholder_feed", "scaffold", "variable_load"]
+__all__ = ["AssignInSession", "constant", "mapped", "placeholder_feed", "scaffold", "variable_load"]
 
 _LATER = {
-    "InSession": "embexp.initialization.assign_in_session",
+    "AssignInSession": "embexp.initialization.assign",
     "mapped": "embexp.initialization.whole",
     "scaffold": "embexp.initialization.scaffolding",
 }

@@ -1,71 +1,111 @@
-"""Filling a table chunk by chunk: one copy of the table in memory, and one chunk in flight."""
+"""Rows are assigned chunk by chunk: one copy of the table in memory, and one chunk in flight."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from embexp.initialization.method import CHUNK_BYTES, InitMethod, Pairs, SessionFills
+from embexp.initialization.whole import Fills, pairs
 from embexp.system import arrays
 from embexp.system.rows import Rows
+from embexp.tables.parts import WritableRows
 
 _BYTES_PER_VALUE = 4
 
 
-class WritableTable(Protocol):
-    """What an initialization needs of a table."""
+def method(chunk_bytes: int = CHUNK_BYTES) -> InitMethod:
+    """`init=assign`: eagerly and in sessions, in chunks of so many bytes at most; a single row may be larger."""
 
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        ...
+    def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
+        fills.add(AssignInSession(variables, chunk_bytes).fill, always=always)
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
+    return InitMethod(
+        eagerly=partial(assign_rows, chunk_bytes=chunk_bytes), in_session=in_session, chunk_bytes=chunk_bytes
+    )
 
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        ...
 
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Assigns float32 [n, dim] to the rows from `start`."""
-        ...
+def chunks(rows: int, dim: int, chunk_bytes: int) -> tuple[range, ...]:
+    """The ranges of rows that are in flight one after the other; touches nothing."""
+    size = max(chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
+    # Chunks of a mapping that is aligned are aligned too, and so are used where they lie, without another copy.
+    aligned = arrays.ALIGNMENT // math.gcd(arrays.ALIGNMENT, _BYTES_PER_VALUE * dim)
+    if size > aligned:
+        size -= size % aligned
+    return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTES) -> None:
+    """Reads a chunk of rows from the source and assigns it, until the table is full.
+
+    Args:
+        table: a table, or a part of one.
+        source: of its rows.
+        chunk_bytes: largest chunk, in bytes; a single row may be larger.
+
+    Raises:
+        ValueError: the source's shape is not the table's.
+    """
+    if (source.rows, source.dim) != (table.rows, table.dim):
+        raise ValueError(
+            f"table {table.name!r} is {table.rows} × {table.dim}, its source of rows is {source.rows} × {source.dim}"
+        )
+    for chunk in chunks(table.rows, table.dim, chunk_bytes):
+        table.write(chunk.start, source.read(chunk.start, chunk.stop))
+
+
+class AssignInSession:
+    """Fills variables of a graph chunk by chunk, in any of its sessions, any number of times."""
+
+    def __init__(self, fills: Fills, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """Adds what it needs to the variables' graph, which must be the current one and not be finalized.
+
+        Args:
+            fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+            chunk_bytes: largest chunk, in bytes; a single row may be larger.
+
+        Raises:
+            DataError: a file is not what it should be.
+            ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+        """
+        if chunk_bytes < 1:
+            raise ValueError(f"chunk_bytes is {chunk_bytes}, expected at least 1")
+        self._chunk_bytes = chunk_bytes
+        self._assignments = [_assignment(variable, rows) for variable, rows in pairs(fills)]
+
+    def fill(self, session: Any) -> None:
+        """Assigns every row.
+
+        Args:
+            session: a `tf.compat.v1.Session`, or a monitored one. The variables must be initialized; one whose
+                initial value is `tf.raw_ops.Empty` takes no memory for that.
+        """
+        for each in self._assignments:
+            for chunk in chunks(each.rows.rows, each.rows.dim, self._chunk_bytes):
+                values = np.asarray(each.rows.read(chunk.start, chunk.stop))
+                session.run(each.operation, {each.numbers: np.arange(chunk.start, chunk.stop), each.values: values})
 
 
 @dataclass(frozen=True)
-class Assign:
-    """Reads a chunk of rows from the source and assigns it, until the table is full.
+class _Assignment:
+    rows: Rows
+    numbers: Any
+    values: Any
+    operation: Any
 
-    Attributes:
-        chunk_bytes: largest chunk, in bytes; a single row may be larger.
-    """
 
-    chunk_bytes: int = 64 * 1024 * 1024
-
-    def plan(self, rows: int, dim: int) -> tuple[range, ...]:
-        """The ranges of rows that are in flight one after the other; touches nothing."""
-        size = max(self.chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
-        # Chunks of a mapping that is aligned are aligned too, and so go into the table without another copy.
-        aligned = arrays.ALIGNMENT // math.gcd(arrays.ALIGNMENT, _BYTES_PER_VALUE * dim)
-        if size > aligned:
-            size -= size % aligned
-        return tuple(range(start, min(start + size, rows)) for start in range(0, rows, size))
-
-    def apply(self, table: WritableTable, source: Rows) -> None:
-        """Fills the table.
-
-        Raises:
-            ValueError: the source's shape is not the table's.
-        """
-        if (source.rows, source.dim) != (table.rows, table.dim):
-            raise ValueError(
-                f"table {table.name!r} is {table.rows} × {table.dim},"
-                f" its source of rows is {source.rows} × {source.dim}"
-            )
-        for chunk in self.plan(table.rows, table.dim):
-            table.write(chunk.start, source.read(chunk.start, chunk.stop))
+def _assignment(variable: Any, rows: Rows) -> _Assignment:
+    with tf.name_scope("assign_rows"):
+        numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
+        values = tf.compat.v1.placeholder(tf.float32, [None, rows.dim], "values")
+        if hasattr(variable, "handle"):
+            operation = tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=numbers, updates=values)
+        else:
+            # What it returns is the whole variable, so only the operation is run.
+            operation = tf.compat.v1.scatter_update(variable, numbers, values).op
+    return _Assignment(rows, numbers, values, operation)

@@ -11,7 +11,17 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.initialization import graph_limit
+from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Source, mapped, opened
+
+
+def method() -> InitMethod:
+    """`init=constant`: in sessions only; below 2 GiB for all tables together."""
+
+    def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
+        """Their initial values are theirs already."""
+
+    return InitMethod(in_session=in_session, initial_value=initial_value, check=graph_limit.check)
 
 
 def initial_value(source: Source) -> Callable[..., Any]:

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, mapped, pairs
+
+
+def method() -> InitMethod:
+    """`init=placeholder_feed`: in sessions only."""
+
+    def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
+        fills.add(lambda session: fill(session, variables), always=always)
+        fills.whole.extend(variable for variable, _ in variables)
+
+    return InitMethod(in_session=in_session)
 
 
 def fill(session: Any, fills: Fills) -> None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resources
 
 from embexp.initialization import placeholder_feed
+from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, mapped, pairs
 from embexp.system.rows import Rows
 
@@ -23,6 +24,15 @@ _v1 = tf.compat.v1
 
 InitFn = Callable[[Any, Any], object]
 """`init_fn(scaffold, session)`, as `tf.compat.v1.train.Scaffold` takes it."""
+
+
+def method() -> InitMethod:
+    """`init=scaffold`: in sessions only. Which sessions, the collection of the variable says."""
+
+    def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
+        fills.scaffold.extend(variables)
+
+    return InitMethod(in_session=in_session)
 
 
 def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, **kwargs: Any) -> Any:

@@ -6,7 +6,6 @@ A run assembles them to train, a finished run assembles them again to evaluate a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,11 @@ from embexp.models import dense_optimizer, losses
 from embexp.runs.prepare import Prepared
 from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules
-from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.row_engine import AnyTable, RowEngine
-from embexp.tables.tpu_tables import TPUTable
-from embexp.training.assembly import Assembly
-from embexp.training.step import Input, Step
+from embexp.training.step import Assembly, Input, Step
 
 
 @dataclass(frozen=True)
@@ -70,35 +65,26 @@ def output_bias(task: Task, label_mean: float) -> float:
 
 def assemble(
     spec: RunSpec,
-    tables: Mapping[str, AnyTable | TPUTable],
+    embeddings: Embeddings,
     counter: Any,
     *,
     dense: DenseSettings,
-    placement: Placement,
-    backend: EmbeddingBackend | None = None,
+    strategy: Strategy,
 ) -> Assembly:
     """Creates every variable of an experiment but its tables', in the graph that is current.
 
     Args:
         spec: what the user asked for, with every dim settled.
-        tables: by name.
+        embeddings: the tables, and what looks them up.
         counter: int64 variable, the number of steps done.
         dense: what the dense part takes from data and schedule.
-        placement: where the step will run.
-        backend: what looks rows up and moves them there; None: a row engine for the tables.
+        strategy: where the step will run.
     """
-    if backend is None:
-        backend = RowEngine(
-            {name: table for name, table in tables.items() if not isinstance(table, TPUTable)},
-            spec.features,
-            optimizers={name: spec.optimizer_of(name) for name in tables},
-            step=counter,
-            total_steps=dense.total_steps,
-        )
+    tables = embeddings.tables
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     schedule = spec.dense_optimizer.schedule
-    with placement.scope():
+    with strategy.scope():
         model = models.build(
             spec.model,
             shapes={
@@ -116,13 +102,13 @@ def assemble(
         )
         optimizer.build(model.trainable_variables)
     step = Step(
-        backend=placement.backend(backend),
+        backend=embeddings.backend,
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
         inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=counter,
-        placement=placement,
+        strategy=strategy,
     )
     return Assembly(
         step=step,

@@ -13,11 +13,12 @@ from embexp.data.examples import Examples
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
-from embexp.training.evaluation import Predictor, evaluate
+from embexp.training.evaluation import evaluate
 from embexp.training.loop import Outcome
 from embexp.training.ranking import Queries
+from embexp.training.runtime import Runtime
 
-Evaluation = Callable[[Predictor], dict[str, float]]
+Evaluation = Callable[[Runtime], dict[str, float]]
 """From a runtime to metrics."""
 
 
@@ -61,7 +62,7 @@ def of_split(spec: RunSpec, data: Data, split: str) -> Evaluation | None:
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
-def of_all_splits(prepared: Prepared, runtime: Predictor, outcome: Outcome) -> dict[str, dict[str, float]]:
+def of_all_splits(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dict[str, dict[str, float]]:
     """Metrics by split, of the values that the run keeps.
 
     Args:

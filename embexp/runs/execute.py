@@ -9,16 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from embexp.checkpoints import dense_part
 from embexp.data import batches
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
-from embexp.initialization import filling
-from embexp.runs import assembly
+from embexp.pretrained.earlier import Earlier
+from embexp.runs import assembly, tables
 from embexp.runs.prepare import Prepared
-from embexp.runtimes import execution
 from embexp.runtimes.execution import Blueprint, Execution
-from embexp.strategies import build as strategies
-from embexp.strategies.placement import Placement
+from embexp.runtimes.start import start
+from embexp.specs.run import RunSpec
+from embexp.strategies.strategy import Strategy
 from embexp.system.memory import PeakMemory
 from embexp.system.rows import MappableRows
 from embexp.tables.reading import ReadableTable
@@ -42,23 +43,22 @@ class Started:
 
 
 @contextlib.contextmanager
-def execute(prepared: Prepared, placement: Placement, estimator_directory: Path) -> Iterator[Started]:
+def execute(prepared: Prepared, strategy: Strategy, estimator_folder: Path) -> Iterator[Started]:
     """Makes and fills all variables; at the end of the block the runtime is closed.
 
     Args:
         prepared: the run.
-        placement: where it is executed.
-        estimator_directory: where an Estimator keeps its own checkpoints.
+        strategy: where it is executed.
+        estimator_folder: where an Estimator keeps its own checkpoints.
     """
-    tables = prepared.tables
-    initial = filling.sources(tables.spec, tables.rows, tables.pretrained)
+    initial = tables.initial_rows(prepared.tables)
     with PeakMemory() as memory, contextlib.ExitStack() as opened:
-        opened.enter_context(strategies.opened(placement))
+        opened.enter_context(strategy.active())
         training = training_batches(prepared)
-        made = build(prepared, initial, training.element_spec, placement, estimator_directory)
+        made = build(prepared, initial, training.element_spec, strategy, estimator_folder)
         opened.callback(made.close)
         watch = watching.watch(
-            tables.spec,
+            prepared.spec,
             {name: _watched(prepared, name, table, initial[name]) for name, table in made.tables.items()},
             total_steps=prepared.schedule.steps,
             examples=prepared.data.training_examples,
@@ -68,9 +68,9 @@ def execute(prepared: Prepared, placement: Placement, estimator_directory: Path)
 
 
 def _watched(prepared: Prepared, name: str, table: ReadableTable, initial: MappableRows) -> Watched:
-    tables = prepared.tables
-    pretrained = tables.pretrained.pretrained_rows(name)
-    return Watched(table, prepared.data.vocabularies[name], tables.policies[name], initial, pretrained)
+    pretrained = prepared.tables.pretrained.pretrained_rows(name)
+    policy = prepared.tables.policies[name]
+    return Watched(table, prepared.data.vocabularies[name], policy, initial, pretrained)
 
 
 def training_batches(prepared: Prepared) -> Any:
@@ -93,8 +93,8 @@ def build(
     prepared: Prepared,
     initial: Mapping[str, MappableRows],
     training_spec: Any,
-    placement: Placement,
-    estimator_directory: Path,
+    strategy: Strategy,
+    estimator_folder: Path,
 ) -> Execution:
     """Makes and fills all variables in the run's runtime.
 
@@ -102,10 +102,10 @@ def build(
         prepared: the run.
         initial: initial values of each table.
         training_spec: `element_spec` of the training batches.
-        placement: where the run is executed.
-        estimator_directory: where an Estimator keeps its own checkpoints.
+        strategy: where the run is executed.
+        estimator_folder: where an Estimator keeps its own checkpoints.
     """
-    spec, data, tables = prepared.spec, prepared.data, prepared.tables
+    spec, data = prepared.spec, prepared.data
     predicted = batches.evaluation_batches(
         data.scan.examples,
         data.scan.splits["train"][:1],
@@ -115,16 +115,28 @@ def build(
         candidates=data.candidates,
     )
     blueprint = Blueprint(
-        spec=spec,
-        given=tables.pretrained,
-        sources=initial,
-        policies=tables.policies,
-        tables=partial(filling.tables, spec, tables.pretrained, initial, tables.policies),
-        assemble=partial(assembly.assemble, spec, dense=assembly.dense_settings(prepared), placement=placement),
+        plans=tables.plans(prepared.tables, initial),
+        features=spec.features,
+        columns={name: spec.column_of(name) for name in spec.features},
+        assemble=partial(assembly.assemble, spec, dense=assembly.dense_settings(prepared), strategy=strategy),
         training_spec=training_spec,
         prediction_spec=predicted.element_spec,
-        placement=placement,
+        strategy=strategy,
         total_steps=prepared.schedule.steps,
-        dense=prepared.dense,
+        estimator_folder=estimator_folder,
+        keeps_checkpoints=spec.output.checkpoint,
+        dense=partial(_taken_over, spec, prepared.dense),
     )
-    return execution.of(prepared.runtime, blueprint, estimator_directory)
+    return start(prepared.runtime, blueprint)
+
+
+def _taken_over(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.TakenOver:
+    """What the dense part takes from an earlier checkpoint before the first step.
+
+    Raises:
+        CheckpointError: the earlier one does not fit.
+    """
+    if earlier is None:
+        return dense_part.TakenOver([])
+    same = spec.dense_optimizer.kind == earlier.spec.dense_optimizer.kind
+    return dense_part.taken_over(checkpoint, earlier.index, same_optimizer=same)

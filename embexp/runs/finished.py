@@ -20,17 +20,15 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations
+from embexp.runs import assembly, evaluations, tables
 from embexp.runs.data import quiet, read_data
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.strategies import TPU, TPUSimulator
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies import build as strategies
 from embexp.system import places
-from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.serving import ServingBackend
+from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.evaluation import predictions
 
@@ -149,36 +147,28 @@ class Run:
         if not self.folder.final_checkpoint.exists():
             raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
         prepared = restored_tables(self.folder, self.spec, self.summary)
-        spec, pretrained, frozen = prepared.spec, prepared.pretrained, prepared.policies
-        initial = filling.sources(spec, prepared.rows, pretrained)
-        backend: EmbeddingBackend | None = None
-        tables: Mapping[str, filling.Table | TPUTable]
-        if isinstance(spec.strategy, TPU | TPUSimulator):
-            served = filling.tpu_tables(spec, pretrained, initial, frozen, hosts=1)
-            tables, backend = served, ServingBackend(served, spec.features)
-        else:
-            made = filling.tables(spec, pretrained, initial, frozen)
-            by_reference = {name: table for name, table in made.items() if table.by_reference}
-            filling.fill(by_reference, spec, frozen, initial, pretrained)
-            tables = made
+        spec, total_steps = prepared.spec, max(1, self.summary["steps"])
+        plans = tables.plans(prepared, tables.initial_rows(prepared))
+        strategy = strategies.build_for_finished(spec.strategy)
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
+        by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}
+        filling.fill(by_reference, plans)
         columns, _ = columns_of(spec.data, spec.features)
         parts = assembly.assemble(
             spec,
-            tables,
-            tf.Variable(0, dtype=tf.int64, trainable=False, name="step"),
+            embeddings,
+            counter,
             dense=assembly.DenseSettings(
-                width=len(columns.dense),
-                total_steps=max(1, self.summary["steps"]),
-                outputs=max(1, len(self.classes)),
+                width=len(columns.dense), total_steps=total_steps, outputs=max(1, len(self.classes))
             ),
-            placement=OneDevice(),  # wherever the run was
-            backend=backend,
+            strategy=strategy,
         )
         store.read(parts.checkpoint, self.folder.final_checkpoint)
-        return _Restored(tables, FunctionRuntime(parts.step.train, parts.step.predict))
+        return _Restored(embeddings.tables, FunctionRuntime(parts.step.train, parts.step.predict))
 
 
 @dataclass(frozen=True)
 class _Restored:
-    tables: Mapping[str, filling.Table | TPUTable]
+    tables: Mapping[str, AnyTable | TPUTable]
     runtime: FunctionRuntime

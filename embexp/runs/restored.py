@@ -31,6 +31,9 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
     Raises:
         RunError: a file that a table of the run is made from is no longer what it was.
     """
+    recorded = summary["initialization"]["tables"]
+    # No table counts as pretrained for which its file had nothing.
+    spec = spec.settled({}, [name for name in spec.tables if recorded[name]["pretrained"] is None])
     rows = {name: table["vocabulary_size"] for name, table in summary["tables"].items()}
     pretrained = _kept_by_reference(folder, spec, summary, rows)
     facts = {
@@ -52,7 +55,6 @@ def _kept_by_reference(
     """
     recorded = summary["initialization"]["tables"]
     names = [name for name in spec.tables if spec.kept_by_reference(name)]
-    names = [name for name in names if recorded[name]["pretrained"] is not None]
     if not names:
         return Pretrained()
     tables = {
@@ -75,9 +77,9 @@ def _kept_by_reference(
 def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
     """The same experiment for the function runtime, with the dims that its tables had, each table whole.
 
-    What filled trainable tables no longer matters, as a checkpoint has their values; and frozen ones are the same
-    whatever fills them. Nor does it matter how rows were kept, as checkpoints know nothing of it, or which of a
-    table's rows were frozen, unless all were: then there are no slots.
+    How tables were filled no longer matters: a checkpoint has their values, or their file has them. Nor does it matter
+    how rows were stored, as checkpoints know nothing of it, or which of a table's rows were frozen, unless all were:
+    then there are no slots.
     """
     tables = summary["tables"]
     chosen = {
@@ -89,6 +91,7 @@ def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
                 else Assign(),
                 "freeze": FreezeTable() if not summary["freeze"][name]["trainable_rows"] else NoFreeze(),
                 "storage": Storage.AUTO,
+                **({} if spec.kept_by_reference(name) else {"pretrained": NoPretrained()}),
             }
         )
         for name, table in spec.tables.items()

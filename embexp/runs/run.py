@@ -16,11 +16,11 @@ from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.summary import summarise
 from embexp.runs.train import train
+from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
-from embexp.specs.strategies import Strategy
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Strategy
 from embexp.training.listeners import Listener
 
 
@@ -54,7 +54,7 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
     machine = _machine(spec.strategy)
     prepared = prepare(spec, progress)
     _record(prepared, machine, folder)
-    with execute(prepared, machine.placement, folder.estimator) as started:
+    with execute(prepared, machine.strategy, folder.estimator) as started:
         trained = train(prepared, started, folder, listeners)
         if spec.output.checkpoint:  # before anything else could fail
             progress("writing the checkpoint", None)
@@ -75,14 +75,14 @@ class _Machine:
 
     Attributes:
         threads: numbers of TensorFlow's threads.
-        placement: its devices.
+        strategy: its devices.
     """
 
     threads: Mapping[str, int]
-    placement: Placement
+    strategy: Strategy
 
 
-def _machine(strategy: Strategy) -> _Machine:
+def _machine(strategy: specs.Strategy) -> _Machine:
     """Sets threads and devices; the first thing that a run does with TensorFlow, as they can't change after it.
 
     Raises:
@@ -100,6 +100,6 @@ def _record(prepared: Prepared, machine: _Machine, folder: RunFolder) -> None:
         folder.vocabularies.mkdir(exist_ok=True)
         vocabulary.write(folder.vocabularies / table)
     content = manifest.collect(
-        threads=machine.threads, devices=machine.placement.devices, data_digest=prepared.data.scan.digest
+        threads=machine.threads, devices=machine.strategy.devices, data_digest=prepared.data.scan.digest
     )
     folder.write_json(folder.manifest, content)

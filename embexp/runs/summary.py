@@ -11,7 +11,6 @@ from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
-from embexp.specs.strategies import TPUSimulator
 from embexp.tables import optimizers
 from embexp.training.loop import Outcome
 
@@ -47,7 +46,7 @@ def summarise(
             "step_ms_median": outcome.step_ms_median,
         },
         "strategy": spec.strategy.kind,
-        "simulated": isinstance(spec.strategy, TPUSimulator),
+        "simulated": spec.strategy.simulated,
         "runtime": prepared.runtime.value,
         "initialization": {
             "method": spec.init.kind,
@@ -122,14 +121,8 @@ def _unfit(pretrained: Pretrained) -> list[str]:
 
 def _warnings(spec: RunSpec) -> list[str]:
     """What the user should know about the cost and the place of a run that did not fail."""
-    found = [
+    return [
         f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
         for name in spec.tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]
-    if isinstance(spec.strategy, TPUSimulator):
-        found.append(
-            "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
-            " throughput and step time are not those of a TPU"
-        )
-    return found

@@ -13,11 +13,9 @@ from embexp.errors import RunError
 from embexp.runs.data import Progress, quiet
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
-from embexp.runtimes.function import FunctionRuntime
 from embexp.simulation import trace as tpu_trace
 from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import TPUSimulator
 from embexp.strategies import build as strategies
 from embexp.system import arrays
 
@@ -70,20 +68,15 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
     if prepared.runtime is not RuntimeKind.FUNCTION:
         raise RunError(f"only the runtime function can be traced, and this run's is {prepared.runtime.value}")
     spec, rows = prepared.spec, prepared.tables.rows
-    simulated = isinstance(spec.strategy, TPUSimulator)
-    placement = (
-        strategies.simulated_tpu(spec.strategy, serve=False)
-        if isinstance(spec.strategy, TPUSimulator)
-        else strategies.build(spec.strategy)
-    )
+    strategy = strategies.build(spec.strategy, traced=True)
     unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}
     progress("tracing", None)
-    with strategies.opened(placement):
+    with strategy.active():
         training = training_batches(prepared)
         fresh = replace(prepared, dense=None)
-        execution = build(fresh, unfilled, training.element_spec, placement, Path("unused"))
-        assert isinstance(execution.runtime, FunctionRuntime)  # of kind function
-        graph = execution.runtime.graph(iter(execution.dataset(training)))
+        execution = build(fresh, unfilled, training.element_spec, strategy, Path("unused"))
+        assert execution.graph is not None  # of kind function
+        graph = execution.graph(iter(execution.dataset(training)))
         return Traced(
             graph_bytes=graph.as_graph_def().ByteSize(),
             operations=Counter(operation.type for operation in graph.get_operations()),
@@ -92,5 +85,5 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
                 for name, table in spec.tables.items()
             ),
             configuration="" if execution.embedding is None else tpu_trace.configuration(execution.embedding),
-            tpu_operations=tuple(tpu_trace.operations(graph)) if simulated else (),
+            tpu_operations=tuple(tpu_trace.operations(graph)),
         )

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from embexp import estimator
+from embexp.checkpoints import graph_saver, store
 from embexp.errors import RunError
+from embexp.initialization import filling
+from embexp.runtimes import session, table_values
 from embexp.runtimes.conversation import Conversation
+from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.feeding import Feeds, components
+from embexp.runtimes.table_values import TableElsewhere
+from embexp.runtimes.timing import Stopwatch, timed_scaffold
+from embexp.specs.tables import Storage
 from embexp.tables import bounds
+from embexp.tables.row_engine import AnyTable
 
 _NAME = "model.ckpt"
 
@@ -37,6 +49,92 @@ class Program:
     scaffold: Any
     every_session: Sequence[Callable[[Any], None]]
     at_end: Callable[[Any], None]
+
+
+def start(blueprint: Blueprint) -> Execution:
+    """`tf.estimator`, with checkpoints of its own in the blueprint's folder for it."""
+    watch, strategy, folder = Stopwatch(), blueprint.strategy, blueprint.estimator_folder
+    touched: dict[str, np.ndarray] = {}
+    of_tables: list[Any] = []
+    notes: list[str] = []
+
+    def build() -> Program:
+        graph = tf.compat.v1.get_default_graph()
+        with strategy.counter_scope():
+            counter = tf.compat.v1.train.get_or_create_global_step()
+        before = len(graph.get_operations())
+        with contextlib.nullcontext() if of_tables else watch, strategy.host():
+            # Made anew for every prediction, but filled once.
+            embeddings = blueprint.embeddings(counter)
+            # Sessions run on one device, whose tables are variables of the graph.
+            tables = cast(Mapping[str, AnyTable], embeddings.tables)
+            fills = filling.in_sessions(tables, blueprint.plans)
+        of_tables[:] = graph.get_operations()[before:]
+        parts = blueprint.assemble(embeddings, counter)
+        dense = blueprint.dense(parts.checkpoint)
+        fills.once.append(dense.fill)
+        notes[:] = [*strategy.notes, *dense.notes]
+
+        def remember_touched(open_session: Any) -> None:
+            for name, table in tables.items():
+                if table.touched is not None:
+                    now = open_session.run(table.touched) != 0
+                    touched[name] = now | touched.get(name, now)
+
+        return Program(
+            train=parts.step.train,
+            predict=parts.step.predict,
+            counter=counter,
+            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).alone(), watch),
+            every_session=fills.always,
+            at_end=remember_touched,
+        )
+
+    runtime = EstimatorRuntime(
+        estimator.load(),
+        folder,
+        build,
+        training_spec=blueprint.training_spec,
+        prediction_spec=blueprint.prediction_spec,
+    )
+
+    def close() -> None:
+        runtime.pause()
+        if not blueprint.keeps_checkpoints:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def elsewhere(name: str) -> TableElsewhere:
+        plan = blueprint.plans[name]
+        stored = table_values.rows_in_checkpoint(name, runtime.last_checkpoint)
+
+        def read(start: int, stop: int) -> np.ndarray:
+            """Rows as they are now: until the first training, what the table will be filled with."""
+            return (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
+
+        def looked_up() -> np.ndarray:
+            runtime.pause()  # flags are read at the end of a training
+            return touched.get(name, np.zeros(plan.source.rows, np.bool_))
+
+        return TableElsewhere(
+            name=name,
+            rows=plan.source.rows,
+            dim=plan.source.dim,
+            frozen=plan.optimizer is None,
+            storage=Storage.VARIABLE,
+            reads=read,
+            looks_up=None if plan.optimizer is None else looked_up,
+        )
+
+    return Execution(
+        runtime=runtime,
+        tables={name: elsewhere(name) for name in blueprint.plans},
+        save=partial(store.write_by, lambda prefix: store.copy(runtime.last_checkpoint(), prefix)),
+        restore=lambda saved: runtime.go_back_to(partial(store.copy, store.prefix_in(saved))),
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: session.node_bytes(of_tables),
+        close=close,
+        notes=notes,
+    )
 
 
 class EstimatorRuntime:

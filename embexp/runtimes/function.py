@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from embexp.checkpoints import store
+from embexp.initialization import filling
+from embexp.runtimes.execution import Blueprint, Execution
+from embexp.runtimes.timing import Stopwatch
 from embexp.tables import bounds
+
+
+def start(blueprint: Blueprint) -> Execution:
+    """Eager variables and a `tf.function`, in any strategy."""
+    watch, strategy = Stopwatch(), blueprint.strategy
+    with strategy.counter_scope():
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    with watch, strategy.host():
+        embeddings = blueprint.embeddings(counter)
+        if filling.fill(embeddings.tables, blueprint.plans):
+            embeddings.load()
+    parts = blueprint.assemble(embeddings, counter)
+    dense = blueprint.dense(parts.checkpoint)
+    dense.assign()
+    runtime = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.dataset, labels=strategy.labels)
+
+    def restore(directory: Path) -> None:
+        store.read(parts.checkpoint, directory)
+        embeddings.load()
+
+    return Execution(
+        runtime=runtime,
+        tables=embeddings.tables,
+        save=partial(store.write, parts.checkpoint),
+        restore=restore,
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
+        dataset=strategy.dataset,
+        graph=runtime.graph,
+        embedding=embeddings.embedding,
+        notes=[*strategy.notes, *dense.notes],
+    )
 
 
 class FunctionRuntime:

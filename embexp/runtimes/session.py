@@ -2,17 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from embexp.checkpoints import graph_saver, store
+from embexp.initialization import filling
+from embexp.initialization.method import Fill
+from embexp.runtimes import table_values
+from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.feeding import Feeds, components
+from embexp.runtimes.timing import Stopwatch, timed_scaffold
 from embexp.tables import bounds
+from embexp.tables.row_engine import AnyTable
 
-Fill = Callable[[Any], None]
-"""Gives variables their first values, in a session that it is called with."""
+
+def start(blueprint: Blueprint) -> Execution:
+    """A graph of TensorFlow 1 and a session; a monitored one where a table asks for a scaffold."""
+    watch, strategy = Stopwatch(), blueprint.strategy
+    graph = tf.Graph()
+    with graph.as_default():
+        with strategy.counter_scope():
+            counter = tf.compat.v1.train.get_or_create_global_step()
+        before = len(graph.get_operations())
+        with watch, strategy.host():
+            embeddings = blueprint.embeddings(counter)
+            # Sessions run on one device, whose tables are variables of the graph.
+            tables = cast(Mapping[str, AnyTable], embeddings.tables)
+            fills = filling.in_sessions(tables, blueprint.plans)
+        of_tables = graph.get_operations()[before:]
+        parts = blueprint.assemble(embeddings, counter)
+        runtime = SessionRuntime(
+            parts.step.train,
+            parts.step.predict,
+            training_spec=blueprint.training_spec,
+            prediction_spec=blueprint.prediction_spec,
+        )
+        values = {name: table_values.in_session(table, runtime.call) for name, table in tables.items()}
+        dense = blueprint.dense(parts.checkpoint)
+        fills.once.append(dense.fill)
+        saver = graph_saver.saver_of(parts.checkpoint)
+        chosen = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
+    with watch:
+        runtime.open(fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen)
+
+    def restore(directory: Path) -> None:
+        runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
+
+    return Execution(
+        runtime=runtime,
+        tables=values,
+        save=partial(store.write_by, lambda prefix: runtime.call(partial(saver.save, prefix=prefix))),
+        restore=restore,
+        seconds=lambda: watch.seconds,
+        graph_def_bytes=lambda: node_bytes(of_tables),
+        close=runtime.close,
+        notes=[*strategy.notes, *dense.notes],
+    )
 
 
 class SessionRuntime:

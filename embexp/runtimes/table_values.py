@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.system.rows import SomeRows
 from embexp.tables.reading import ReadableTable
 from embexp.vectors import checkpoint
 
 
 @dataclass(frozen=True)
 class TableElsewhere(ReadableTable):
-    """A table whose rows are read by functions, wherever they are.
+    """A table whose rows are read by a function, wherever they are.
 
     Attributes:
         name: of the table.
@@ -25,9 +24,9 @@ class TableElsewhere(ReadableTable):
         dim: width of a row.
         frozen: whether no row moves.
         storage: how rows are kept.
-        ranges: gives rows [start, stop), float32.
-        flags: gives `looked_up`.
-        numbers: gives rows of these numbers, float32; None: they are read by ranges.
+        reads: gives rows [start, stop), float32.
+        takes: gives rows of these numbers, rising, float32; None: they are read by ranges.
+        looks_up: see `ReadableTable.looked_up`; None: not tracked.
     """
 
     name: str
@@ -35,28 +34,23 @@ class TableElsewhere(ReadableTable):
     dim: int
     frozen: bool
     storage: str
-    ranges: Callable[[int, int], np.ndarray]
-    flags: Callable[[], np.ndarray | None]
-    numbers: Callable[[np.ndarray], np.ndarray] | None = None
+    reads: Callable[[int, int], np.ndarray]
+    takes: Callable[[np.ndarray], np.ndarray] | None = None
+    looks_up: Callable[[], np.ndarray] | None = None
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop), float32 [stop - start, dim]; slots can't be read."""
+        """Rows [start, stop), float32; of slots nothing can be read."""
         if slot is not None:
             raise KeyError(slot)
-        return self.ranges(start, stop)
+        return self.reads(start, stop)
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
-        return SomeRows(self, numbers).read(0, len(numbers)) if self.numbers is None else self.numbers(numbers)
+        return super().take(numbers) if self.takes is None else self.takes(numbers)
 
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
-        return self.flags()
-
-    def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them; 0 where that is not tracked."""
-        found = self.looked_up()
-        return 0 if found is None else int(np.count_nonzero(found))
+        return None if self.looks_up is None else self.looks_up()
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableElsewhere:
@@ -84,9 +78,9 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
         dim=table.dim,
         frozen=table.frozen,
         storage=table.storage,
-        ranges=lambda start, stop: take(np.arange(start, stop)),
-        flags=lambda: None if touched is None else looked_up(),
-        numbers=take,
+        reads=lambda start, stop: take(np.arange(start, stop)),
+        takes=take,
+        looks_up=None if touched is None else looked_up,
     )
 
 

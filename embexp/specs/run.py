@@ -14,7 +14,7 @@ from embexp.specs.models import Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, Train
-from embexp.specs.strategies import CPU, TPU, Strategy, TPUSimulator
+from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
 
@@ -120,9 +120,7 @@ class RunSpec(Spec):
     @property
     def fixed_batch(self) -> bool:
         """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU needs it."""
-        return isinstance(self.strategy, TPU | TPUSimulator) or any(
-            feature.output_shape is not None for feature in self.features.values()
-        )
+        return self.strategy.fixed_batch or any(feature.output_shape is not None for feature in self.features.values())
 
     @property
     def evaluation_batch_size(self) -> int:

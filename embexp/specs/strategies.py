@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, ClassVar, Literal, assert_never
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,12 @@ from embexp.specs.base import Count, Positive, Spec, WholeNumber
 
 
 class _Threads(Spec):
+    simulated: ClassVar[bool] = False
+    """Whether devices are simulated that this machine does not have."""
+    own_memory: ClassVar[bool] = False
+    """Whether tables are in the devices' own memory, with frozen rows apart from those that train."""
+    fixed_batch: ClassVar[bool] = False
+    """Whether all batches must have one size."""
     intra_op_threads: WholeNumber = 0
     """Threads inside one operation; 0: TensorFlow decides."""
     inter_op_threads: WholeNumber = 0
@@ -41,6 +47,8 @@ class Mirrored(_Threads):
 class TPU(_Threads):
     """A TPU, its tables in its own memory."""
 
+    own_memory: ClassVar[bool] = True
+    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu"] = "tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
     """Name of the TPU, where it listens (grpc://…), or local; null: what the environment names, or this machine's."""
@@ -59,6 +67,9 @@ class TPU(_Threads):
 class TPUSimulator(_Threads):
     """What a TPU would do, by its own code down to the TPU's operations, which this machine's processor serves."""
 
+    simulated: ClassVar[bool] = True
+    own_memory: ClassVar[bool] = True
+    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
     cores: Count = 2
     """Cores of the simulated TPU; each is a replica."""
@@ -83,7 +94,8 @@ def described(strategy: Strategy) -> str:
         case GPU():
             return f"{strategy.kind} of {_counted(strategy.devices, 'device')}"
         case Mirrored():
-            return f"{strategy.kind} over {_counted(strategy.replicas, 'replica')}"
+            where = "GPUs, or logical processors of this machine where there are fewer"
+            return f"{strategy.kind} over {_counted(strategy.replicas, 'replica')} ({where})"
         case TPUSimulator():
             hosts = f" on {strategy.hosts} hosts" if strategy.hosts > 1 else ""
             return f"{strategy.kind} of {_counted(strategy.cores, 'core')}{hosts} (a simulation)"

@@ -1,67 +1,41 @@
-"""The factory of places to run."""
+"""The factory of strategies."""
 
 from __future__ import annotations
 
-import contextlib
-from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
-from embexp.specs.strategies import CPU, GPU, TPU, Mirrored, Strategy, TPUSimulator
-from embexp.strategies import graphics, mirrored, tpu_address, tpu_system
+from embexp.specs import strategies as specs
+from embexp.strategies import gpu, mirrored, tpu, tpu_simulator
 from embexp.strategies.one_device import OneDevice
-from embexp.strategies.placement import Placement
-from embexp.strategies.tpu import TPUPlacement
+from embexp.strategies.serving import Serving
+from embexp.strategies.strategy import Strategy
 
 
-def build(strategy: Strategy) -> Placement:
-    """Makes a place ready; the first thing that a run does with TensorFlow, as devices can't change after it.
+def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
+    """Makes a strategy ready; the first thing that a run does with TensorFlow, as devices can't change after it.
+
+    Args:
+        spec: which one.
+        traced: steps are only to be traced: a simulated TPU leaves a TPU's operations in their graphs.
 
     Raises:
         RunError: what the strategy needs is not there, or TensorFlow is already running without it.
     """
-    match strategy:
-        case CPU():
+    match spec:
+        case specs.CPU():
             return OneDevice()
-        case GPU():
-            return graphics.placement(strategy.devices)
-        case Mirrored():
-            return mirrored.placement(strategy.replicas)
-        case TPU():
-            return _tpu(strategy)
-        case TPUSimulator():
-            return simulated_tpu(strategy)
+        case specs.GPU():
+            return gpu.build(spec.devices)
+        case specs.Mirrored():
+            return mirrored.build(spec.replicas)
+        case specs.TPU():
+            return tpu.build(spec)
+        case specs.TPUSimulator():
+            return tpu_simulator.build(spec, serve=not traced)
         case _:
-            assert_never(strategy)
+            assert_never(spec)
 
 
-def opened(placement: Placement) -> AbstractContextManager[Any]:
-    """The time in which a place is there: of a TPU all that is made on it, and every step, must be inside."""
-    return placement.opened() if isinstance(placement, TPUPlacement) else contextlib.nullcontext()
-
-
-def _tpu(strategy: TPU) -> TPUPlacement:
-    where = strategy.zone, strategy.project, strategy.timeout_seconds
-    address = tpu_address.check(strategy.address, *where)
-    there = tpu_system.connect(address, *where, strategy.initialization_seconds)
-    return TPUPlacement(
-        "strategy=tpu",
-        lambda: contextlib.nullcontext(there),
-        there.extended.worker_devices,
-        pipelined=strategy.pipeline_execution_with_tensor_core,
-    )
-
-
-def simulated_tpu(strategy: TPUSimulator, *, serve: bool = True) -> TPUPlacement:
-    """A TPU that isn't there.
-
-    Args:
-        strategy: how large it is.
-        serve: False: steps can only be traced, and the TPU's operations are found in their graphs.
-    """
-    from embexp import tpu_simulator  # the public one: what users' own scripts run on, and no other
-
-    cores = strategy.cores // strategy.hosts
-    devices = [f"simulated core {core} of host {host}" for host in range(strategy.hosts) for core in range(cores)]
-    simulated = partial(tpu_simulator, cores, hosts=strategy.hosts, serve=serve)
-    return TPUPlacement("strategy=tpu_simulator", simulated, devices)
+def build_for_finished(spec: specs.Strategy) -> Strategy:
+    """This machine's processor, for a finished run of any strategy: to look up and to predict, not to train."""
+    return Serving() if spec.own_memory else OneDevice()

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.strategies import logical_devices
+from embexp.initialization.plan import TablePlan
+from embexp.specs.tables import Feature
+from embexp.strategies import host_tables, logical_devices
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
-from embexp.strategies.placement import Part
 from embexp.strategies.replicated import Replicated
+from embexp.strategies.strategy import Embeddings
+from embexp.training.replication import ReplicaBatch
 
 
-class MirroredPlacement(Replicated):
-    """The dense part mirrored, rows once in the machine's memory; a `Placement`.
+class MirroredStrategy(Replicated):
+    """The dense part mirrored, rows once in the machine's memory; a `Strategy`.
 
     Batches are whole. Each is cut into the replicas' parts in the traced step, so it needs not divide evenly.
     """
 
-    def __init__(self, devices: Sequence[str]) -> None:
-        """Takes the replicas' devices, in TensorFlow's words: `CPU:0` or `GPU:0` and so on."""
-        self._devices = tuple(devices)
+    def __init__(self, devices: Sequence[str], *, notes: Sequence[str] = ()) -> None:
+        """Makes the replicas.
+
+        Args:
+            devices: of the replicas, in TensorFlow's words: `CPU:0` or `GPU:0` and so on.
+            notes: what the user should know of them.
+        """
+        self._devices, self._notes = tuple(devices), tuple(notes)
         # On processors there is nothing to gain from collective operations, and the order of sums stays ours.
         reduction = None if self._devices[0].startswith("GPU") else tf.distribute.ReductionToOneDevice()
         self._strategy = tf.distribute.MirroredStrategy(self._devices, cross_device_ops=reduction)
@@ -33,52 +43,82 @@ class MirroredPlacement(Replicated):
 
     @property
     def replicas(self) -> int:
-        """See `Placement`."""
+        """See `Strategy`."""
         return len(self._devices)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return self._devices
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Strategy`."""
+        return self._notes
+
+    def active(self) -> AbstractContextManager[Any]:
+        """See `Strategy`."""
+        return contextlib.nullcontext()
+
+    def counter_scope(self) -> AbstractContextManager[Any]:
+        """See `Strategy`."""
+        return self.host()
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """Makes the tables in this machine's memory; see `Strategy.embeddings`."""
+        return host_tables.embeddings(plans, features, counter, total_steps, self.backend)
+
     def dataset(self, batches: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return batches
 
     def backend(self, rows: Any) -> Any:
-        """See `Placement`."""
+        """The backend to be used here, around the one of a single device that holds the rows."""
         return GatheredRows(rows, self.replicas, self.host)
 
-    def run(self, function: Callable[[Part], Any], batch: Any) -> Any:
-        """See `Placement`."""
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """See `Strategy`."""
         dense, labels = divided(batch.dense, self.replicas), divided(batch.labels, self.replicas)
         shares = _shares(batch.labels, self.replicas)
 
         def replica() -> Any:
             number = replica_number()
-            return function(Part(dense[number], labels[number], shares[number]))
+            return function(ReplicaBatch(dense[number], labels[number], shares[number]))
 
         return self._strategy.run(tf.autograph.experimental.do_not_convert(replica))
 
     def total(self, results: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return tf.add_n(self._strategy.experimental_local_results(results))
 
     def labels(self, batch: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return batch.labels
 
 
-def placement(replicas: int) -> MirroredPlacement:
-    """Over the first GPUs where there are as many, and otherwise over logical processors.
+def build(replicas: int) -> MirroredStrategy:
+    """Over the first GPUs where there are as many, and otherwise over logical processors, which it notes.
 
     Raises:
         RunError: TensorFlow is already running, with fewer devices.
     """
-    if len(tf.config.list_physical_devices("GPU")) >= replicas:
-        return MirroredPlacement([f"GPU:{number}" for number in range(replicas)])
+    found = len(tf.config.list_physical_devices("GPU"))
+    if found >= replicas:
+        return MirroredStrategy([f"GPU:{number}" for number in range(replicas)])
     logical_devices.processors(replicas)
-    return MirroredPlacement([f"CPU:{number}" for number in range(replicas)])
+    seen = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
+    note = (
+        f"strategy mirrored: TensorFlow sees {seen}, so the {replicas} replicas are logical processors of this machine,"
+        " which share its cores: a run is no faster with them"
+    )
+    return MirroredStrategy([f"CPU:{number}" for number in range(replicas)], notes=[note])
 
 
 def _shares(labels: Any, replicas: int) -> list[Any]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.strategies.placement import Part
+from embexp.initialization.plan import TablePlan
+from embexp.specs.tables import Feature
+from embexp.strategies import host_tables
+from embexp.strategies.strategy import Embeddings
+from embexp.training.replication import ReplicaBatch
 
 
 @dataclass(frozen=True)
 class OneDevice:
-    """Rows in the machine's memory, the dense part on one device; a `Placement`.
+    """Rows in the machine's memory, the dense part on one device; a `Strategy`.
 
     It works in graphs of TensorFlow 1 as well.
 
@@ -27,53 +31,77 @@ class OneDevice:
 
     @property
     def replicas(self) -> int:
-        """See `Placement`."""
+        """See `Strategy`."""
         return 1
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return (self.device or "CPU:0",)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Strategy`."""
+        return ()
+
+    def active(self) -> AbstractContextManager[Any]:
+        """See `Strategy`."""
+        return contextlib.nullcontext()
+
     def host(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return contextlib.nullcontext() if self.device is None else tf.device("/CPU:0")
 
     def scope(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return contextlib.nullcontext() if self.device is None else tf.device(self.device)
 
+    def counter_scope(self) -> AbstractContextManager[Any]:
+        """See `Strategy`."""
+        return self.host()
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """Makes the tables in this machine's memory; see `Strategy.embeddings`."""
+        return host_tables.embeddings(plans, features, counter, total_steps, self.backend)
+
     def dataset(self, batches: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return batches
 
     def backend(self, rows: Any) -> Any:
-        """See `Placement`."""
+        """The backend to be used here, around the one that holds the rows."""
         return rows if self.device is None else _OnHost(rows, self.host)
 
-    def run(self, function: Callable[[Part], Any], batch: Any) -> Any:
-        """See `Placement`."""
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """See `Strategy`."""
         with self.scope():
-            return function(Part(batch.dense, batch.labels))
+            return function(ReplicaBatch(batch.dense, batch.labels))
 
     def total(self, results: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return results
 
     def joined(self, results: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return results
 
     def labels(self, batch: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return batch.labels
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return list(gradients)
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Placement`."""
+        """See `Strategy`."""
         return  # not an empty body, which AutoGraph can't read
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Replicated(ABC):
-    """The part of a `Placement` that a `tf.distribute.Strategy` does by itself."""
+    """The part of a `Strategy` that a `tf.distribute.Strategy` does by itself."""
 
     @property
     @abstractmethod
@@ -19,25 +19,25 @@ class Replicated(ABC):
         """The `tf.distribute.Strategy`."""
 
     def host(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         context: AbstractContextManager[Any] = tf.device("/CPU:0")
         return context
 
     def scope(self) -> AbstractContextManager[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         context: AbstractContextManager[Any] = self.strategy.scope()
         return context
 
     def joined(self, results: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return tf.concat(self.strategy.experimental_local_results(results), 0)
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Placement`."""
+        """See `Strategy`."""
         return _reduced(tf.distribute.ReduceOp.SUM, gradients)
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Placement`."""
+        """See `Strategy`."""
         if variables:
             means = _reduced(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in variables])
             for variable, mean in zip(variables, means, strict=True):

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.strategies.placement import Part
+from embexp.initialization import filling
+from embexp.initialization.plan import TablePlan
+from embexp.specs.strategies import TPU
+from embexp.specs.tables import Feature
+from embexp.strategies import tpu_address, tpu_system
 from embexp.strategies.replicated import Replicated
+from embexp.strategies.strategy import Embeddings
+from embexp.tables.tpu_backend import TPUBackend
+from embexp.training.replication import ReplicaBatch
 
 Opened = AbstractContextManager[Any]
 """Gives a `tf.distribute.TPUStrategy`."""
 
 
-class TPUPlacement(Replicated):
-    """Rows in the TPU, the dense part mirrored over its cores; a `Placement`.
+class TPUStrategy(Replicated):
+    """Rows in the TPU, the dense part mirrored over its cores; a `Strategy`.
 
     A batch is what a distributed dataset gives: each replica's part of a whole batch, still on its host, as a TPU
     takes ids from there. All parts have one size, as a TPU computes nothing else.
 
-    It is of use inside of `opened` only.
+    It is of use within `active` only.
 
     Attributes:
-        devices: see `Placement`.
+        devices: see `Strategy`.
+        notes: see `Strategy`.
         pipelined: rows are looked up while the step before is computed.
     """
 
     def __init__(
-        self, name: str, open_: Callable[[], Opened], devices: Sequence[str], *, pipelined: bool = False
+        self,
+        name: str,
+        open_: Callable[[], Opened],
+        devices: Sequence[str],
+        *,
+        pipelined: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
         """Takes what opens the TPU.
 
@@ -40,12 +54,13 @@ class TPUPlacement(Replicated):
             open_: gives the context in which it is there.
             devices: its cores, in words for people.
             pipelined: see above.
+            notes: see `Strategy`.
         """
         self._name, self._open, self._strategy = name, open_, None
-        self.devices, self.pipelined = tuple(devices), pipelined
+        self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """The time in which the TPU is there."""
         with self._open() as strategy:
             self._strategy = strategy
@@ -62,21 +77,16 @@ class TPUPlacement(Replicated):
             RuntimeError: the TPU is not open.
         """
         if self._strategy is None:
-            raise RuntimeError(f"{self._name}: the TPU is used outside of `opened`")
+            raise RuntimeError(f"{self._name}: the TPU is used outside of `active`")
         return self._strategy
 
     @property
     def replicas(self) -> int:
-        """See `Placement`."""
+        """See `Strategy`."""
         return len(self.devices)
 
-    @property
-    def hosts(self) -> int:
-        """Machines over which the TPU spreads its tables."""
-        return int(self.strategy.extended.num_hosts)
-
     def dataset(self, batches: Any) -> Any:
-        """See `Placement`.
+        """See `Strategy`.
 
         Raises:
             RunError: batches can't be divided into equal parts.
@@ -112,26 +122,47 @@ class TPUPlacement(Replicated):
             return tf.SparseTensorSpec(shape, spec.dtype)
         return tf.TensorSpec(shape, spec.dtype)
 
-    def backend(self, rows: Any) -> Any:
-        """See `Placement`: the rows are in the TPU already."""
-        return rows
+    def counter_scope(self) -> AbstractContextManager[Any]:
+        """See `Strategy`: the TPU reads the counter itself."""
+        return self.scope()
 
-    def run(self, function: Callable[[Part], Any], batch: Any) -> Any:
-        """See `Placement`."""
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """Makes the tables in the TPU's memory, and fills them; see `Strategy.embeddings`."""
+        tables = filling.make_on_tpu(plans, hosts=int(self.strategy.extended.num_hosts))
+        backend = TPUBackend(
+            self.strategy,
+            tables,
+            features,
+            {name: self.part_spec(spec) for name, spec in inputs.items()},
+            step=counter,
+            total_steps=total_steps,
+            pipelined=self.pipelined,
+        )
+        return Embeddings(tables, backend, backend.load, backend.embedding)
+
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """See `Strategy`."""
         share = 1.0 / self.replicas
 
         def replica(dense: Any, labels: Any) -> Any:
-            return function(Part(dense, labels, share))
+            return function(ReplicaBatch(dense, labels, share))
 
         whole = tf.autograph.experimental.do_not_convert(replica)
         return self.strategy.run(whole, args=(batch.dense, batch.labels))
 
     def total(self, results: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, results, axis=None)
 
     def labels(self, batch: Any) -> Any:
-        """See `Placement`."""
+        """See `Strategy`."""
         return self.joined(batch.labels)
 
     def _check(self, batch: int | None) -> None:
@@ -143,6 +174,23 @@ class TPUPlacement(Replicated):
                 f"{self._name}: {replicas} cores share each batch equally, and train.batch_size = {batch} does not"
                 f" divide by {replicas}; set it to {max(1, round(batch / replicas)) * replicas}"
             )
+
+
+def build(spec: TPU) -> TPUStrategy:
+    """Connects to a TPU.
+
+    Raises:
+        RunError: there is none.
+    """
+    where = spec.zone, spec.project, spec.timeout_seconds
+    address = tpu_address.check(spec.address, *where)
+    there = tpu_system.connect(address, *where, spec.initialization_seconds)
+    return TPUStrategy(
+        "strategy=tpu",
+        lambda: contextlib.nullcontext(there),
+        there.extended.worker_devices,
+        pipelined=spec.pipeline_execution_with_tensor_core,
+    )
 
 
 def _parts(batch: Any, replicas: int) -> Any:

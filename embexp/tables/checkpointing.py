@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from embexp.tables.mapped import MappedTable
 from embexp.tables.split import SplitTable
-from embexp.tables.streamed import streamed
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
 
@@ -30,17 +29,11 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
     def __init__(self, tables: Iterable[EmbeddingTable | SplitTable | MappedTable | TPUTable]) -> None:
         variables: dict[str, dict[str, Any]] = {}
         for table in tables:
-            if isinstance(table, MappedTable) or table.by_reference:
+            if table.by_reference:
                 continue
-            # A table that is one variable is left to TensorFlow in its graphs, for Estimators have savers of their own.
-            # Eagerly, TensorFlow would restore it with a second copy of its rows and slots in memory.
-            if not isinstance(table, EmbeddingTable) or tf.executing_eagerly():
-                parameters: Any = streamed(table, None)
-                slots: dict[str, Any] = {slot: streamed(table, slot) for slot in table.slots}
-            else:
-                parameters, slots = table.variable, table.slots
-            self._track_trackable(parameters, table.name)
-            for slot, variable in slots.items():
-                self._track_trackable(variable, f"{table.name}/{slot}")
-            variables[table.name] = {"parameters": parameters, **slots}
+            variables[table.name] = {"parameters": table.checkpointed()}
+            self._track_trackable(variables[table.name]["parameters"], table.name)
+            for slot in table.slots:
+                variables[table.name][slot] = table.checkpointed(slot)
+                self._track_trackable(variables[table.name][slot], f"{table.name}/{slot}")
         self._variables = variables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
-from embexp.tables.reading import ReadableTable
+from embexp.tables.parts import TablePart
+from embexp.tables.reading import ReadableTable, gathered
 from embexp.tables.variables import variable_over
 
 _ROWS_LOOKED_AT = 1 << 20
@@ -39,6 +41,7 @@ class MappedTable(ReadableTable):
     frozen = True
     by_reference = True
     touched = None
+    take = gathered
 
     def __init__(
         self,
@@ -103,10 +106,17 @@ class MappedTable(ReadableTable):
         """
         return [(self._variables[part], values) for part, values in self._values.items()]
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, float32 [n, dim]."""
-        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
-        return values
+    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
+        """Nothing is to be filled: the rows are in their file, and in what `feeds` has."""
+        return []
+
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
+        """Nothing: a table that no step moves has no slots."""
+        return []
+
+    def checkpointed(self, slot: str | None = None) -> Any:
+        """Refuses: no checkpoint holds a table that is kept by reference."""
+        raise ValueError(f"table {self.name!r} is kept by reference: no checkpoint holds it")
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from embexp.system import digests
+from embexp.system.rows import SomeRows
 from embexp.tables.variables import scatter_rows
 
 
@@ -38,9 +39,9 @@ class ReadableTable(ABC):
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
 
-    @abstractmethod
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]."""
+        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
+        return SomeRows(self, numbers).read(0, len(numbers))
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
         """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
@@ -63,9 +64,10 @@ class ReadableTable(ABC):
         """
         if self.frozen:
             return 0
-        if self.touched is None:
+        found = self.looked_up()
+        if found is None:
             raise ValueError(f"table {self.name!r} was made with track_touched=False")
-        return int(tf.math.count_nonzero(self.touched))
+        return int(np.count_nonzero(found))
 
     def mark_touched(self, ids: Any) -> None:
         """Remembers that training looked these rows up to move them."""
@@ -76,3 +78,17 @@ class ReadableTable(ABC):
         """Raises ValueError unless [start, stop) are rows of the table."""
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
+
+
+class Gathers(Protocol):
+    """A table whose rows are tensors of this process."""
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids` of the table, or of one slot: float32 [n, dim]."""
+        ...
+
+
+def gathered(table: Gathers, numbers: np.ndarray) -> np.ndarray:
+    """Rows of these numbers, float32 [n, dim]: `take` of a table whose rows need not be read by ranges."""
+    values: np.ndarray = table.gather(tf.constant(numbers)).numpy()
+    return values

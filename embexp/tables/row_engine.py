@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
@@ -124,9 +124,8 @@ class RowEngine:
         for name, feature in features.items():
             if feature.table not in tables:
                 raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
-        moving = {
-            name: table for name, table in tables.items() if not isinstance(table, MappedTable) and not table.frozen
-        }
+        # A mapped table is always frozen.
+        moving = {name: cast(MovingTable, table) for name, table in tables.items() if not table.frozen}
         for name, table in moving.items():
             expected = rules.slots_of(optimizers[name])
             if set(table.slots) != set(expected):

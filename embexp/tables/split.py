@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,35 +14,11 @@ from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
-from embexp.tables.reading import ReadableTable
-from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over, write_rows
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A variable of some rows; to be filled it is a `WritableTable`.
-
-    Attributes:
-        name: of the variable.
-        variable: float32 [rows, dim].
-    """
-
-    name: str
-    variable: Any
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.variable.shape[0])
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        return int(self.variable.shape[1])
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Assigns float32 [n, dim] to the rows from `start`; see `EmbeddingTable.write`."""
-        write_rows(self.variable, self.name, start, values)
+from embexp.tables.parts import TablePart
+from embexp.tables.reading import ReadableTable, gathered
+from embexp.tables.split_checkpoint import SplitRows
+from embexp.tables.streamed import StreamedTable, streamed
+from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over
 
 
 class SplitTable(ReadableTable):
@@ -76,6 +51,7 @@ class SplitTable(ReadableTable):
 
     frozen = False
     by_reference = False
+    take = gathered
 
     def __init__(
         self,
@@ -155,23 +131,27 @@ class SplitTable(ReadableTable):
         """Assigns `rows` to the rows `ids` of `fixed`, which must not repeat, nor stay in a file."""
         return scatter_rows(self.fixed, self._places(ids), rows)
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, float32 [n, dim]."""
-        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
-        return values
-
-    def fills(self, source: Rows) -> list[tuple[Part, SomeRows]]:
-        """What is to be filled, and with which of the table's first values."""
-        filled = [(Part(self.name, self.others), SomeRows(source, self._others_rows))]
+    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
+        """What is to be filled, and with which of the table's initial values; see `EmbeddingTable.fills`."""
+        filled: list[tuple[TablePart, Rows]]
+        filled = [(TablePart(self.name, self.others), SomeRows(source, self._others_rows))]
         if self._mapping is None:
             rows = np.flatnonzero(self._index >= 0).astype(self._index.dtype)
-            filled.append((Part(f"{self.name}/fixed", self.fixed), SomeRows(source, rows)))
+            filled.append((TablePart(f"{self.name}/fixed", self.fixed), SomeRows(source, rows)))
         return filled
 
-    def slot_fill(self, slot: str, source: Rows) -> tuple[Part, SomeRows]:
-        """What is to be filled with a slot's values of all rows: those of rows that may move."""
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
+        """What is to be filled with values of slots that are of all rows: those of rows that may move."""
         rows = self._others_rows[: self._moving]
-        return Part(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows)
+        return [
+            (TablePart(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows))
+            for slot, source in slots.items()
+        ]
+
+    def checkpointed(self, slot: str | None = None) -> StreamedTable:
+        """What a checkpoint holds of the table, or of one slot: it whole, whatever its parts."""
+        covered = [self.others, self.fixed] if slot is None else [self.slots[slot]]
+        return streamed(self, slot, covered, SplitRows(self, slot))
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""

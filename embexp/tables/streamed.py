@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from embexp.system import arrays
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
-from embexp.tables.tpu_tables import TPUTable
+from embexp.tables.reading import ReadableTable
 
 _KEY = "VARIABLE_VALUE"
 _BLOCK_BYTES = 1 << 22
+
+
+class CheckpointRows(Protocol):
+    """The rows of a table, or of one slot, wherever they are kept."""
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in their order, float32, `rows` of them at a time."""
+        ...
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`, where they can be assigned; the others must be the same.
+
+        Raises:
+            ValueError: they are not.
+        """
+        ...
+
+
+class RangedTable(Protocol):
+    """A table that is read and written by ranges of its rows, whatever it is made of."""
+
+    def blocks(self, slot: str | None = None, *, rows: int) -> Iterator[np.ndarray]:
+        """The table, or one slot, `rows` rows at a time."""
+        ...
+
+    def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`, of the table or of one slot."""
+        ...
 
 
 class Apart(enum.Enum):
@@ -38,7 +64,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         covered: the variables that a checkpoint of it holds.
     """
 
-    def __init__(self, name: str, shape: tuple[int, int], rows: _InBlocks | _InParts, covered: list[Any]) -> None:
+    def __init__(self, name: str, shape: tuple[int, int], rows: CheckpointRows, covered: list[Any]) -> None:
         self.name, self.covered = name, covered
         self.shape = tf.TensorShape(shape)
         self._rows = rows
@@ -105,27 +131,23 @@ def apart(tables: Iterable[StreamedTable], how: Apart) -> Iterator[None]:
             table._apart = None
 
 
-def streamed(table: EmbeddingTable | SplitTable | TPUTable, slot: str | None) -> StreamedTable:
-    """A table, or one slot of it, for a checkpoint."""
+def streamed(table: ReadableTable, slot: str | None, covered: list[Any], rows: CheckpointRows) -> StreamedTable:
+    """A table, or one slot of it, for a checkpoint.
+
+    Args:
+        table: gives its name and size.
+        slot: of which slot; None: the table itself.
+        covered: the variables that hold it.
+        rows: reads and writes it.
+    """
     name = table.name if slot is None else f"{table.name}/{slot}"
-    rows = _InParts(table, slot) if isinstance(table, SplitTable) else _InBlocks(table, slot)
-    match table:
-        case TPUTable():
-            covered = table.variables(slot)
-        case SplitTable():
-            covered = [table.others, table.fixed] if slot is None else [table.slots[slot]]
-        case _:
-            covered = [table.variable if slot is None else table.slots[slot]]
     return StreamedTable(name, (table.rows, table.dim), rows, covered)
 
 
-class _InBlocks:
-    """A table that is read and written by ranges of rows.
+class RowRanges:
+    """The rows of a table, or of one slot, that is read and written by ranges."""
 
-    What is written to one of a TPU stands in the variables of its hosts: `TPUBackend.load` brings it into the TPU.
-    """
-
-    def __init__(self, table: EmbeddingTable | TPUTable, slot: str | None) -> None:
+    def __init__(self, table: RangedTable, slot: str | None) -> None:
         self._table, self._slot = table, slot
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
@@ -135,64 +157,3 @@ class _InBlocks:
     def write(self, start: int, values: np.ndarray) -> None:
         """Assigns float32 [n, dim] to the rows from `start`."""
         self._table.write(start, values, self._slot)
-
-
-class _InParts:
-    """A split table; in a graph of TensorFlow 1 its rows are those of the default session."""
-
-    def __init__(self, table: SplitTable, slot: str | None) -> None:
-        self._table, self._slot = table, slot
-        ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.dim], tf.float32)
-        self._take = _function(lambda ids: table.gather(ids, slot), ids)
-        self._put = _function(lambda ids, rows: table.scatter(ids, rows, slot), ids, rows)
-        self._fix = None if table.mapped or slot else _function(table.scatter_fixed, ids, rows)
-
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        for start in range(0, self._table.rows, rows):
-            yield self._read(start, min(start + rows, self._table.rows))
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        numbers = np.arange(start, stop)
-        if self._slot is None:
-            whole: np.ndarray = self._take(numbers)
-            return whole
-        values = np.full((stop - start, self._table.dim), self._table.initial[self._slot], np.float32)
-        moving = self._table.moving(start, stop)
-        values[moving] = self._take(numbers[moving])
-        return values
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Assigns float32 [n, dim] to the rows from `start` that can be assigned.
-
-        Raises:
-            ValueError: the others are not the same.
-        """
-        stop = start + len(values)
-        numbers = np.arange(start, stop)
-        if self._slot is not None:
-            moving = self._table.moving(start, stop)
-            self._put(numbers[moving], values[moving])
-            return
-        fixed = self._table.in_fixed(start, stop)
-        self._put(numbers[~fixed], values[~fixed])
-        if self._fix is not None:
-            self._fix(numbers[fixed], values[fixed])
-        # Rows that stay in their file can't be restored, but they can be found to be the same.
-        elif not np.array_equal(self._take(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
-            raise ValueError(
-                f"frozen rows of table {self._table.name} in the checkpoint are not those of its pretrained file"
-            )
-
-
-def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
-    """A computation as a function of arrays: eagerly, or in what is the default session when it is called."""
-    if tf.executing_eagerly():
-
-        def eagerly(*given: np.ndarray) -> Any:
-            result = compute(*(tf.constant(each) for each in given))
-            return None if result is None else result.numpy()
-
-        return eagerly
-    fed = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
-    fetched = compute(*fed)
-    return lambda *given: tf.compat.v1.get_default_session().run(fetched, dict(zip(fed, given, strict=True)))

@@ -11,8 +11,11 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
+from embexp.system.rows import Rows
 from embexp.tables.groups import RowGroups
-from embexp.tables.reading import ReadableTable
+from embexp.tables.parts import TablePart
+from embexp.tables.reading import ReadableTable, gathered
+from embexp.tables.streamed import RowRanges, streamed
 from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows
 
 
@@ -41,6 +44,7 @@ class EmbeddingTable(ReadableTable):
     """
 
     storage = Storage.VARIABLE
+    take = gathered
 
     def __init__(
         self,
@@ -111,10 +115,22 @@ class EmbeddingTable(ReadableTable):
         """What a new session of a graph of TensorFlow 1 is to be fed, beside the rows; see `MappedTable.feeds`."""
         return [] if self.groups is None else self.groups.feeds()
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, float32 [n, dim]."""
-        values: np.ndarray = self.gather(tf.constant(numbers)).numpy()
-        return values
+    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
+        """What is to be filled with the table's initial values, and with which of them: all, in one part."""
+        return [(TablePart(self.name, self.variable), source)]
+
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
+        """What is to be filled with values of slots that an earlier checkpoint has, and with which of them."""
+        return [(TablePart(f"{self.name}/{slot}", self.slots[slot]), source) for slot, source in slots.items()]
+
+    def checkpointed(self, slot: str | None = None) -> Any:
+        """What a checkpoint holds of the table, or of one slot.
+
+        In a graph of TensorFlow 1 it is the variable, as Estimators have savers of their own. Eagerly, TensorFlow would
+        restore the variable with a second copy of its rows in memory.
+        """
+        variable = self._of(slot)
+        return streamed(self, slot, [variable], RowRanges(self, slot)) if tf.executing_eagerly() else variable
 
     def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
         """Assigns `values` [n, dim] float32 to the rows from `start`.

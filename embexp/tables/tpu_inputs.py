@@ -23,7 +23,7 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, inputs
 from embexp.tables.inputs import Occurrences
-from embexp.tables.tpu_tables import Part, TPUTable
+from embexp.tables.tpu_tables import TPUPart, TPUTable
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _add_parts(into: Enqueued, name: str, table: TPUTable, form: Shaped, read: O
         into.weights[key] = None if factors is None else _ragged(tf.boolean_mask(factors, mine), own_rows, form)
 
 
-def feature_of(name: str, table: TPUTable, part: Part) -> str:
+def feature_of(name: str, table: TPUTable, part: TPUPart) -> str:
     """Name of the TPU's feature for one part of a table."""
     return f"{name}/fixed" if table.index is not None and part.still else name
 

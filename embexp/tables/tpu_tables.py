@@ -21,15 +21,17 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables import optimizers as rules
+from embexp.tables.parts import TablePart, WritableRows
 from embexp.tables.reading import ReadableTable
-from embexp.tables.variables import variable, variable_over, write_rows
+from embexp.tables.streamed import RowRanges, StreamedTable, streamed
+from embexp.tables.variables import variable, variable_over
 
 STILL = SGD(learning_rate=1.0)
 """The optimizer of rows that never move: their gradients are zeros."""
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class TPUPart:
     """A table of a TPU: some rows of a table, or all.
 
     Attributes:
@@ -109,14 +111,14 @@ class TPUTable(ReadableTable):
         self.chunk_bytes = chunk_bytes
         self.frozen = optimizer is None
         self.index: Any = None
-        self.parts: tuple[Part, ...] = (Part(name, rows, still=self.frozen),)
+        self.parts: tuple[TPUPart, ...] = (TPUPart(name, rows, still=self.frozen),)
         self.storage = "sharded" if hosts > 1 else Storage.VARIABLE.value
         if still is not None:
             self.storage = Storage.SPLIT.value
             moving, fixed = np.flatnonzero(~still), np.flatnonzero(still)
             self.parts = (
-                Part(name, len(moving), False, moving),
-                Part(f"{name}/fixed", len(fixed), True, fixed),
+                TPUPart(name, len(moving), False, moving),
+                TPUPart(f"{name}/fixed", len(fixed), True, fixed),
             )
             self._places = _index(still)
             self.index = variable_over(f"{name}/index", self._places)
@@ -125,7 +127,7 @@ class TPUTable(ReadableTable):
         self._fresh: Callable[[], object] = lambda: None
         self.touched = None if self.frozen else variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows])
 
-    def rows_of(self, part: Part) -> Rows:
+    def rows_of(self, part: TPUPart) -> Rows:
         """First values of a part's rows."""
         rows = self.source if part.numbers is None else SomeRows(self.source, part.numbers)
         return _Normal(self.name, rows) if part.still else rows
@@ -156,17 +158,20 @@ class TPUTable(ReadableTable):
         self._fresh()
         return self._taken(np.arange(start, stop), slot)
 
-    def fill_slot(self, slot: str, source: Rows) -> None:
-        """Writes one slot's first values for the rows that may move, a piece at a time; they are to be loaded then."""
-        [part] = [part for part in self.parts if not part.still]
-        own = source if part.numbers is None else SomeRows(source, part.numbers)
-        rows_at_once, first = max(1, self.chunk_bytes // (4 * self.dim)), 0
-        for shard in self._values[part.name][slot]:
-            rows = int(shard.shape[0])
-            for start in range(0, rows, rows_at_once):
-                stop = min(start + rows_at_once, rows)
-                _write(shard, f"{self.name}/{slot}", start, own.read(first + start, first + stop))
-            first += rows
+    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
+        """Nothing is to be filled: a TPU's backend makes the variables with `source`."""
+        return []
+
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[WritableRows, Rows]]:
+        """What is to be filled with values of slots, in the variables of the hosts, and to be loaded afterwards."""
+        return [(_Slot(self, slot), source) for slot, source in slots.items()]
+
+    def checkpointed(self, slot: str | None = None) -> StreamedTable:
+        """What a checkpoint holds of the table, or of one slot.
+
+        What is restored stands in the variables of the hosts: `TPUBackend.load` brings it into the TPU.
+        """
+        return streamed(self, slot, self.variables(slot), RowRanges(self, slot))
 
     def _taken(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         if self.index is None:
@@ -199,7 +204,8 @@ class TPUTable(ReadableTable):
                 last = first + int(shard.shape[0])
                 begin, end = max(low, first), min(high, last)
                 if begin < end:
-                    _write(shard, self.name, begin - first, own[begin - low : end - low])
+                    # The TPU reads its variables whole, and so does `_read`.
+                    TablePart(self.name, shard, read_whole=True).write(begin - first, own[begin - low : end - low])
                 first = last
 
     def variables(self, slot: str | None = None) -> list[Any]:
@@ -211,7 +217,7 @@ class TPUTable(ReadableTable):
             for shard in self._values[part.name][slot or "parameters"]
         ]
 
-    def _read(self, part: Part, numbers: np.ndarray, slot: str | None) -> np.ndarray:
+    def _read(self, part: TPUPart, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         """Some rows of a part, whose numbers rise."""
         values = arrays.empty((len(numbers), self.dim), np.float32)
         first = 0
@@ -250,10 +256,27 @@ class _Normal:
         return values
 
 
-def _write(shard: Any, name: str, start: int, values: np.ndarray) -> None:
-    write_rows(shard, name, start, values)
-    # To write rows makes every reading of the variable a copy of it; the TPU reads it whole, and so does `_read`.
-    tf.raw_ops.DisableCopyOnRead(resource=shard.handle)
+@dataclass(frozen=True)
+class _Slot:
+    """A slot of all rows of a table, to be written."""
+
+    table: TPUTable
+    slot: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.name}/{self.slot}"
+
+    @property
+    def rows(self) -> int:
+        return self.table.rows
+
+    @property
+    def dim(self) -> int:
+        return self.table.dim
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        self.table.write(start, values, self.slot)
 
 
 def _index(still: np.ndarray) -> np.ndarray:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from embexp.specs.models import Task
 from embexp.training import metrics, ranking
 from embexp.training.ranking import Queries
+from embexp.training.runtime import Runtime
 
 
-class Predictor(Protocol):
-    """Executes forward passes."""
-
-    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the labels, float32 [B], and logits, float32 [B] or [B, C], of each batch."""
-        ...
-
-
-def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels float32 [count] and logits float32 [count], or [count, C] for C classes, of the first `count` examples.
+def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
 
     All are in memory at once. Any examples of the last batch beyond `count` are padding and dropped.
     """
@@ -33,7 +26,7 @@ def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple
 
 
 def evaluate(
-    task: Task, runtime: Predictor, batches: Iterable[Any], count: int, queries: Queries | None = None
+    task: Task, runtime: Runtime, batches: Iterable[Any], count: int, queries: Queries | None = None
 ) -> dict[str, float]:
     """Metrics of a task over the first `count` examples; task ranking needs what is known of its `queries`."""
     if queries is not None:

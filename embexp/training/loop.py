@@ -7,22 +7,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from embexp.errors import DivergedError
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
+from embexp.training.runtime import Runtime
 
 _CALL_SECONDS = 0.2
 """How long one call into the runtime should last: short enough for a progress bar and for Ctrl-C."""
-
-
-class Runtime(Protocol):
-    """Executes training steps."""
-
-    def train(self, iterator: Any, steps: int) -> float:
-        """Executes `steps` steps and returns the sum of their losses."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.strategies.own_draws import own_draws
-from embexp.strategies.placement import Part, Placement
 from embexp.tables.backend import EmbeddingBackend
+from embexp.training.own_draws import own_draws
+from embexp.training.replication import ReplicaBatch, Replication
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Step:
         model: the dense part; maps activations to logits.
         loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
-        inputs: by feature, the columns that it reads.
-        counter: int64 variable, the number of steps executed; schedules read it.
-        placement: where the step runs, and how its replicas share a batch.
+        inputs: for each feature the columns it reads.
+        counter: int64 variable, the number of steps done; schedules read it.
+        strategy: how the step's replicas share a batch.
     """
 
     backend: EmbeddingBackend
@@ -42,45 +42,45 @@ class Step:
     optimizer: Any
     inputs: Mapping[str, Input]
     counter: Any
-    placement: Placement
+    strategy: Replication
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
         self.backend.enqueue(self.features(batch), training=True)
-        loss = self.placement.total(self.placement.run(self._train, batch))
+        loss = self.strategy.total(self.strategy.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
 
-    def _train(self, part: Part) -> Any:
-        """The computation of one replica; returns its share of the loss."""
+    def _train(self, batch: ReplicaBatch) -> Any:
+        """What a replica does; returns its share of the loss."""
         activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(activations)
             tape.watch(variables)
-            with own_draws(models.random_state(self.model), self.placement.replicas):
-                logits = self.model(models.inputs(activations, part.dense), training=True)
-            loss = self.loss(part.labels, logits)
+            with own_draws(models.random_state(self.model), self.strategy.replicas):
+                logits = self.model(models.inputs(activations, batch.dense), training=True)
+            loss = self.loss(batch.labels, logits)
             if self.model.losses:  # add_loss and regularisers
                 loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
-            if part.share is not None:
-                loss *= part.share
+            if batch.share is not None:
+                loss *= batch.share
         row_gradients, gradients = tape.gradient(loss, (activations, variables))
         self.backend.apply_gradients(row_gradients)
         if variables:
-            self.optimizer.apply(self.placement.summed(gradients), self.model.trainable_variables)
-        # Such as the running means of batch normalisation.
+            self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
+        # Such as the running means of a batch normalisation.
         weights = [variable.value for variable in self.model.non_trainable_weights]
-        self.placement.averaged([weight for weight in weights if weight.dtype.is_floating])
+        self.strategy.averaged([weight for weight in weights if weight.dtype.is_floating])
         return loss
 
     def predict(self, batch: Any) -> Any:
         """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable."""
         self.backend.enqueue(self.features(batch), training=False)
-        return self.placement.joined(self.placement.run(self._predict, batch))
+        return self.strategy.joined(self.strategy.run(self._predict, batch))
 
-    def _predict(self, part: Part) -> Any:
-        logits = self.model(models.inputs(self.backend.activations(), part.dense), training=False)
+    def _predict(self, batch: ReplicaBatch) -> Any:
+        logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
         several = logits.shape.rank == 2 and logits.shape[1] != 1
         return logits if several else tf.reshape(logits, [-1])
 
@@ -92,3 +92,16 @@ class Step:
             else (batch.ids[source.ids], batch.weights[source.weights])
             for feature, source in self.inputs.items()
         }
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What trains, with all its variables; the rows of the tables may not be filled yet.
+
+    Attributes:
+        step: the functions of a step.
+        checkpoint: a `tf.train.Checkpoint` of all that is learned.
+    """
+
+    step: Step
+    checkpoint: Any

@@ -15,11 +15,11 @@ import tensorflow as tf
 from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
-from embexp.initialization import filling
 from embexp.pretrained.aligned import Pretrained
-from embexp.runs import assembly
-from embexp.runtimes import execution
+from embexp.runs import assembly, tables
+from embexp.runs.prepare import PreparedTables
 from embexp.runtimes.execution import Blueprint, Execution
+from embexp.runtimes.start import start
 from embexp.specs.data import Clicks
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import DenseSGD
@@ -27,7 +27,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import build as strategies
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Strategy
 from tests.exact_training import Examples, Lists, Looked
 
 ROWS = {"item": 23, "word": 17}
@@ -60,16 +60,16 @@ class Made:
 
 def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int = 0, **settings: Any) -> RunSpec:
     """The description of the experiment; `settings` are the item table's own."""
-    tables = {
+    made = {
         name: Table(dim=dim, combiner=Combiner(combiner), initializer=Normal(stddev=0.5)) for name, dim in DIMS.items()
     }
-    tables["item"] = tables["item"].model_copy(update=settings)
+    made["item"] = made["item"].model_copy(update=settings)
     return RunSpec(
         name="contract",
         task=Task.RATING,
         seed=seed,
         data=Clicks(),
-        tables=tables,
+        tables=made,
         features={
             name: Feature(
                 table=each.table,
@@ -89,43 +89,42 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
 @contextlib.contextmanager
 def making(spec: RunSpec) -> Iterator[Made]:
     """Puts the experiment into execution as a run does."""
-    placement = strategies.build(spec.strategy)
-    with strategies.opened(placement):
-        yield _made(spec, placement)
+    strategy = strategies.build(spec.strategy)
+    with strategy.active():
+        yield _made(spec, strategy)
 
 
-def _made(spec: RunSpec, placement: Placement) -> Made:
-    given, captured = Pretrained(), []
-    sources = filling.sources(spec, ROWS, given)
+def _made(spec: RunSpec, strategy: Strategy) -> Made:
+    captured = []
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
     settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
+    prepared = PreparedTables(spec, ROWS, Pretrained(), settled)
+    initial = tables.initial_rows(prepared)
 
-    def assemble(tables: Any, counter: Any, **others: Any) -> Any:
+    def assemble(embeddings: Any, counter: Any) -> Any:
         parts = assembly.assemble(
             spec,
-            tables,
+            embeddings,
             counter,
             dense=assembly.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
-            placement=placement,
-            **others,
+            strategy=strategy,
         )
         captured.append(parts.step.model)
         return parts
 
     blueprint = Blueprint(
-        spec=spec,
-        given=given,
-        sources=sources,
-        policies=settled,
-        tables=partial(filling.tables, spec, given, sources, settled),
+        plans=tables.plans(prepared, initial),
+        features=spec.features,
+        columns={name: spec.column_of(name) for name in spec.features},
         assemble=assemble,
         training_spec=dataset(examples(1)).element_spec,
         prediction_spec=None,
-        placement=placement,
+        strategy=strategy,
         total_steps=STEPS,
+        estimator_folder=Path("unused"),
     )
-    made = execution.of(RuntimeKind.FUNCTION, blueprint, Path("unused"))
-    first = {name: source.read(0, source.rows) for name, source in sources.items()}
+    made = start(RuntimeKind.FUNCTION, blueprint)
+    first = {name: source.read(0, source.rows) for name, source in initial.items()}
     return Made(made, captured[0], settled, first)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.initialization.assign import Assign
+from embexp.initialization.assign import assign_rows, chunks
 from embexp.tables.table import EmbeddingTable
 
 
@@ -46,19 +46,18 @@ class Written:
 def test_every_row_is_written_once_in_chunks_of_at_most_so_many_bytes(rows: int, dim: int, chunk_bytes: int) -> None:
     source = Matrix(np.arange(rows * dim, dtype=np.float32).reshape(rows, dim))
     table = Written(rows, dim)
-    method = Assign(chunk_bytes)
-    method.apply(table, source)
+    assign_rows(table, source, chunk_bytes)
     np.testing.assert_array_equal(table.values, source.values)
     largest = max(stop - start for start, stop in source.reads)
     assert largest == 1 or largest * dim * 4 <= chunk_bytes
-    assert [(chunk.start, chunk.stop) for chunk in method.plan(rows, dim)] == source.reads
+    assert [(chunk.start, chunk.stop) for chunk in chunks(rows, dim, chunk_bytes)] == source.reads
 
 
 @given(st.integers(100, 2_000), st.integers(1, 70), st.integers(64 * 4 * 70, 100_000))
 def test_chunks_of_an_aligned_matrix_are_aligned(rows: int, dim: int, chunk_bytes: int) -> None:
-    starts = [chunk.start for chunk in Assign(chunk_bytes).plan(rows, dim)]
+    starts = [chunk.start for chunk in chunks(rows, dim, chunk_bytes)]
     assert [start * dim * 4 % 64 for start in starts] == [0] * len(starts)
-    assert Assign(chunk_bytes).plan(rows, dim)[-1].stop == rows
+    assert chunks(rows, dim, chunk_bytes)[-1].stop == rows
 
 
 @pytest.mark.parametrize("dim", [3, 16])
@@ -66,13 +65,13 @@ def test_a_mapped_file_gets_into_a_table(tmp_path: Path, dim: int) -> None:
     values = np.random.default_rng(0).standard_normal((1_000, dim)).astype(np.float32)
     np.save(tmp_path / "m.npy", values)
     table = EmbeddingTable("item", 1_000, dim)
-    Assign(2_000).apply(table, Matrix(np.asarray(np.load(tmp_path / "m.npy", mmap_mode="c"))))
+    assign_rows(table, Matrix(np.asarray(np.load(tmp_path / "m.npy", mmap_mode="c"))), 2_000)
     np.testing.assert_array_equal(table.read(0, 1_000), values, strict=True)
 
 
 MEMORY = """
 import sys, numpy as np
-from embexp.initialization.assign import Assign
+from embexp.initialization.assign import assign_rows
 from embexp.system.memory import PeakMemory
 from embexp.tables.table import EmbeddingTable
 class Mapped:
@@ -80,7 +79,7 @@ class Mapped:
         self.read, (self.rows, self.dim) = (lambda start, stop: values[start:stop]), values.shape
 def fill(values):
     table = EmbeddingTable("item", *values.shape)
-    Assign().apply(table, Mapped(values))
+    assign_rows(table, Mapped(values))
     return table
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
 fill(mapping[:100_000])
@@ -103,4 +102,4 @@ def test_a_mapped_file_is_in_memory_once(tmp_path: Path, root: Path) -> None:
 
 def test_a_source_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="table 'item' is 3 × 2, its source of rows is 3 × 4"):
-        Assign().apply(Written(3, 2), Matrix(np.zeros((3, 4), np.float32)))
+        assign_rows(Written(3, 2), Matrix(np.zeros((3, 4), np.float32)))

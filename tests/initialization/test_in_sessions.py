@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp import initialization
 from embexp.errors import RunError
 from embexp.initialization import constant, graph_limit, placeholder_feed, variable_load
-from embexp.initialization.assign_in_session import InSession
+from embexp.initialization.assign import AssignInSession
 from embexp.initialization.scaffolding import scaffold
 from embexp.initialization.whole import Source
 
@@ -70,7 +70,7 @@ def by_variable_load(variable: Any, source: Source) -> Any:
 
 
 def by_assign(variable: Any, source: Source) -> Any:
-    method = InSession({variable: source}, chunk_bytes=7 * 24)
+    method = AssignInSession({variable: source}, chunk_bytes=7 * 24)
     session = v1.Session()
     session.run(v1.global_variables_initializer())
     method.fill(session)
@@ -139,7 +139,7 @@ def test_chunks_are_no_larger_than_asked_for_and_leave_the_rest_alone() -> None:
     source = Read(np.random.default_rng(2).normal(size=(1000, 6)).astype(np.float32))
     with tf.Graph().as_default():
         variable = table((1000, 6))
-        method = InSession({variable: source}, chunk_bytes=100 * 24)
+        method = AssignInSession({variable: source}, chunk_bytes=100 * 24)
         v1.get_default_graph().finalize()
         with v1.Session() as session:
             session.run(variable.initializer)
@@ -151,7 +151,7 @@ def test_chunks_are_no_larger_than_asked_for_and_leave_the_rest_alone() -> None:
             method.fill(another)
             np.testing.assert_array_equal(another.run(variable), source.values)
     with pytest.raises(ValueError, match="chunk_bytes is 0, expected at least 1"):
-        InSession({}, 0)
+        AssignInSession({}, 0)
 
 
 def test_the_eager_meaning_of_load_takes_the_memory_until_the_first_update(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_constant_of_two_gigabytes_is_refused_before_it_is_read() -> None:
     [
         lambda fills: placeholder_feed.fill(v1.Session(), fills),
         lambda fills: variable_load.fill(v1.Session(), fills),
-        InSession,
+        AssignInSession,
         scaffold,
     ],
     ids=["placeholder_feed", "variable_load", "assign", "scaffold"],
@@ -256,7 +256,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_done(fill: Any) -> None
 
 def test_public_names() -> None:
     assert initialization.scaffold is scaffold
-    assert initialization.InSession is InSession
+    assert initialization.AssignInSession is AssignInSession
     assert initialization.placeholder_feed is placeholder_feed
     assert set(initialization.__all__) <= set(dir(initialization))
     assert all(getattr(initialization, name) is not None for name in initialization.__all__)

@@ -16,7 +16,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from embexp.initialization import InSession, placeholder_feed, scaffold, variable_load
+from embexp.initialization import AssignInSession, placeholder_feed, scaffold, variable_load
 from embexp.system.memory import PeakMemory
 
 v1 = tf.compat.v1
@@ -37,7 +37,7 @@ def train(rows, source):
         if way == "scaffold":
             session = v1.train.MonitoredTrainingSession(scaffold=scaffold({variable: source}))
         else:
-            assign = InSession({variable: source}) if way == "assign" else None
+            assign = AssignInSession({variable: source}) if way == "assign" else None
             session = v1.Session()
             if way == "placeholder_feed":
                 placeholder_feed.fill(session, {variable: source})

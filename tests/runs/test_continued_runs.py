@@ -12,15 +12,13 @@ import tensorflow as tf
 import embexp
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
-from embexp.initialization import filling
 from embexp.pretrained import succession
-from embexp.runs import execute
+from embexp.runs import execute, tables
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
-from embexp.system.rows import MappableRows
 from embexp.vectors.alignment import Alignment
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -106,13 +104,12 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     """What a run begins with, as its checkpoint holds it; and again by the readers of its tables."""
     prepared = prepare(spec)
     assert prepared.runtime is kind
-    tables = prepared.tables
-    sources: dict[str, MappableRows] = filling.sources(tables.spec, tables.rows, tables.pretrained)
-    placement = strategies.build(spec.strategy)
+    sources = tables.initial_rows(prepared.tables)
+    strategy = strategies.build(spec.strategy)
     directory.mkdir()
-    with strategies.opened(placement):
+    with strategy.active():
         training = execute.training_batches(prepared)
-        made = execute.build(prepared, sources, training.element_spec, placement, directory / "estimator")
+        made = execute.build(prepared, sources, training.element_spec, strategy, directory / "estimator")
         try:
             made.save(directory / "saved")
             values = stored(directory / "saved")

@@ -13,10 +13,10 @@ from hypothesis import given
 import embexp
 from embexp.config import validate
 from embexp.errors import ConfigError
-from embexp.initialization import filling
 from embexp.models.build import build
 from embexp.runs import assembly
 from embexp.runs import run as single
+from embexp.runs import tables as planned
 from embexp.runs.prepare import prepare
 from embexp.specs import checks, resolution
 from embexp.specs.checks import Sections
@@ -186,7 +186,7 @@ def first_rows(graph: Graph, spec: RunSpec) -> dict[str, np.ndarray]:
     prepared = prepare(spec)
     tables, vocabularies = prepared.tables, prepared.data.vocabularies
     found = {}
-    for name, source in filling.sources(tables.spec, tables.rows, tables.pretrained).items():
+    for name, source in planned.initial_rows(tables).items():
         tokens = graph.vocabularies[name]
         assert vocabularies[name].tokens()[1:] == [token for token in tokens if token is not None]
         rows = found[name] = source.read(0, tables.rows[name])

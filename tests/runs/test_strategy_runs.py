@@ -61,6 +61,9 @@ def test_the_same_run_gives_the_same_bits(run: Run) -> None:
     assert first.summary["tables"] == second.summary["tables"]
     devices = json.loads((first.directory / "manifest.json").read_text())["devices"]
     assert devices == ["CPU:0", "CPU:1", "CPU:2"]
+    (warning,) = [words for words in first.summary["warnings"] if words.startswith("strategy mirrored")]
+    assert "no GPU, so the 3 replicas are logical processors of this machine" in warning
+    assert not [words for words in run().summary["warnings"] if "logical processors" in words]
 
 
 @pytest.mark.slow
@@ -146,7 +149,8 @@ def test_plan_shows_what_works_where(capsys: pytest.CaptureFixture[str]) -> None
     assert "5 of 6 jobs would run" in shown
     assert "it works with strategy cpu or one gpu, and the strategy is mirrored" in shown
     words: dict[str, Any] = {
-        "strategy=mirrored": "strategy mirrored over 2 replicas, runtime function (auto)",
+        "strategy=mirrored": "strategy mirrored over 2 replicas (GPUs, or logical processors of this machine where"
+        " there are fewer), runtime function (auto)",
         "strategy=gpu": "strategy gpu of 1 device, runtime",
         "strategy=tpu_simulator": "strategy tpu_simulator of 2 cores (a simulation), runtime",
     }

@@ -133,17 +133,17 @@ def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_batches_that_real_cores_can_not_share() -> None:
-    from embexp.strategies.tpu import TPUPlacement
+    from embexp.strategies.tpu import TPUStrategy
 
-    placement = TPUPlacement("strategy=tpu", lambda: None, ["a", "b", "c"])  # type: ignore[arg-type, return-value]
+    strategy = TPUStrategy("strategy=tpu", lambda: None, ["a", "b", "c"])  # type: ignore[arg-type, return-value]
     with pytest.raises(
         RunError, match=r"strategy=tpu: 3 cores share each batch .* = 128 does not divide by 3; set it to 129"
     ):
-        placement.part_spec(tf.TensorSpec([128], tf.int64))
-    assert placement.part_spec(tf.TensorSpec([129, 2], tf.int64)).shape == [43, 2]
-    assert placement.part_spec(tf.TensorSpec([1, 50], tf.int32)).shape == [1, 50]
-    with pytest.raises(RuntimeError, match="outside of `opened`"):
-        _ = placement.strategy
+        strategy.part_spec(tf.TensorSpec([128], tf.int64))
+    assert strategy.part_spec(tf.TensorSpec([129, 2], tf.int64)).shape == [43, 2]
+    assert strategy.part_spec(tf.TensorSpec([1, 50], tf.int32)).shape == [1, 50]
+    with pytest.raises(RuntimeError, match="outside of `active`"):
+        _ = strategy.strategy
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import embexp
 from embexp.errors import RunError
 from embexp.runs import run as single
 from embexp.specs.strategies import GPU
-from embexp.strategies import build, graphics, mirrored
+from embexp.strategies import build, gpu, mirrored
 from embexp.strategies.one_device import OneDevice
 
 MISSING = {
@@ -54,7 +54,7 @@ def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_gpu_has_the_dense_part(monkeypatch: pytest.MonkeyPatch) -> None:
     seen(monkeypatch, 2)
-    place = graphics.placement(1)
+    place = gpu.build(1)
     assert place == OneDevice("/GPU:0")
     assert (place.devices, place.replicas) == (("/GPU:0",), 1)
 
@@ -63,8 +63,9 @@ def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices, **words: made.append((devices, words)))
     seen(monkeypatch, 3)
-    assert graphics.placement(2).devices == ("GPU:0", "GPU:1")
-    assert mirrored.placement(3).devices == ("GPU:0", "GPU:1", "GPU:2")
+    assert gpu.build(2).devices == ("GPU:0", "GPU:1")
+    mirroring = mirrored.build(3)
+    assert (mirroring.devices, mirroring.notes) == (("GPU:0", "GPU:1", "GPU:2"), ())
     # Collective operations among GPUs are TensorFlow's to choose.
     assert [words for _, words in made] == [{"cross_device_ops": None}] * 2
 
@@ -96,7 +97,7 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 @pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
 def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str) -> None:
     """Another logical processor in the place of the GPU."""
-    monkeypatch.setattr(graphics, "placement", lambda count: OneDevice("/CPU:1"))
+    monkeypatch.setattr(gpu, "build", lambda count: OneDevice("/CPU:1"))
     results = []
     for strategy in ("cpu", "gpu"):
         spec = embexp.compose(

@@ -114,7 +114,7 @@ OPTIMIZERS = {
 def test_the_dense_part_learns_what_it_learns_on_one_device(optimizer: str) -> None:
     """With uneven parts, clipping of the summed gradient, decay, constraints and regularisers."""
     alone, expected, _ = final(OneDevice(), OPTIMIZERS[optimizer], [hidden, linear])
-    losses, found, step = final(mirrored.placement(3), OPTIMIZERS[optimizer], [hidden, linear])
+    losses, found, step = final(mirrored.build(3), OPTIMIZERS[optimizer], [hidden, linear])
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -123,7 +123,7 @@ def test_the_dense_part_learns_what_it_learns_on_one_device(optimizer: str) -> N
 
 def test_running_means_agree() -> None:
     """Each replica normalises its own part; the means over parts are kept."""
-    place, size = mirrored.placement(2), 8
+    place, size = mirrored.build(2), 8
     step, table = step_of(place, DenseSGD(learning_rate=0.125), [keras.layers.BatchNormalization, linear])
     [batch] = batches(1, size)
     tf.function(step.train)(batch)
@@ -140,7 +140,7 @@ def replicas_agree(step: Step) -> None:
 
 
 def test_rows_exist_once() -> None:
-    step, table = step_of(mirrored.placement(3), DenseSGD(), [linear])
+    step, table = step_of(mirrored.build(3), DenseSGD(), [linear])
     assert not hasattr(table.variable, "values")
     assert [len(weight.value.values) for weight in step.model.weights] == [3, 3]
 
@@ -148,7 +148,7 @@ def test_rows_exist_once() -> None:
 def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
     """Activations [1, C, dim] are not cut, and their gradients come from all examples."""
     moved = []
-    for placement in (OneDevice(), mirrored.placement(3)):
+    for placement in (OneDevice(), mirrored.build(3)):
         table = EmbeddingTable("item", 5, 2)
         table.write(0, np.ones((5, 2), np.float32))
         from embexp.specs.optimizers import SGD
@@ -182,6 +182,20 @@ def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
     assert (moved[0][0] == 1 - 0.5 * 21).all()
 
 
+@pytest.mark.parametrize(("there", "words"), [(0, "no GPU"), (1, "1 GPU"), (2, "2 GPUs")])
+def test_replicas_that_are_logical_processors_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, there: int, words: str
+) -> None:
+    found = tf.config.list_physical_devices
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: [kind] * there if kind == "GPU" else found(kind)
+    )
+    strategy = mirrored.build(3)
+    assert strategy.devices == ("CPU:0", "CPU:1", "CPU:2")
+    (note,) = strategy.notes
+    assert f"TensorFlow sees {words}, so the 3 replicas are logical processors of this machine" in note
+
+
 def test_processors_that_are_there_are_enough() -> None:
     logical_devices.processors(2)
     with pytest.raises(RunError, match=r"9 logical processors are needed, and TensorFlow is already running"):
@@ -192,7 +206,7 @@ def test_a_new_process_gets_its_processors() -> None:
     script = (
         "import tensorflow as tf\n"
         "from embexp.strategies import mirrored\n"
-        "place = mirrored.placement(3)\n"
+        "place = mirrored.build(3)\n"
         "print(place.devices, len(tf.config.list_logical_devices('CPU')))\n"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.strategies import own_draws as module
-from embexp.strategies.own_draws import own_draws
+from embexp.training import own_draws as module
+from embexp.training.own_draws import own_draws
 
 REPLICAS, RATE, SHAPE = 4, 0.25, (100, 50)
 

@@ -7,10 +7,10 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.strategies import mirrored
 from embexp.strategies.one_device import OneDevice
-from embexp.strategies.placement import Placement
+from embexp.strategies.strategy import Strategy
 
 
-def placement(count: int) -> Placement:
+def build(count: int) -> Strategy:
     """One GPU beside the processor, or several that mirror the dense part; rows stay in the machine's memory.
 
     Raises:
@@ -23,7 +23,7 @@ def placement(count: int) -> Placement:
     tf.config.set_soft_device_placement(True)
     if count == 1:
         return OneDevice("/GPU:0")
-    return mirrored.MirroredPlacement([f"GPU:{number}" for number in range(count)])
+    return mirrored.MirroredStrategy([f"GPU:{number}" for number in range(count)])
 
 
 def _missing(count: int, found: int, *, cuda: bool) -> str:

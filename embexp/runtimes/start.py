@@ -1,0 +1,32 @@
+"""The factory of runtimes: an experiment put into execution."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from embexp.runtimes import estimator, function, session
+from embexp.runtimes.execution import Blueprint, Execution
+from embexp.specs.running import RuntimeKind
+
+
+def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
+    """Makes and fills all variables of an experiment, and its step, in a runtime.
+
+    Args:
+        kind: the runtime.
+        blueprint: what the variables are made from.
+
+    Raises:
+        ValueError: the kind is `auto`; `resolution.runtime_of` says which one that stands for.
+    """
+    match kind:
+        case RuntimeKind.FUNCTION:
+            return function.start(blueprint)
+        case RuntimeKind.SESSION:
+            return session.start(blueprint)
+        case RuntimeKind.ESTIMATOR:
+            return estimator.start(blueprint)
+        case RuntimeKind.AUTO:
+            raise ValueError("which runtime auto stands for is to be resolved before")
+        case _:
+            assert_never(kind)
