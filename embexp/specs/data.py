@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from embexp.errors import Fault
+from embexp.specs import data_rules
 from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.specs.partial import where_known
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class SplitKind(StrEnum):
@@ -45,6 +53,11 @@ class Split(Spec):
             raise ValueError("leave_one_out needs group, the column that names the user")
         return self
 
+    @property
+    def validates(self) -> bool:
+        """Whether it leaves examples to validate."""
+        return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
+
 
 class UnknownPolicy(StrEnum):
     """What becomes of a value that the vocabulary lacks."""
@@ -72,8 +85,12 @@ class _Source(Spec):
     window: Count = 1_048_576
     """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
 
+    def holds_one_id(self, column: str) -> bool:
+        """Whether a column is known to hold one id per example. What only a file's header tells is not known here."""
+        return False
 
-class _Data(_Source):
+
+class Divided(_Source):
     """What every source shares that is to be divided."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
@@ -83,7 +100,7 @@ class _Data(_Source):
     split: Split = Split()
 
     @model_validator(mode="after")
-    def _folds(self) -> _Data:
+    def _folds(self) -> Divided:
         if self.split.kind is SplitKind.FOLDS:
             if self.folds is None or self.fold is None:
                 raise ValueError("split.kind=folds needs data.folds and data.fold")
@@ -91,8 +108,12 @@ class _Data(_Source):
                 raise ValueError("fold counts from 0 and must be below folds")
         return self
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split."""
+        return data_rules.of_split(self)
 
-class Clicks(_Data):
+
+class Clicks(Divided):
     """A synthetic click log with a planted truth, so that the best possible AUC is known.
 
     Columns: `user`, `item`, `history` (items this user liked, shares the item ids), label `click`.
@@ -113,8 +134,16 @@ class Clicks(_Data):
     seed: WholeNumber = 0
     """Seed of the log itself, apart from the run's."""
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and tables that don't fit users and items."""
+        return where_known(data_rules.of_split(self), data_rules.of_clicks(self, spec))
 
-class Columnar(_Data):
+    def holds_one_id(self, column: str) -> bool:
+        """All but a history do."""
+        return column in ("user", "item")
+
+
+class Columnar(Divided):
     """What every source shares that has columns of its own: files on disk."""
 
     path: str
@@ -151,6 +180,10 @@ class CSV(Columnar):
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
 
+    def holds_one_id(self, column: str) -> bool:
+        """All but `list_columns` do."""
+        return column not in self.list_columns
+
 
 class Parquet(Columnar):
     """A Parquet file or a folder of them; list columns hold several values."""
@@ -158,7 +191,7 @@ class Parquet(Columnar):
     kind: Literal["parquet"] = "parquet"
 
 
-class _Texts(_Data):
+class _Texts(Divided):
     """What sources made of texts share."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -178,6 +211,10 @@ class Text(_Texts):
     train_examples: Count | None = None
     """Only so many examples of the training part train; the vocabulary is that of all of it. null: all train."""
     vocabulary: VocabularyRules = VocabularyRules()
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and classes as ratings."""
+        return where_known(data_rules.of_split(self), data_rules.of_classes(spec))
 
 
 class SkipGram(_Texts):
@@ -275,6 +312,10 @@ class Triples(_Source):
     def dense_features(self) -> tuple[str, ...]:
         """Dense columns: `inverse`, 1 for a question for the head, where relations have no inverses of their own."""
         return () if self.reciprocal else (INVERSE,)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task than to rank, and tables that don't fit entities and relations."""
+        return data_rules.of_triples(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]

@@ -17,8 +17,7 @@ from embexp.initialization import filling
 from embexp.models.build import build
 from embexp.pretrained.aligned import align
 from embexp.runs import scanned, story
-from embexp.specs import checks, resolution
-from embexp.specs.checks import Sections
+from embexp.specs import rules
 from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
 from embexp.system import digests, places
@@ -176,7 +175,7 @@ def bits(values: np.ndarray) -> np.ndarray:
 def checked(container: dict[str, Any]) -> RunSpec:
     spec, faults = validate.validate(container)
     assert spec is not None, faults
-    assert [*checks.faults(Sections.of(spec)), *resolution.combination_faults(spec)] == []
+    assert rules.faults(spec) == []
     return spec
 
 
