@@ -16,7 +16,8 @@ ALLOWED = {
     "__main__": "cli",
     "api": "runs specs studies system training",
     "checkpoints": "errors tables tensor_bundle vectors",
-    "cli": "config data errors freezing growth pretrained records reports runs specs strategies studies sweeps system training vectors",
+    "cli": "config data errors freezing growth pretrained records reports runs specs strategies studies sweeps"
+    " system training vectors",
     "config": "data errors models pretrained specs system training",
     "data": "errors specs system",
     "errors": "",
@@ -29,7 +30,8 @@ ALLOWED = {
     "records": "errors specs system",
     "reports": "specs system training",
     "rows": "specs tables",
-    "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes simulation specs strategies system tables training vectors",
+    "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
+    " simulation specs strategies system tables training vectors",
     "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",

@@ -18,7 +18,6 @@ from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, 
 from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.strategies import described
 from embexp.specs.tables import Storage, Table
 from embexp.system import terminal
 from embexp.system.terminal import byte_size
@@ -97,7 +96,7 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     runtime = runtime_of(spec)
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
-    yield "where", f"strategy {described(spec.strategy)}, runtime {runtime}{chosen}"
+    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
 
 
 def _tables(plan: Plan, console: Console) -> Rich:

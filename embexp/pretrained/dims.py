@@ -6,7 +6,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.models import shapes
 from embexp.pretrained.aligned import Pretrained
 from embexp.specs.models import Task
-from embexp.specs.resolution import combination_faults
+from embexp.specs.rules import combination_faults
 from embexp.specs.run import RunSpec
 
 

@@ -1,16 +1,22 @@
-"""What every part of a `RunSpec` shares: frozen, and no key beyond the declared ones."""
+"""What every part of a `RunSpec` shares: frozen, no key beyond the declared ones, and rules of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from embexp.errors import Fault
 from embexp.specs.partial import UnknownPartError
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class Spec(BaseModel):
-    """A frozen, strict-keyed description. Field descriptions become the help of the JSON schema."""
+    """A frozen, strict-keyed description."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -19,6 +25,16 @@ class Spec(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """What is wrong between this part and the rest of the run; what it requires by itself, its fields say.
+
+        Args:
+            spec: the run, which may be known in part: asking for another part raises `UnknownPartError` and ends the
+                rule. Rules that need different parts are therefore generators of their own: see `where_known`.
+            scope: where this part stands.
+        """
+        return iter(())
 
     if not TYPE_CHECKING:  # which would take any attribute for granted then
 

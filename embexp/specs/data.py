@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal, assert_never
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, assert_never
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from embexp.errors import Fault
+from embexp.specs import data_rules
 from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.specs.partial import where_known
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class SplitKind(StrEnum):
@@ -55,6 +63,11 @@ class Split(Spec):
         """The column of the groups of each of which one example is left out."""
         return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
 
+    @property
+    def validates(self) -> bool:
+        """Whether it leaves examples to validate."""
+        return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
+
 
 class UnknownPolicy(StrEnum):
     """What becomes of a value that the vocabulary lacks."""
@@ -86,6 +99,10 @@ class _Source(Spec):
     def dense_columns(self) -> tuple[str, ...]:
         """Numeric columns that the model gets beside the embeddings."""
         return ()
+
+    def holds_one_id(self, column: str) -> bool:
+        """Whether a column is known to hold one id per example. What only a file's header tells is not known here."""
+        return False
 
 
 class DividedData(_Source):
@@ -121,6 +138,10 @@ class DividedData(_Source):
             case _:
                 assert_never(split.kind)
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split."""
+        return data_rules.of_split(self)
+
 
 class Clicks(DividedData):
     """A synthetic click log with a planted truth, so that the best possible AUC is known.
@@ -144,6 +165,14 @@ class Clicks(DividedData):
     """Standard deviation of the planted logit: larger makes clicks easier to predict."""
     seed: WholeNumber = 0
     """Seed of the log itself, apart from the run's."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and tables that don't fit users and items."""
+        return where_known(data_rules.of_split(self), data_rules.of_clicks(self, spec))
+
+    def holds_one_id(self, column: str) -> bool:
+        """All but a history do."""
+        return column in ("user", "item")
 
 
 class Columnar(DividedData):
@@ -193,6 +222,10 @@ class CSV(Columnar):
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
 
+    def holds_one_id(self, column: str) -> bool:
+        """All but `list_columns` do."""
+        return column not in self.list_columns
+
 
 class Parquet(Columnar):
     """A Parquet file or a folder of them; list columns hold several values."""
@@ -225,6 +258,10 @@ class Text(_Texts):
     def label_column(self) -> str:
         """Column of the class's number."""
         return self.label
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and classes as ratings."""
+        return where_known(data_rules.of_split(self), data_rules.of_classes(spec))
 
 
 class SkipGram(_Texts):
@@ -326,6 +363,10 @@ class Triples(_Source):
     def dense_columns(self) -> tuple[str, ...]:
         """`inverse`, 1 where the head is predicted, if inverse relations have no rows of their own."""
         return () if self.reciprocal else (INVERSE,)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task than to rank, and tables that don't fit entities and relations."""
+        return data_rules.of_triples(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]

@@ -1,12 +1,19 @@
-"""Which rows of a table stay as they are, and by how much others learn more slowly."""
+"""Which rows of a table are frozen, by how much others learn more slowly, and what each policy needs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from embexp.errors import CombinationFault
 from embexp.specs.base import NonNegative, Spec, WholeNumber
+from embexp.specs.pretrained import Checkpoint, NoPretrained
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 Range = tuple[WholeNumber, WholeNumber]
 """Rows [start, stop)."""
@@ -23,7 +30,23 @@ class FreezeTable(Spec):
 
     kind: Literal["table"] = "table"
     random: bool | None = None
-    """Whether a table may stay at random values, one that is not pretrained; null: it may, with a warning."""
+    """Whether a table that is not pretrained may be frozen at random values; null: it may, with a warning."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """Tables that are not pretrained, where random values are not to be frozen."""
+        if self.random is not False:
+            return
+        lacking = [name for name in scope.all_tables() if isinstance(spec.pretrained_of(name), NoPretrained)]
+        if lacking:
+            tables = "the table is" if scope.own else "these tables are"
+            yield CombinationFault(
+                scope.path,
+                "table",
+                f"{scope.path}.random is false, so no random values are to stay as they are, and {tables} not"
+                f" pretrained{'' if scope.own else ': ' + ', '.join(lacking)}",
+                "add pretrained=file pretrained.path=…; or, where random values are meant, choose"
+                f" {scope.choosing('freeze', 'random_table')}",
+            )
 
 
 class FreezeRows(Spec):
@@ -54,11 +77,28 @@ class FreezePretrainedRows(Spec):
 
     kind: Literal["pretrained_rows"] = "pretrained_rows"
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """There is no pretrained file."""
+        tables = scope.all_tables()
+        if tables and all(isinstance(spec.pretrained_of(name), NoPretrained) for name in tables):
+            has = "the table has no" if scope.own else "no table that inherits it has a"
+            yield CombinationFault(
+                scope.path,
+                "pretrained_rows",
+                f"it is about rows that came from a file, and {has} pretrained file",
+                f"add {scope.choosing('pretrained', 'file')} {scope.beside('pretrained')}.path=…, or choose another"
+                " freeze",
+            )
+
 
 class FreezeOldRows(Spec):
     """Rows that came from a checkpoint as trained ones do not move; new ones do."""
 
     kind: Literal["old_rows"] = "old_rows"
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """There is no checkpoint."""
+        return _no_checkpoint(spec, scope, scope.path)
 
 
 class TableRule(Spec):
@@ -66,25 +106,28 @@ class TableRule(Spec):
 
     kind: Literal["table"] = "table"
     multiplier: NonNegative = 0.0
-    """What the learning rate of these rows is multiplied by; 0: they do not move. Likewise the next two."""
+    """What the learning rate of these rows is multiplied by; 0: they are frozen."""
 
 
 class RowsRule(FreezeRows):
     """Rows that are named."""
 
     multiplier: NonNegative = 0.0
+    """As in `TableRule`."""
 
 
 class PretrainedRowsRule(FreezePretrainedRows):
     """Rows that came from the pretrained file."""
 
     multiplier: NonNegative = 0.0
+    """As in `TableRule`."""
 
 
 class OldRowsRule(FreezeOldRows):
     """Rows that came from a checkpoint as trained ones."""
 
     multiplier: NonNegative = 0.0
+    """As in `TableRule`."""
 
 
 Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule, Field(discriminator="kind")]
@@ -128,11 +171,32 @@ class FreezeSchedule(Spec):
                 raise ValueError("phases begin one after the other")
         return self
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A rule is about rows of a checkpoint, and there is none."""
+        for number, phase in enumerate(self.phases):
+            for index, rule in enumerate(phase.rules):
+                if isinstance(rule, OldRowsRule):
+                    return _no_checkpoint(spec, scope, f"{scope.path}.phases.{number}.rules.{index}")
+        return iter(())
+
 
 Freeze = Annotated[
     NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeOldRows | FreezeSchedule,
     Field(discriminator="kind"),
 ]
+
+
+def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[CombinationFault]:
+    tables = scope.all_tables()
+    if tables and not any(isinstance(spec.pretrained_of(name), Checkpoint) for name in tables):
+        takes = "the table takes none" if scope.own else "no table that inherits it takes any"
+        yield CombinationFault(
+            path,
+            "old_rows",
+            f"it is about rows that came from a checkpoint, and {takes} from one",
+            f"add {scope.choosing('pretrained', 'checkpoint')} {scope.beside('pretrained')}.path=…, or choose another"
+            " freeze",
+        )
 
 
 def phases_of(freeze: Freeze) -> tuple[Phase, ...]:

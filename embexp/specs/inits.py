@@ -1,65 +1,160 @@
-"""Ways in which first values get into tables, and in which runtimes each works."""
+"""Init methods: how initial values get into tables, in which runtimes each works, and what it needs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from embexp.errors import CombinationFault
 from embexp.specs.base import Count, Spec
+from embexp.specs.freezing import NoFreeze
+from embexp.specs.partial import known_or, where_known
+from embexp.specs.pretrained import NoPretrained
 from embexp.specs.running import RuntimeKind
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 FUNCTION, SESSION, ESTIMATOR = RuntimeKind.FUNCTION, RuntimeKind.SESSION, RuntimeKind.ESTIMATOR
 
 
-class ConstantInGraph(Spec):
+class InitMethod(Spec):
+    """What all init methods share."""
+
+    kind: str
+    runtimes: ClassVar[tuple[RuntimeKind, ...]]
+    """Where it works, in the order in which `runtime=auto` prefers them."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """The chosen runtime is none in which it works."""
+        return _other_runtime(self, spec, scope)
+
+    @staticmethod
+    def fits(spec: RunSpec, table: str) -> bool:
+        """Whether a table takes this method where it inherits it; otherwise its rows are assigned."""
+        return True
+
+
+class ConstantInGraph(InitMethod):
     """The matrix is a constant of the graph, which grows by all its bytes: for comparison, and below 2 GiB only."""
 
     kind: Literal["constant"] = "constant"
+    runtimes = (SESSION,)
 
 
-class PlaceholderFeed(Spec):
+class PlaceholderFeed(InitMethod):
     """Each table's initializer is run once with the matrix fed in place of its initial value."""
 
     kind: Literal["placeholder_feed"] = "placeholder_feed"
+    runtimes = (SESSION,)
 
 
-class Scaffold(Spec):
+class Scaffold(InitMethod):
     """`tf.compat.v1.train.Scaffold` fills tables when a monitored session is made, not when it is restored."""
 
     kind: Literal["scaffold"] = "scaffold"
+    runtimes = (SESSION, ESTIMATOR)
 
 
-class VariableLoad(Spec):
+class VariableLoad(InitMethod):
     """`Variable.load` after the global initializer; in the function runtime, assigning the whole matrix at once."""
 
     kind: Literal["variable_load"] = "variable_load"
+    runtimes = (FUNCTION, SESSION)
 
 
-class Assign(Spec):
+class Assign(InitMethod):
     """Rows are assigned in chunks: one copy, any runtime."""
 
     kind: Literal["assign"] = "assign"
     chunk_bytes: Count = 64 * 1024 * 1024
     """Largest piece that is in flight at once, in bytes."""
+    runtimes = (FUNCTION, SESSION, ESTIMATOR)
 
 
-class MemoryMap(Spec):
+class MemoryMap(InitMethod):
     """Frozen rows stay in the mapped file, which all processes share: no copy at all."""
 
     kind: Literal["memory_map"] = "memory_map"
+    runtimes = (FUNCTION, SESSION)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """There are no frozen rows of a pretrained file to map."""
+        return where_known(_other_runtime(self, spec, scope), _nothing_to_map(spec, scope))
+
+    @staticmethod
+    def fits(spec: RunSpec, table: str) -> bool:
+        """Whether a table is frozen, in part at least, and pretrained, and asks for no other storage."""
+        return spec.mappable(table) and spec.tables[table].may_be_mapped
 
 
-Init = Annotated[
-    ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap, Field(discriminator="kind")
-]
+_Methods = ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap
+Init = Annotated[_Methods, Field(discriminator="kind")]
+METHODS: dict[str, type[InitMethod]] = {method.model_fields["kind"].default: method for method in get_args(_Methods)}
+"""All init methods, by kind."""
 
-RUNTIMES: dict[str, tuple[RuntimeKind, ...]] = {
-    "constant": (SESSION,),
-    "placeholder_feed": (SESSION,),
-    "scaffold": (SESSION, ESTIMATOR),
-    "variable_load": (FUNCTION, SESSION),
-    "assign": (FUNCTION, SESSION, ESTIMATOR),
-    "memory_map": (FUNCTION, SESSION),
-}
-"""By kind, the runtimes in which a way in works, in the order in which `runtime=auto` prefers them."""
+
+def no_shared_runtime(spec: RunSpec) -> Iterator[CombinationFault]:
+    """`runtime=auto`, and the tables' init methods share no runtime."""
+    if spec.runtime.kind is RuntimeKind.AUTO and not spec.shared_runtimes:
+        methods = {name: spec.init_of(name) for name in spec.tables}
+        yield CombinationFault(
+            "runtime",
+            spec.runtime.kind.value,
+            "there is no runtime in which all tables' init methods work: "
+            + "; ".join(f"{name} {method.kind}: {_or(method.runtimes)}" for name, method in methods.items()),
+            f"choose init methods that share one; assign works in {_or(Assign.runtimes)}",
+        )
+
+
+def _other_runtime(method: InitMethod, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+    chosen = spec.runtime.kind
+    if chosen is RuntimeKind.AUTO or chosen in method.runtimes:
+        return
+    if not any(known_or(None, partial(spec.init_of, name)) is method for name in scope.tables):
+        return
+    possible = [kind for kind, other in METHODS.items() if chosen in other.runtimes and _suits(other, spec)]
+    yield CombinationFault(
+        scope.path,
+        method.kind,
+        f"it works in the runtime {_or(method.runtimes)}, and the runtime is {chosen}",
+        f"set runtime={_or(method.runtimes)}; or choose {scope.choosing('init', _or(possible))}",
+    )
+
+
+def _suits(method: type[InitMethod], spec: RunSpec) -> bool:
+    """Whether there is a table that could take a method."""
+    return any(known_or(False, partial(method.fits, spec, name)) for name in spec.tables)
+
+
+def _nothing_to_map(spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+    tables = scope.all_tables()
+    maps = spec.mappable if scope.own else partial(MemoryMap.fits, spec)
+    if not tables or any(map(maps, tables)):
+        return
+    freeze, pretrained = scope.choosing("freeze", "table"), scope.choosing("pretrained", "file")
+    pretrained = f"{pretrained} {scope.beside('pretrained')}.path=…"
+    lacking, remedy = "no table is both frozen and pretrained", f"{freeze} and {pretrained}"
+    if scope.own:
+        (name,) = tables
+        missing = {}
+        if isinstance(spec.freeze_of(name), NoFreeze):
+            missing["no row of the table is frozen"] = freeze
+        if isinstance(spec.pretrained_of(name), NoPretrained):
+            missing["the table has no pretrained file"] = pretrained
+        lacking, remedy = " and ".join(missing), " ".join(missing.values())
+    yield CombinationFault(
+        scope.path,
+        "memory_map",
+        f"frozen rows of a pretrained file are mapped, and {lacking}",
+        f"add {remedy}, or choose {scope.choosing('init', 'assign')}",
+    )
+
+
+def _or(words: Sequence[str]) -> str:
+    *rest, last = [str(word) for word in words]
+    return f"{', '.join(rest)} or {last}" if rest else last

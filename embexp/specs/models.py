@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from embexp.errors import Fault
 from embexp.specs.base import Count, Fraction, NonNegative, Positive, Spec
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class Task(StrEnum):
@@ -20,7 +26,7 @@ class Task(StrEnum):
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
     RANKING = "ranking"
-    """One of many candidates, as the questions of a knowledge graph ask for: the model's loss; MRR, Hits@k."""
+    """One of many candidates, as the queries of a knowledge graph ask for: the model's loss; MRR, Hits@k."""
 
 
 class Activation(StrEnum):
@@ -99,7 +105,7 @@ class TextCNN(Spec):
 
 
 class RankingLoss(StrEnum):
-    """What tells the answer of a question from its other candidates."""
+    """What tells the answer of a query from its other candidates."""
 
     SOFTMAX = "softmax"
     """-log p[answer] with p = softmax(scores of the candidates)."""
@@ -110,16 +116,23 @@ class RankingLoss(StrEnum):
 class _KnowledgeGraph(Spec):
     """What models of knowledge graphs share: the features source, relation and candidates, all of one dim."""
 
+    kind: str
     loss: RankingLoss = RankingLoss.SOFTMAX
     label_smoothing: Fraction = 0.0
     """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
     n3: NonNegative = 0.0
-    """Times the mean over the questions of sum |x|^3 over source and relation; |x| of a complex number is its modulus
-    (Lacroix et al. 2018). The answer's vector is the source of the same triple's other question."""
+    """Times the mean over the queries of sum |x|^3 over source and relation; |x| of a complex number is its modulus
+    (Lacroix et al. 2018). The answer's vector is the source of the same triple's other query."""
     l2: NonNegative = 0.0
-    """Times the mean over the questions of sum x^2 over source and relation."""
+    """Times the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
     """Part of the numbers that source and relation make that is dropped while training."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task than to rank."""
+        if spec.task is not Task.RANKING:
+            rule = f"it scores the candidates of queries, and task {spec.task} has none"
+            yield Fault(scope.path, self.kind, rule, "take another model, or experiment=knowledge_graph")
 
 
 class TransE(_KnowledgeGraph):

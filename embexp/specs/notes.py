@@ -1,4 +1,4 @@
-"""Settings that are right but have no effect in a run. No TensorFlow."""
+"""Settings that are right but have no effect in a run, or seldom the one that is meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from embexp.specs.inits import MemoryMap
 from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import NoPretrained, Sample
-from embexp.specs.run import RunSpec
+from embexp.specs.run import INHERITED, RunSpec
 from embexp.specs.running import Train
 
 
@@ -28,35 +28,27 @@ def inert(spec: RunSpec) -> list[str]:
 
 def doubtful(spec: RunSpec) -> list[str]:
     """What works, and is seldom meant: the user is told of it before a run, and by `embexp plan`."""
-    found: dict[str, list[str]] = {}
-    for name in spec.tables:
-        freeze = spec.freeze_of(name)
-        random = isinstance(freeze, FreezeTable) and freeze.random is None
-        if random and isinstance(spec.pretrained_of(name), NoPretrained):
-            found.setdefault(spec.freeze_path(name), []).append(name)
     lines = []
-    for path, names in found.items():
-        tables, choice = ", ".join(f"tables.{name}" for name in names), path if path == "freeze" else f"freeze@{path}"
-        lines.append(
-            f"{tables}: frozen and not pretrained, so that random values stay as they are; where that is meant, choose"
-            f" {choice}=random_table"
-        )
+    for scope, freeze in spec.settings_of("freeze"):
+        random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
+        if isinstance(freeze, FreezeTable) and freeze.random is None and random:
+            lines.append(
+                f"{', '.join(f'tables.{name}' for name in random)}: frozen and not pretrained, so that random values"
+                f" stay as they are; where that is meant, choose {scope.choosing('freeze', 'random_table')}"
+            )
     return lines
 
 
 def _inherited(spec: RunSpec) -> Iterator[str]:
-    for name in ("optimizer", "pretrained", "init", "freeze"):
-        if all(getattr(table, name) is not None for table in spec.tables.values()):
+    for name in INHERITED:
+        if not spec.scope_of(name).tables:
             yield f"{name}: every table has its own"
 
 
 def _mapped(spec: RunSpec) -> Iterator[str]:
     if isinstance(spec.init, MemoryMap):
-        others = [
-            f"tables.{name}"
-            for name, table in spec.tables.items()
-            if table.init is None and not isinstance(spec.init_of(name), MemoryMap)
-        ]
+        heirs = spec.scope_of("init").tables
+        others = [f"tables.{name}" for name in heirs if not isinstance(spec.init_of(name), MemoryMap)]
         if others:
             yield f"init memory_map on {', '.join(others)}: not frozen or not pretrained, so they are assigned"
 
@@ -71,23 +63,19 @@ def _frozen(spec: RunSpec) -> Iterator[str]:
 
 def _samples(spec: RunSpec) -> Iterator[str]:
     made = Sample()
-    settings = {"pretrained": spec.pretrained}
-    settings |= {f"tables.{name}.pretrained": each.pretrained for name, each in spec.tables.items() if each.pretrained}
-    for path, setting in settings.items():
+    for scope, setting in spec.settings_of("pretrained"):
         if isinstance(setting, Sample) and setting.path is not None:
             for key in ("rows", "dim", "seed"):
                 if getattr(setting, key) != getattr(made, key):
-                    yield f"{path}.{key}: path names a file, so none is made"
+                    yield f"{scope.path}.{key}: path names a file, so none is made"
 
 
 def _optimizers(spec: RunSpec) -> Iterator[str]:
-    paths = {"optimizer": spec.optimizer}
-    paths |= {f"tables.{name}.optimizer": each.optimizer for name, each in spec.tables.items() if each.optimizer}
-    for path, optimizer in paths.items():
+    for scope, optimizer in spec.settings_of("optimizer"):
         if optimizer.multiply_weight_decay_factor_by_learning_rate and not optimizer.weight_decay_factor:
-            yield f"{path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
+            yield f"{scope.path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
         if isinstance(optimizer, AdagradMomentum) and optimizer.use_nesterov and not optimizer.momentum:
-            yield f"{path}.use_nesterov: momentum is 0"
+            yield f"{scope.path}.use_nesterov: momentum is 0"
 
 
 def _model(spec: RunSpec) -> Iterator[str]:

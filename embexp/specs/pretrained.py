@@ -1,14 +1,21 @@
-"""Where a table's first values come from, when not from its initializer alone."""
+"""Where a table's initial values come from, when not from its initializer alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.partial import where_known
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class Match(StrEnum):
@@ -69,7 +76,7 @@ class _Matrix(Spec):
     match: Match = Match.EXACT
     """How the tokens of the vocabulary are found among the file's. A file without tokens is taken by position."""
     missing: MissingRows = MissingRows.INITIALIZER
-    """What fills rows that the file has nothing for, that of unknown values among them."""
+    """What fills rows that the file has nothing for, the OOV row among them."""
     project: Project = Project.NONE
     """What makes rows as long as the table's where the file's are not."""
     non_finite: NonFinite = NonFinite.ERROR
@@ -95,16 +102,18 @@ class Sample(_Matrix):
     path: Annotated[str, Field(min_length=1)] | None = None
     """The file; null: one is made in the cache, from a standard normal distribution."""
     rows: Count = 1000
-    """Rows of the file that is made; likewise the next two."""
+    """Rows of the file that is made."""
     dim: Count = 1000
+    """Numbers in each of these rows."""
     seed: WholeNumber = 0
+    """Seed of these numbers, apart from the run's."""
 
 
 class KeptSlots(StrEnum):
-    """What becomes of what the optimizer remembered of a row."""
+    """What becomes of a row's slots in the optimizer."""
 
     KEEP = "keep"
-    """It goes with its row, where the optimizer is of the same kind."""
+    """They go with their row, where the optimizer is of the same kind."""
     INITIAL = "initial"
     """Every slot begins at its initial value."""
 
@@ -128,8 +137,35 @@ class Checkpoint(Spec):
 
     @property
     def project(self) -> Project:
-        """Trained rows are as long as they are."""
+        """Trained rows are never projected to another length."""
         return Project.NONE
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """One table's rows for all tables, or a second dense part."""
+        return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope))
 
 
 Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]
+
+
+def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
+    if setting.table is not None and not scope.own:
+        yield Fault(
+            f"{scope.path}.table",
+            repr(setting.table),
+            "tables take the rows of the table of the same name, and only a table's own setting names another",
+            "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table",
+        )
+
+
+def _second_dense_part(setting: Checkpoint, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+    """There is one dense part, and it comes from one checkpoint."""
+    settings = spec.dense_from()
+    first, taken = next(iter(settings.items()), (scope.path, setting))
+    if scope.path in settings and setting.path != taken.path:
+        yield CombinationFault(
+            f"{scope.path}.dense",
+            "true",
+            f"the dense part comes from one checkpoint, and {first} takes that of {taken.path}",
+            f"set {scope.path}.dense=false, or {first}.dense=false",
+        )

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Annotated
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from embexp.errors import Fault
+from embexp.specs import inits
 from embexp.specs.base import Spec, WholeNumber
-from embexp.specs.data import Data
-from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.models import Model, Task
+from embexp.specs.data import Data, Triples
+from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
+from embexp.specs.inits import Assign, Init
+from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
+from embexp.specs.partial import where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
-from embexp.specs.running import Output, Runtime, Train
+from embexp.specs.running import Output, Runtime, RuntimeKind, Train
+from embexp.specs.scope import Scope
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
-from embexp.specs.tables import Feature, Freeze, FreezeTable, NoFreeze, Storage, Table
+from embexp.specs.tables import Feature, Table
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
+
+INHERITED = ("optimizer", "pretrained", "init", "freeze")
+"""Choices that a table without one of its own takes from the top level."""
 
 
 class RunSpec(Spec):
@@ -57,19 +65,28 @@ class RunSpec(Spec):
         return self.tables[table].freeze or self.freeze
 
     def init_of(self, table: str) -> Init:
-        """How the table is filled: its own way in, or the top-level one.
+        """How the table is filled: its own init method, or the top-level one, or `assign` where that does not fit it.
 
-        A top-level `memory_map` has no effect on a table that is not both frozen, in part at least, and pretrained, or
-        that asks for another storage: it is assigned.
+        A top-level `memory_map` does not fit a table that is not both frozen, in part at least, and pretrained, or
+        that asks for another storage.
         """
-        settings = self.tables[table]
-        if settings.init is not None:
-            return settings.init
-        if isinstance(self.init, MemoryMap) and not (
-            self.mappable(table) and settings.storage in (Storage.AUTO, Storage.MEMORY_MAP)
-        ):
-            return Assign()
-        return self.init
+        own = self.tables[table].init
+        if own is not None:
+            return own
+        return self.init if self.init.fits(self, table) else Assign()
+
+    @property
+    def shared_runtimes(self) -> tuple[RuntimeKind, ...]:
+        """The runtimes in which the init methods of all tables work, in the order in which `auto` prefers them."""
+        everywhere = [self.init_of(table).runtimes for table in self.tables]
+        return tuple(kind for kind in RuntimeKind if all(kind in runtimes for runtimes in everywhere))
+
+    @property
+    def executing_runtime(self) -> RuntimeKind:
+        """The runtime that is named, or the first that all tables share; `auto` where they share none."""
+        if self.runtime.kind is not RuntimeKind.AUTO:
+            return self.runtime.kind
+        return next(iter(self.shared_runtimes), RuntimeKind.AUTO)
 
     def frozen(self, table: str) -> bool:
         """Whether no row of a table moves."""
@@ -134,3 +151,53 @@ class RunSpec(Spec):
     def features_of(self, table: str) -> Mapping[str, Feature]:
         """The features that are looked up in a table, in their order."""
         return {name: feature for name, feature in self.features.items() if feature.table == table}
+
+    def scope_of(self, path: str) -> Scope:
+        """Where the part at a config path stands."""
+        match path.split("."):
+            case ["tables", table, _]:
+                return Scope(path, (table,))
+            case [name] if name in INHERITED:
+                if "tables" not in self.__dict__:
+                    return Scope(path, open=True)
+                own = {table: settings.__dict__.get(name, ...) for table, settings in self.tables.items()}
+                heirs = tuple(table for table, choice in own.items() if choice is None)
+                return Scope(path, heirs, open=... in own.values())
+            case _:
+                return Scope(path)
+
+    def settings_of(self, name: str) -> Iterator[tuple[Scope, Any]]:
+        """The top-level choice of a group, and those of tables with one of their own, as far as they are known.
+
+        Args:
+            name: one of `INHERITED`.
+        """
+        owners: dict[str, Spec] = {name: self}
+        owners |= {f"tables.{table}.{name}": each for table, each in self.__dict__.get("tables", {}).items()}
+        for path, owner in owners.items():
+            if (setting := owner.__dict__.get(name)) is not None:
+                yield self.scope_of(path), setting
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """What belongs to no single choice: init methods that share no runtime, and rankings without candidates."""
+        return where_known(inits.no_shared_runtime(self), _nothing_to_rank(self), _no_scores(self))
+
+
+def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
+    if spec.task is Task.RANKING and not isinstance(spec.data, Triples):
+        yield Fault(
+            "task",
+            "'ranking'",
+            f"the queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}",
+            "take data=triples, or another task",
+        )
+
+
+def _no_scores(spec: RunSpec) -> Iterator[Fault]:
+    if spec.task is Task.RANKING and not isinstance(spec.model, KnowledgeGraph):
+        yield Fault(
+            "model",
+            spec.model.kind,
+            "task ranking needs a score of each candidate, which this model does not give",
+            "take model=complex, model=distmult or model=transe",
+        )

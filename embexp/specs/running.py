@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
+from embexp.errors import Fault
 from embexp.specs.base import Count, NonNegative, Positive, Spec
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class EarlyStopping(Spec):
@@ -19,19 +25,30 @@ class EarlyStopping(Spec):
     min_delta: NonNegative = 0.0
     """An improvement must be larger than this."""
     restore_best: bool = True
-    """Go back to the values of the best evaluation at the end."""
+    """Restore the values of the best evaluation at the end."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Nothing validates."""
+        split = getattr(spec.data, "split", None)
+        if self.patience is not None and split is not None and not split.validates:
+            yield Fault(
+                f"{scope.path}.patience",
+                str(self.patience),
+                "early stopping watches the validation split, and data.split.validation is 0",
+                "set data.split.validation above 0, or patience to null",
+            )
 
 
 class Train(Spec):
-    """Length and rhythm of the training. Whichever of steps and epochs comes first ends it."""
+    """Length of the training, batches and evaluations. Whichever of steps and epochs comes first ends it."""
 
     steps: Count | None = None
     epochs: Positive | None = None
-    """Passes over the training part; a fraction is allowed."""
+    """Passes over the training split; a fraction is allowed."""
     batch_size: Count = 1024
     evaluation_batch_size: Count = 8192
     evaluate_every: Count | None = None
-    """Steps between evaluations on the validation part; null: once per epoch."""
+    """Steps between evaluations on the validation split; null: once per epoch."""
     log_every: Count | None = None
     """Steps between logged losses; null: about 100 lines a run."""
     early_stopping: EarlyStopping = EarlyStopping()
@@ -56,7 +73,7 @@ class RuntimeKind(StrEnum):
 
 
 class Runtime(Spec):
-    """How the step is executed: auto takes the one that all tables' methods share."""
+    """How the step is executed: auto takes the one that all tables' init methods share."""
 
     kind: RuntimeKind = RuntimeKind.AUTO
 
@@ -70,6 +87,6 @@ class Output(Spec):
     tensorboard: bool = True
     plots: bool = True
     digests: bool = True
-    """Digest each final table, and tell which rows changed from hashes of all of them (7 s for 3 GB)."""
+    """Digest each final table, and report which rows changed, by hashes of all of them (7 s for 3 GB)."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""

@@ -1,12 +1,21 @@
-"""Places to run: where the rows of tables live, where the steps run, and how many replicas share a batch."""
+"""Strategies: where tables live, where steps run, how many replicas share a batch, and what each can't honour."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, assert_never
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from embexp.errors import CombinationFault
+from embexp.specs import tpu_rules
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.partial import of_each, where_known
+from embexp.specs.running import RuntimeKind
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class _Threads(Spec):
@@ -27,6 +36,16 @@ class CPU(_Threads):
 
     kind: Literal["cpu"] = "cpu"
 
+    @property
+    def replica_count(self) -> int:
+        """How many replicas share a batch."""
+        return 1
+
+    @property
+    def described(self) -> str:
+        """The strategy in a few words for people."""
+        return self.kind
+
 
 class GPU(_Threads):
     """The dense part on one GPU, or mirrored over several; rows stay in the machine's own memory."""
@@ -35,6 +54,21 @@ class GPU(_Threads):
     devices: Count = 1
     """GPUs that share each batch: the first ones that TensorFlow sees."""
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """Several GPUs: a runtime of one device, and batches that they can't share."""
+        if self.devices > 1:
+            yield from where_known(_one_device(spec, f"gpu with {self.devices} devices"), _shared_batches(spec, self))
+
+    @property
+    def replica_count(self) -> int:
+        """How many replicas share a batch."""
+        return self.devices
+
+    @property
+    def described(self) -> str:
+        """The strategy in a few words for people."""
+        return f"gpu of {_counted(self.devices, 'device')}"
+
 
 class Mirrored(_Threads):
     """The dense part mirrored over GPUs, or over logical processors where there are none; one copy of the rows."""
@@ -42,6 +76,21 @@ class Mirrored(_Threads):
     kind: Literal["mirrored"] = "mirrored"
     replicas: Count = 2
     """Devices that share each batch."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime of one device, and batches that the replicas can't share."""
+        return where_known(_one_device(spec, "mirrored"), _shared_batches(spec, self))
+
+    @property
+    def replica_count(self) -> int:
+        """How many replicas share a batch."""
+        return self.replicas
+
+    @property
+    def described(self) -> str:
+        """The strategy in a few words for people."""
+        where = "GPUs, or logical processors of this machine where there are fewer"
+        return f"mirrored over {_counted(self.replicas, 'replica')} ({where})"
 
 
 class TPU(_Threads):
@@ -63,6 +112,20 @@ class TPU(_Threads):
     pipeline_execution_with_tensor_core: bool = False
     """Look a step's rows up while the step before is computed: faster, on rows as they were one step earlier."""
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime of one device, and what no TPU does."""
+        return where_known(_one_device(spec, "tpu"), tpu_rules.faults(spec, self))
+
+    @property
+    def replica_count(self) -> None:
+        """How many replicas share a batch: only the TPU itself tells."""
+        return None
+
+    @property
+    def described(self) -> str:
+        """The strategy in a few words for people."""
+        return self.kind
+
 
 class TPUSimulator(_Threads):
     """What a TPU would do, by its own code down to the TPU's operations, which this machine's processor serves."""
@@ -82,43 +145,60 @@ class TPUSimulator(_Threads):
             raise ValueError(f"hosts have equally many cores, and {self.hosts} hosts can't share {self.cores} cores so")
         return self
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime of one device, and what no TPU does."""
+        return where_known(_one_device(spec, "tpu_simulator"), tpu_rules.faults(spec, self))
+
+    @property
+    def replica_count(self) -> int:
+        """How many replicas share a batch."""
+        return self.cores
+
+    @property
+    def described(self) -> str:
+        """The strategy in a few words for people."""
+        hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
+        return f"tpu_simulator of {_counted(self.cores, 'core')}{hosts} (a simulation)"
+
 
 Strategy = Annotated[CPU | GPU | Mirrored | TPU | TPUSimulator, Field(discriminator="kind")]
-
-
-def described(strategy: Strategy) -> str:
-    """A strategy in a few words for people."""
-    match strategy:
-        case CPU() | TPU():
-            return strategy.kind
-        case GPU():
-            return f"{strategy.kind} of {_counted(strategy.devices, 'device')}"
-        case Mirrored():
-            where = "GPUs, or logical processors of this machine where there are fewer"
-            return f"{strategy.kind} over {_counted(strategy.replicas, 'replica')} ({where})"
-        case TPUSimulator():
-            hosts = f" on {strategy.hosts} hosts" if strategy.hosts > 1 else ""
-            return f"{strategy.kind} of {_counted(strategy.cores, 'core')}{hosts} (a simulation)"
-        case _:
-            assert_never(strategy)
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count > 1 else ''}"
 
 
-def replicas_of(strategy: Strategy) -> int | None:
-    """How many replicas share a batch; None where only the place itself tells."""
-    match strategy:
-        case CPU():
-            return 1
-        case GPU():
-            return strategy.devices
-        case Mirrored():
-            return strategy.replicas
-        case TPU():
-            return None
-        case TPUSimulator():
-            return strategy.cores
-        case _:
-            assert_never(strategy)
+def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
+    """The runtime knows nothing of replicas."""
+    runtime = spec.executing_runtime
+    if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
+        yield CombinationFault(
+            "runtime",
+            runtime.value,
+            f"it works with strategy cpu or one gpu, and the strategy is {strategy}",
+            "set strategy=cpu, or runtime=function with an init method that works there (init=assign)",
+        )
+
+
+def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[CombinationFault]:
+    """Batches that can't be divided among the replicas."""
+    replicas, batch = strategy.replica_count, spec.train.batch_size
+    if replicas == 1:
+        return
+    words = f"the {replicas} replicas of strategy {strategy.kind} share each batch"
+    if batch < replicas:
+        yield CombinationFault(
+            "train.batch_size", str(batch), f"{words}, and each needs an example", f"set it to {replicas} or more"
+        )
+
+    def of_feature(name: str) -> Iterator[CombinationFault]:
+        shape = spec.features[name].output_shape
+        if shape is not None and shape[0] != batch:
+            yield CombinationFault(
+                f"features.{name}.output_shape",
+                str(list(shape)),
+                f"{words} by examples, so the first number must be train.batch_size ({batch})",
+                "set strategy=cpu, or reshape in the model",
+            )
+
+    yield from of_each(lambda: spec.features, of_feature)

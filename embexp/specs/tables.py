@@ -1,17 +1,27 @@
-"""Tables, features, and how values get into tables."""
+"""Tables and features: what is looked up in what, and what does not fit together."""
 
 from __future__ import annotations
 
+import difflib
+import math
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.inits import Init
+from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.pretrained import Pretrained
+from embexp.specs.partial import where_known
+from embexp.specs.pretrained import NoPretrained, Pretrained
+from embexp.specs.running import RuntimeKind
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
 
 
 class Combiner(StrEnum):
@@ -75,10 +85,13 @@ class Table(Spec):
     combiner: Combiner = Combiner.MEAN
     initializer: Initializer = TruncatedNormal()
     optimizer: TableOptimizer | None = None
-    """null: the top-level `optimizer`; likewise the next three."""
+    """null: the top-level `optimizer`."""
     pretrained: Pretrained | None = None
+    """null: the top-level `pretrained`."""
     init: Init | None = None
+    """null: the top-level `init`."""
     freeze: Freeze | None = None
+    """null: the top-level `freeze`."""
     storage: Storage = Storage.AUTO
 
     @property
@@ -91,6 +104,16 @@ class Table(Spec):
         if self.dim is None:
             raise ValueError("the dim of this table is that of its pretrained file, which has not been looked at")
         return self.dim
+
+    @property
+    def may_be_mapped(self) -> bool:
+        """Whether its storage allows frozen rows in a mapped file."""
+        return self.storage in (Storage.AUTO, Storage.MEMORY_MAP)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A table without a feature, a dim that nothing tells, and a storage that it can't have."""
+        name = scope.path.removeprefix("tables.")
+        return where_known(_unused(spec, name), _open_dim(spec, name), _storage(spec, name))
 
 
 class Feature(Spec):
@@ -115,18 +138,128 @@ class Feature(Spec):
             return (self.max_sequence_length, dim)
         return (*(self.output_shape or ())[1:], dim)
 
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A table that is not there, and shapes that don't go together."""
+        name = scope.path.removeprefix("features.")
+        return where_known(
+            _no_table(self, spec, scope.path),
+            _weights_of_sequence(self, scope.path),
+            _one_id(self, spec, name),
+            _weights_of_shape(self, scope.path),
+            _length_of_shape(self, scope.path),
+            _batch_of_shape(self, spec, scope.path),
+        )
 
-__all__ = [
-    "Combiner",
-    "Constant",
-    "Feature",
-    "Freeze",
-    "FreezeTable",
-    "Initializer",
-    "NoFreeze",
-    "Normal",
-    "Storage",
-    "Table",
-    "TruncatedNormal",
-    "Uniform",
-]
+
+def _unused(spec: RunSpec, name: str) -> Iterator[Fault]:
+    if name not in {feature.table for feature in spec.features.values()}:
+        yield Fault(
+            f"tables.{name}",
+            "unused",
+            "every table must be looked up by a feature",
+            f"give a feature table: {name}, or leave the table out",
+        )
+
+
+def _open_dim(spec: RunSpec, name: str) -> Iterator[Fault]:
+    if spec.tables[name].dim is None and isinstance(spec.pretrained_of(name), NoPretrained):
+        yield Fault(
+            f"tables.{name}.dim",
+            "null",
+            "null stands for the length of a pretrained file's rows, and the table has no such file",
+            f"set a number, or choose pretrained@tables.{name}.pretrained=file",
+        )
+
+
+def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    table, choice = spec.tables[name], f"tables.{name}"
+    match table.storage:
+        case Storage.SPLIT:
+            freeze, init = spec.freeze_of(name), spec.init_of(name)
+            if isinstance(freeze, NoFreeze | FreezeTable):
+                rule = f"a table is split into frozen rows and others, and its freeze is {freeze.kind}"
+                remedy = f"choose freeze@{choice}.freeze=rows"
+            elif not isinstance(init, Assign):
+                rule = f"a split table is assigned, and this one's init method is {init.kind}"
+                remedy = f"choose init@{choice}.init=assign"
+            elif spec.executing_runtime is RuntimeKind.ESTIMATOR:
+                rule, remedy = "no split table works in the runtime estimator", "set runtime=session"
+            else:
+                return
+        case Storage.VARIABLE if isinstance(table.init, MemoryMap):
+            rule = "the table's own init is memory_map, which keeps it in a mapped file"
+            remedy = f"choose init@{choice}.init=assign"
+        case Storage.MEMORY_MAP if not isinstance(init := spec.init_of(name), MemoryMap):
+            rule = f"only memory_map keeps a table in a mapped file, and this one's init method is {init.kind}"
+            remedy = f"freeze the pretrained table and choose init@{choice}.init=memory_map"
+        case _:
+            return
+    yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
+
+
+def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
+    if feature.table not in spec.tables and spec.tables:
+        near = difflib.get_close_matches(feature.table, spec.tables, n=1)
+        yield Fault(
+            f"{path}.table",
+            repr(feature.table),
+            "there is no table of that name",
+            f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}",
+        )
+
+
+def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
+    if feature.max_sequence_length and feature.weights is not None:
+        yield Fault(
+            f"{path}.weights",
+            repr(feature.weights),
+            f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}",
+            "leave the weights out, or set max_sequence_length to 0 so that the rows are combined",
+        )
+
+
+def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
+    length, column = feature.max_sequence_length, feature.column or name
+    if (length or feature.weights is not None) and spec.data.holds_one_id(column):
+        key, value, lacks = "weights", repr(feature.weights), "and one id has no weight"
+        if length:
+            key, value, lacks = "max_sequence_length", str(length), "so there is nothing to put in a row"
+        yield Fault(
+            f"features.{name}.{key}",
+            value,
+            f"column {column!r} holds one id per example, {lacks}",
+            "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
+        )
+
+
+def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
+    shape = feature.output_shape
+    if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
+        yield Fault(
+            f"{path}.weights",
+            repr(feature.weights),
+            f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}",
+            "leave the weights or the output_shape out",
+        )
+
+
+def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
+    length, shape = feature.max_sequence_length, feature.output_shape
+    if shape and length and math.prod(shape[1:]) != length:
+        yield Fault(
+            f"{path}.output_shape",
+            str(list(shape)),
+            f"behind the batch it must hold the {length} positions of max_sequence_length",
+            f"write [{shape[0]}, {length}], or leave it out",
+        )
+
+
+def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
+    shape = feature.output_shape
+    if shape and shape[0] != (batch := spec.train.batch_size):
+        yield Fault(
+            f"{path}.output_shape",
+            str(list(shape)),
+            f"its first number is the batch, and train.batch_size is {batch}",
+            f"write {[batch, *shape[1:]]}, or leave it out",
+        )

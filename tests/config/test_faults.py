@@ -232,7 +232,7 @@ CASES = {
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
         "train.early_stopping.patience",
-        "1: early stopping watches the validation part, and data.split.validation is 0.",
+        "1: early stopping watches the validation split, and data.split.validation is 0.",
     ),
     "a fold without folds": (
         ["data.fold=1"],

@@ -19,12 +19,12 @@ from embexp.specs.partial import UnknownPartError, is_whole
 
 LOADER = composition.loader()
 COMBINATIONS: dict[str, tuple[list[str], list[str]]] = {
-    "a way in and a runtime": (["init=placeholder_feed", "runtime=function"], ["init", "runtime", "tables"]),
-    "a table's way in and a runtime": (
+    "an init method and a runtime": (["init=placeholder_feed", "runtime=function"], ["init", "runtime", "tables"]),
+    "a table's init method and a runtime": (
         ["init@tables.item.init=variable_load", "runtime=estimator"],
         ["init", "runtime", "tables.item.init"],
     ),
-    "a table's way in": (
+    "a table's init method": (
         ["init@tables.item.init=memory_map"],
         ["freeze", "pretrained", *(f"tables.item.{key}" for key in ("init", "freeze", "pretrained"))],
     ),

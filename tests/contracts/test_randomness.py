@@ -17,7 +17,7 @@ from embexp.models import build as models
 from embexp.specs.models import BagOfWords
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
-from embexp.specs.strategies import CPU, Mirrored, TPUSimulator, replicas_of
+from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
 from embexp.strategies.gathered_rows import sizes
 from embexp.system import digests
 from tests import checkpoint_values
@@ -72,7 +72,7 @@ def test_a_step_drops_what_tensorflow_would(name: str) -> None:
             for name, looked in experiments.looked("mean").items()
         }
         x = np.asarray(before({**given, "dense.features": batch.dense}), np.float64)
-        x *= masks(replicas_of(strategy) or 0, x.shape[1], 0)
+        x *= masks(strategy.replica_count, x.shape[1], 0)
         [loss] = train(made, 0, 1)
         found = made.model.trainable_weights[0].numpy()
     error = (x @ kernel)[:, 0] + bias[0] - batch.labels

@@ -18,8 +18,7 @@ from embexp.runs import assembly
 from embexp.runs import run as single
 from embexp.runs import tables as planned
 from embexp.runs.prepare import prepare
-from embexp.specs import checks, resolution
-from embexp.specs.checks import Sections
+from embexp.specs import rules
 from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
 from embexp.system import digests
@@ -177,7 +176,7 @@ def bits(values: np.ndarray) -> np.ndarray:
 def checked(container: dict[str, Any]) -> RunSpec:
     spec, faults = validate.validate(container)
     assert spec is not None, faults
-    assert [*checks.faults(Sections.of(spec)), *resolution.combination_faults(spec)] == []
+    assert rules.faults(spec) == []
     return spec
 
 

@@ -13,11 +13,11 @@ import tensorflow as tf
 import embexp
 from embexp.errors import RunError
 from embexp.runs import run as single
-from embexp.specs.inits import RUNTIMES
+from embexp.specs.inits import METHODS
 from embexp.system import digests
 
 ITEMS, DIM, STEPS = 80, 16, 100
-PAIRS = [(init, runtime.value) for init, runtimes in RUNTIMES.items() for runtime in runtimes]
+PAIRS = [(init, runtime.value) for init, method in METHODS.items() for runtime in method.runtimes]
 TRAINABLE = [pair for pair in PAIRS if pair[0] != "memory_map"]
 FROZEN = ("freeze@tables.item.freeze=table",)
 

@@ -8,8 +8,9 @@ import pytest
 
 from embexp.config import composition
 from embexp.errors import CombinationFault, ConfigError
-from embexp.specs import inits
-from embexp.specs.resolution import combination_faults, runtime_of
+from embexp.specs.inits import METHODS, Assign, Scaffold
+from embexp.specs.resolution import runtime_of
+from embexp.specs.rules import combination_faults
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import Mirrored
@@ -54,18 +55,18 @@ def test_the_runtime(overrides: list[str], expected: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
-@pytest.mark.parametrize("kind", inits.RUNTIMES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, runtime: str) -> None:
     needs = FROZEN_ITEM if kind == "memory_map" else ()
     found = candidate(f"init={kind}", f"runtime={runtime}", *needs).impossible
-    possible = [str(each) for each in inits.RUNTIMES[kind]]
+    possible = [str(each) for each in METHODS[kind].runtimes]
     if runtime in possible:
         assert found == ()
         return
     [fault] = found
     assert (fault.path, fault.value) == ("init", kind)
     assert fault.rule == f"it works in the runtime {' or '.join(possible)}, and the runtime is {runtime}"
-    others = [each for each, runtimes in inits.RUNTIMES.items() if runtime in runtimes]
+    others = [each for each, method in METHODS.items() if runtime in method.runtimes]
     if kind != "memory_map" and runtime != "estimator":
         others.remove("memory_map")  # nothing here is frozen
     listed = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
@@ -100,13 +101,13 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "split, and not assigned": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "init=variable_load"],
-        "tables.item.storage = 'split': a split table is assigned, and this one's way in is variable_load.",
+        "tables.item.storage = 'split': a split table is assigned, and this one's init method is variable_load.",
     ),
     "split under an Estimator": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "runtime=estimator"],
         "tables.item.storage = 'split': no split table works in the runtime estimator.\n    leave it auto, or set",
     ),
-    "a table's own way in": (
+    "a table's own init method": (
         ["runtime=estimator", "init@tables.item.init=variable_load"],
         "tables.item.init = variable_load: it works in the runtime function or session, and the runtime is estimator.\n"
         "    set runtime=function or session; or choose init@tables.item.init=scaffold or assign",
@@ -134,14 +135,14 @@ FAULTS: dict[str, tuple[list[str], str]] = {
         ["init@tables.item.init=memory_map", "freeze=table"],
         "and the table has no pretrained file.\n    add pretrained@tables.item.pretrained=file",
     ),
-    "storage against its own way in": (
+    "storage against its own init method": (
         ["init@tables.item.init=memory_map", *FROZEN_ITEM, "tables.item.storage=variable"],
         "tables.item.storage = 'variable': the table's own init is memory_map, which keeps it in a mapped file.",
     ),
     "mapped storage of a table that is assigned": (
         ["tables.item.storage=memory_map"],
-        "tables.item.storage = 'memory_map': only memory_map keeps a table in a mapped file, and this one's way in is"
-        " assign.",
+        "tables.item.storage = 'memory_map': only memory_map keeps a table in a mapped file, and this one's init"
+        " method is assign.",
     ),
 }
 
@@ -177,14 +178,14 @@ def test_a_top_level_map_reaches_tables_that_are_frozen_in_part() -> None:
     assert spec_of(*words[1:], "init=assign", "tables.item.storage=split").tables["item"].storage == "split"
 
 
-def test_ways_in_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_methods_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that exist share the session."""
     spec = spec_of("init@tables.item.init=scaffold")
-    monkeypatch.setitem(inits.RUNTIMES, "scaffold", (RuntimeKind.ESTIMATOR,))
-    monkeypatch.setitem(inits.RUNTIMES, "assign", (RuntimeKind.FUNCTION,))
+    monkeypatch.setattr(Scaffold, "runtimes", (RuntimeKind.ESTIMATOR,))
+    monkeypatch.setattr(Assign, "runtimes", (RuntimeKind.FUNCTION,))
     [fault] = combination_faults(spec)
     assert fault.path == "runtime"
-    assert "all tables' ways in work: user assign: function; item scaffold: estimator" in fault.rule
+    assert "all tables' init methods work: user assign: function; item scaffold: estimator" in fault.rule
     with pytest.raises(ValueError, match="share no runtime"):
         runtime_of(spec)
 

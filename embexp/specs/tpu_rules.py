@@ -1,17 +1,21 @@
-"""What a TPU can't honour, real or simulated, found before anything starts. No TensorFlow."""
+"""What a TPU can't honour, real or simulated, found before anything starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from embexp.errors import CombinationFault
 from embexp.specs.data import Triples
-from embexp.specs.freezing import FreezeSchedule
+from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
-from embexp.specs.partial import of_each, where_known
-from embexp.specs.run import RunSpec
-from embexp.specs.strategies import TPU, TPUSimulator, replicas_of
-from embexp.specs.tables import FreezeTable, NoFreeze, Storage
+from embexp.specs.partial import known_or, of_each, where_known
+from embexp.specs.tables import Storage
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.strategies import TPU, TPUSimulator
 
 _ELSEWHERE = "set strategy=cpu"
 
@@ -41,7 +45,7 @@ def _candidates(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combina
 
 def _batches(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
     """A TPU computes batches of one size only, and its cores share each equally."""
-    replicas, batch = replicas_of(strategy), spec.train.batch_size
+    replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas is not None and batch % replicas:
         near = max(1, round(batch / replicas)) * replicas
         yield CombinationFault(
@@ -72,18 +76,12 @@ def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[
 
 def _mapped(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
     """Frozen rows that are to stay in their file."""
-    told = set()
-
-    def of_table(name: str) -> Iterator[CombinationFault]:
-        own = spec.tables[name].init is not None
-        path = f"tables.{name}.init" if own else "init"
-        if isinstance(spec.init_of(name), MemoryMap) and path not in told:
-            told.add(path)
-            group = f"init@{path}" if own else path
+    for scope, init in spec.settings_of("init"):
+        taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
+        if isinstance(init, MemoryMap) and taken:
             rule = f"{_where(strategy)}, and no row can stay in its file"
-            yield CombinationFault(path, "memory_map", rule, f"choose {group}=assign, or {_ELSEWHERE}")
-
-    yield from of_each(lambda: spec.tables, of_table)
+            remedy = f"choose {scope.choosing('init', 'assign')}, or {_ELSEWHERE}"
+            yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
 
 def _where(strategy: TPU | TPUSimulator) -> str:
@@ -92,15 +90,9 @@ def _where(strategy: TPU | TPUSimulator) -> str:
 
 def _schedules(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
     """A TPU moves all rows of one of its tables, at one pace, from the first step to the last."""
-    seen = set()
-
-    def of_table(name: str) -> Iterator[CombinationFault]:
-        freeze, path = spec.freeze_of(name), spec.freeze_path(name)
-        if isinstance(freeze, FreezeSchedule) and path not in seen:
-            seen.add(path)
-            yield from _schedule(freeze, path, strategy)
-
-    yield from of_each(lambda: spec.tables, of_table)
+    for scope, freeze in spec.settings_of("freeze"):
+        if isinstance(freeze, FreezeSchedule) and scope.tables:
+            yield from where_known(_schedule(freeze, scope.path, strategy))
 
 
 def _schedule(freeze: FreezeSchedule, path: str, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:

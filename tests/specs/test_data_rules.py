@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.specs import knowledge_graphs
+from embexp.specs import rules
 from embexp.specs.data import Clicks, Data, Place, Triples
-from embexp.specs.models import MLP, ComplEx, Model, TransE
+from embexp.specs.models import MLP, ComplEx, Model, Task, TransE
+from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
 
 FEATURES = {
@@ -19,8 +20,8 @@ TRIPLES = Triples(path="graph")
 
 
 def faults(task: str, data: Data, model: Model, features: dict[str, Feature] = FEATURES) -> list[tuple[str, str]]:
-    found = knowledge_graphs.faults(task=task, data=data, model=model, features=features)
-    return [(fault.path, fault.remedy) for fault in found]
+    spec = RunSpec.model_construct(task=Task(task), data=data, model=model, features=features)  # the rest is not known
+    return [(fault.path, fault.remedy) for fault in rules.faults(spec)]
 
 
 def test_what_goes_together() -> None:

@@ -1,0 +1,118 @@
+"""A config held against what it names outside itself: the user's model, packages, data and pretrained files."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from embexp.errors import ConfigError, Fault
+from embexp.specs.models import KerasModel, Task
+from embexp.specs.partial import UnknownPartError, is_whole, known_or, where_known
+from embexp.specs.pretrained import NoPretrained
+from embexp.specs.run import RunSpec
+from embexp.specs.running import RuntimeKind
+
+_Part = TypeVar("_Part")
+
+
+def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
+    """What is wrong between a config and the world.
+
+    Args:
+        spec: it may be known in part.
+        look_at_data: whether to look at the head of data and pretrained files.
+    """
+    looks = [_of_model(spec), _of_metric(spec), _of_runtime(spec)]
+    if look_at_data:
+        looks += [_of_data(spec), _of_pretrained(spec)]
+    return list(where_known(*looks))
+
+
+def _of_model(spec: RunSpec) -> Iterator[Fault]:
+    """A function that is not there, or vectors that the model can't take."""
+    from embexp.models import shapes, user_path
+
+    model = _whole(lambda: spec.model)
+    if isinstance(model, KerasModel):
+        yield from user_path.faults(model.function)
+    tables, features = spec.tables, spec.features
+    if model is None or not (tables and features and is_whole(tables) and is_whole(features)):
+        return
+    if any(feature.table not in tables for feature in features.values()):
+        return
+    dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
+    if len(dims) < len(tables):
+        from embexp.pretrained import heads
+
+        dims = heads.dims(_whole(lambda: spec.pretrained), tables)
+    if len(dims) < len(tables):  # the run tells, once the files are open
+        return
+    yield from shapes.faults(
+        model,
+        shapes={name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
+        dense_width=len(getattr(_whole(lambda: spec.data), "dense_columns", ())),
+        classes=known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
+    )
+
+
+def _of_metric(spec: RunSpec) -> Iterator[Fault]:
+    """Early stopping on a metric that the task does not have."""
+    metric = spec.train.early_stopping.metric
+    if metric is None:
+        return
+    from embexp.training import metrics
+
+    try:
+        metrics.watched(spec.task, metric)
+    except ConfigError as error:
+        yield from error.faults
+
+
+def _of_runtime(spec: RunSpec) -> Iterator[Fault]:
+    """A runtime whose package is not installed."""
+    if spec.runtime.kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
+        yield Fault(
+            "runtime",
+            repr(spec.runtime.kind.value),
+            "it needs the package tensorflow-estimator, which is not installed",
+            "pip install 'embexp[estimator]', or set runtime=session",
+        )
+
+
+def _of_data(spec: RunSpec) -> Iterator[Fault]:
+    """Files that are not there, and columns that they lack."""
+    if not is_whole(spec.data):
+        return
+    from embexp.data.columns import columns_of
+    from embexp.data.factory import source_of
+
+    try:
+        columns, _ = columns_of(spec.data, _right(lambda: spec.features))
+    except ConfigError as error:
+        yield from error.faults
+    else:
+        yield from source_of(spec.data).head_faults(columns)
+
+
+def _of_pretrained(spec: RunSpec) -> Iterator[Fault]:
+    """Files and checkpoints that are not there, or not what they should be."""
+    if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
+        return
+    from embexp.pretrained import heads
+
+    yield from heads.faults(_whole(lambda: spec.pretrained), _right(lambda: spec.tables))
+
+
+def _whole(part: Callable[[], _Part]) -> _Part | None:
+    """A part of the run if all of it is known."""
+    found = known_or(None, part)
+    return found if is_whole(found) else None
+
+
+def _right(named: Callable[[], Mapping[str, _Part]]) -> dict[str, _Part]:
+    """The tables or features of which all is known."""
+    try:
+        return {name: each for name, each in named().items() if is_whole(each)}
+    except UnknownPartError:
+        return {}

@@ -1,0 +1,135 @@
+"""What does not go together with a source of data: splits, tasks, and tables for what its columns hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from embexp.errors import Fault
+from embexp.specs.models import Task
+from embexp.specs.partial import of_each, where_known
+
+if TYPE_CHECKING:
+    from embexp.specs.data import Clicks, DividedData
+    from embexp.specs.run import RunSpec
+
+
+def of_split(data: DividedData) -> Iterator[Fault]:
+    """Settings of another kind of split."""
+    return where_known(_folds(data, "folds"), _folds(data, "fold"), _group(data))
+
+
+def _folds(data: DividedData, key: str) -> Iterator[Fault]:
+    value, kind = getattr(data, key), data.split.kind
+    if value is not None and kind != "folds":
+        yield Fault(
+            f"data.{key}",
+            str(value),
+            f"only a split of kind folds has it, and this one is of kind {kind}",
+            "set data.split.kind=folds, or leave it out",
+        )
+
+
+def _group(data: DividedData) -> Iterator[Fault]:
+    group, kind = data.split.group, data.split.kind
+    if group is not None and kind != "leave_one_out":
+        yield Fault(
+            "data.split.group",
+            repr(group),
+            f"only leave_one_out has it, and this split is of kind {kind}",
+            "set data.split.kind=leave_one_out, or leave it out",
+        )
+
+
+def of_clicks(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
+    """Users and items in one table, or in one too small, and ids taken for weights."""
+    what = {"user": "users", "item": "items", "history": "items"}
+
+    def weights(name: str) -> Iterator[Fault]:
+        if spec.features[name].weights in what:
+            path, value = f"features.{name}.weights", repr(spec.features[name].weights)
+            yield Fault(path, value, "it holds ids, not weights", "leave it out")
+
+    def mixed(name: str) -> Iterator[Fault]:
+        column = spec.features[name].column
+        path = f"features.{name}.column" if column else f"features.{name}"
+        yield from _mixed(spec, what, name, path, column or name, "users and items")
+
+    def small(name: str) -> Iterator[Fault]:
+        held, size = next(_held(spec, what, name), None), spec.tables[name].vocabulary_size
+        if held is not None and size is not None and size < (count := getattr(data, held)):
+            yield Fault(
+                f"tables.{name}.vocabulary_size",
+                str(size),
+                f"the data has {count} {held}, and each needs a row",
+                "set it to null, so that the data decides",
+            )
+
+    yield from where_known(
+        of_each(lambda: spec.features, weights),
+        of_each(lambda: spec.features, mixed),
+        of_each(lambda: spec.tables, small),
+    )
+
+
+def of_classes(spec: RunSpec) -> Iterator[Fault]:
+    """Classes as ratings."""
+    if spec.task is Task.RATING:
+        yield Fault(
+            "task",
+            "rating",
+            "the labels of data=text are classes, whose numbers mean nothing",
+            "set task=classification, or choose data=csv where labels are numbers",
+        )
+
+
+def of_triples(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
+    """Another task than to rank, and entities and relations in one table.
+
+    Args:
+        spec: the run.
+        what: by column, what its ids number.
+    """
+
+    def renamed(name: str) -> Iterator[Fault]:
+        column = spec.features[name].column
+        if name in what and column not in (None, name):
+            rule = "models of knowledge graphs know the columns of queries by the features' names"
+            yield Fault(f"features.{name}.column", repr(column), rule, "leave it null")
+
+    def mixed(name: str) -> Iterator[Fault]:
+        path, table = f"features.{name}.table", spec.features[name].table
+        yield from _mixed(spec, what, name, path, table, "entities and relations")
+
+    yield from where_known(
+        _no_ranking(spec), of_each(lambda: spec.features, renamed), of_each(lambda: spec.features, mixed)
+    )
+
+
+def _no_ranking(spec: RunSpec) -> Iterator[Fault]:
+    if spec.task is not Task.RANKING:
+        yield Fault("task", repr(str(spec.task)), "queries of triples have candidates to rank", "set task=ranking")
+
+
+def _mixed(spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: str, kinds: str) -> Iterator[Fault]:
+    """The ids of a feature number something else than those of an earlier feature of its table."""
+    feature = spec.features[name]
+    held, first = what.get(feature.column or name), next(_held(spec, what, feature.table), None)
+    if held is not None and held != first:
+        yield Fault(
+            path,
+            repr(value),
+            f"its ids number {held}, but those of table {feature.table!r} number {first}",
+            f"give {kinds} tables of their own",
+        )
+
+
+def _held(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:
+    """What the ids of a table number, as its features' columns say, in their order."""
+
+    def of_feature(name: str) -> Iterator[str]:
+        feature = spec.features[name]
+        if feature.table == table and (held := what.get(feature.column or name)):
+            yield held
+
+    return of_each(lambda: spec.features, of_feature)
