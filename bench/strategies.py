@@ -52,7 +52,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
     import embexp
     from embexp.initialization import filling
-    from embexp.pretrained.aligned import Pretrained
+    from embexp.pretrained.tables import Pretrained
     from embexp.runs import assembly, scanned, story
     from embexp.runtimes import execution
     from embexp.runtimes.execution import Blueprint

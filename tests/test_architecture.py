@@ -15,7 +15,7 @@ ALLOWED = {
     "__main__": "cli",
     "api": "runs specs studies system training",
     "checkpoints": "errors tables tensor_bundle vectors",
-    "cli": "__init__ config data errors freezing growth pretrained records reports runs specs strategies studies"
+    "cli": "__init__ config data errors freezing growth models pretrained records reports runs specs strategies studies"
     " sweeps system training vectors",
     "config": "__init__ data errors models pretrained specs system training",
     "data": "errors specs system",
@@ -25,7 +25,7 @@ ALLOWED = {
     "growth": "data errors pretrained records specs system tensor_bundle vectors",
     "initialization": "errors freezing pretrained specs system tables vectors",
     "models": "errors specs system",
-    "pretrained": "data errors initialization models records specs system tensor_bundle vectors",
+    "pretrained": "data errors records specs system tensor_bundle vectors",
     "records": "errors specs system",
     "reports": "specs system training",
     "rows": "specs tables",

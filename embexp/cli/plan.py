@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from embexp.freezing.policies import TablePolicy
-    from embexp.pretrained.aligned import Pretrained
+    from embexp.pretrained.tables import Pretrained
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
@@ -86,6 +86,7 @@ def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
 
     from embexp.cli import planned_run, planned_study
     from embexp.cli.planned_run import Sizes
+    from embexp.models import shapes
     from embexp.pretrained import dims, heads
     from embexp.reports import coverage
     from embexp.specs.studies import NoStudy
@@ -97,7 +98,7 @@ def _show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         planned_run.show(spec, Sizes(heads.rows(spec), heads.dims(spec.pretrained, spec.tables)), console)
         return
     rows, found, policies_of = _scanned(spec)
-    settled = dims.with_dims(spec, found)
+    settled = dims.with_dims(spec, found, shapes.run_faults)
     sizes = Sizes(rows, {name: table.width for name, table in settled.tables.items()})
     planned_run.show(spec, sizes, console, settled=settled, policies=policies_of(settled))
     content = found.as_json()

@@ -14,8 +14,8 @@ from embexp.freezing.policies import TablePolicy
 from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import Assign
 from embexp.initialization.assign_in_session import InSession
-from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.specs import inits
 from embexp.specs.pretrained import Checkpoint, Project
 from embexp.specs.run import RunSpec

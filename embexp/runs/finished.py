@@ -21,7 +21,8 @@ from embexp.errors import ConfigError, DataError, RunError
 from embexp.freezing import policies
 from embexp.freezing.row_facts import row_facts
 from embexp.initialization import filling
-from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.aligned import align
+from embexp.pretrained.tables import Pretrained
 from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, scanned, story
 from embexp.runtimes.function import FunctionRuntime

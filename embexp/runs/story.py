@@ -18,10 +18,12 @@ from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_facts import row_facts
 from embexp.freezing.watching import Watch, Watched
 from embexp.initialization import filling
+from embexp.models import shapes
 from embexp.pretrained import earlier
-from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.aligned import align
 from embexp.pretrained.dims import with_dims
 from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.tables import Pretrained
 from embexp.records import identity, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import plots
@@ -88,7 +90,7 @@ def run(
     sizes |= {name: table.rows for name, table in given.tables.items()}
     dense = dense_source(spec)
     run_id = identity.run_id(spec, data.scan.digest, pretrained_digests(spec, given, dense), freeze_digests(spec))
-    spec = with_dims(spec, given)
+    spec = with_dims(spec, given, shapes.run_faults)
     kind = resolution.runtime_of(spec)
     frozen = freeze_policies(spec, data, sizes, given, kind)
     if given:
@@ -150,7 +152,7 @@ def dense_source(spec: RunSpec) -> Earlier | None:
         NotARunError: there is none where there should be.
     """
     for setting in spec.dense_from().values():  # all of them name the same
-        return earlier.opened(Path(setting.path), cache=places.cache(spec.output.cache))
+        return earlier.open_run(Path(setting.path), cache=places.cache(spec.output.cache))
     return None
 
 

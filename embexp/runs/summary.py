@@ -9,7 +9,7 @@ from embexp.data.scan import Scan
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.watching import Watch
-from embexp.pretrained.aligned import Pretrained, PretrainedTable
+from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runtimes.execution import Execution
 from embexp.specs import notes
 from embexp.specs.run import RunSpec

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import RunError
+from embexp.models import shapes
 from embexp.pretrained.aligned import align
 from embexp.pretrained.dims import with_dims
 from embexp.records.folder import RunFolder
@@ -83,7 +84,7 @@ def trace(spec: RunSpec, *, say: Callable[[str, float | None], None] = lambda wh
     sizes = scanned.table_sizes(spec, data.vocabularies)
     given = align(spec, data.vocabularies, sizes, cache=places.cache(spec.output.cache), say=say)
     sizes |= {name: table.rows for name, table in given.tables.items()}
-    spec = with_dims(spec, given)
+    spec = with_dims(spec, given, shapes.run_faults)
     frozen = story.freeze_policies(spec, data, sizes, given, kind)
     plan = story.rhythm_of(spec, examples=len(data.scan.splits["train"]))
     unfilled = {name: _Unfilled(sizes[name], table.width) for name, table in spec.tables.items()}

@@ -18,8 +18,8 @@ from embexp import estimator
 from embexp.checkpoints import dense_part, graph_saver, store
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization import filling, scaffolding
-from embexp.pretrained.aligned import Pretrained
 from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.tables import Pretrained
 from embexp.runs.assembly import Assembly
 from embexp.runtimes import session, table_values
 from embexp.runtimes.estimator import EstimatorRuntime, Program

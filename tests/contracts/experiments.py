@@ -16,7 +16,7 @@ from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
 from embexp.initialization import filling
-from embexp.pretrained.aligned import Pretrained
+from embexp.pretrained.tables import Pretrained
 from embexp.runs import assembly
 from embexp.runtimes import execution
 from embexp.runtimes.execution import Blueprint, Execution
