@@ -45,18 +45,18 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     import keras
     import tensorflow as tf
 
-    from embexp.initialization import random
     from embexp.initialization.assign import assign_rows
     from embexp.specs import optimizers as specs
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers
     from embexp.tables.row_engine import RowEngine
     from embexp.tables.table import EmbeddingTable
+    from embexp.vectors.initializer_rows import InitializerRows
 
     kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
     rule = kinds[optimizer](learning_rate=RATE)
     table = EmbeddingTable("item", vocabulary, DIM, slots=optimizers.slots_of(rule))
-    assign_rows(table, random.source(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
+    assign_rows(table, InitializerRows(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
     counter = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
         {"item": table}, {"item": Feature(table="item")}, {"item": rule}, step=counter, total_steps=10**9

@@ -26,7 +26,7 @@ ALLOWED = {
     "growth": "data errors pretrained records specs system tensor_bundle vectors",
     "initialization": "errors specs system tables",
     "models": "errors specs system",
-    "pretrained": "data errors initialization models records specs system tensor_bundle vectors",
+    "pretrained": "data errors records specs system tensor_bundle vectors",
     "records": "errors specs system",
     "reports": "specs system training",
     "rows": "specs tables",

@@ -13,9 +13,11 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import bundle
+from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.rows import read_content
 from embexp.vectors import checkpoint
 
+_CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """The optimizer's children that are the model's weights: the shortest way to them, so that it is their key."""
@@ -60,7 +62,7 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
     weights, slots = _variables(parts)
     stored = {
         key.removesuffix(checkpoint.KEY_END): entry
-        for key, entry in bundle.entries(index).items()
+        for key, entry in read_index(index).items()
         if not key.startswith(_ELSEWHERE)
     }
     stored_slots = {
@@ -74,33 +76,31 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
             f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Make the model what"
             " it was, or set pretrained.dense=false to begin with a new dense part"
         )
-    values = [(variable, tensor(stored_weights[key])) for key, variable in weights.items()]
+    values = [(variable, tensor(key, stored_weights[key])) for key, variable in weights.items()]
     fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].shape]
     if not slots or not weights:
         return TakenOver(values)
     if not same_optimizer or fresh:
         why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
         return TakenOver(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
-    values += [(variable, tensor(stored_slots[key])) for key, variable in slots.items()]
+    values += [(variable, tensor(key, stored_slots[key])) for key, variable in slots.items()]
     if extra := len(stored_slots.keys() - slots.keys()):
         return TakenOver(values, (f"dense_optimizer: {extra} slots of the checkpoint are left out: it has none such",))
     return TakenOver(values)
 
 
-def tensor(entry: bundle.Entry) -> np.ndarray:
+def tensor(key: str, entry: Entry) -> np.ndarray:
     """A tensor that is stored in one piece.
 
     Raises:
         CheckpointError: it is not, or its type has no counterpart in NumPy.
+        DataError: its file is damaged or cut short.
     """
     (piece, *more) = entry.pieces
     dtype = tf.dtypes.as_dtype(entry.kind)
     if more or dtype.as_numpy_dtype is object:
         raise CheckpointError(f"{piece.path}: found a tensor of {dtype.name} in {1 + len(more)} pieces, expected one")
-    with piece.path.open("rb") as file:
-        file.seek(piece.offset)
-        values = np.frombuffer(file.read(piece.size), dtype.as_numpy_dtype)
-    return values.reshape(entry.shape)
+    return np.frombuffer(b"".join(read_content(key, piece, _CHUNK_BYTES)), dtype.as_numpy_dtype).reshape(entry.shape)
 
 
 def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,7 +121,7 @@ def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return weights, slots
 
 
-def _faults(weights: Mapping[str, Any], stored: Mapping[str, bundle.Entry]) -> list[str]:
+def _faults(weights: Mapping[str, Any], stored: Mapping[str, Entry]) -> list[str]:
     found = []
     for key, variable in weights.items():
         if key not in stored:

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from embexp.errors import CheckpointError
 from embexp.tables.streamed import Apart, StreamedTable, apart
-from embexp.tensor_bundle import bundle, bundle_rows
-from embexp.tensor_bundle.bundle_writer import BundleWriter
+from embexp.tensor_bundle import rows as stored_rows
+from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.writer import BundleWriter
 
 
 def streamed_in(checkpoint: Any) -> list[StreamedTable]:
@@ -74,7 +75,7 @@ def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
         CheckpointError: one is not in it, or has another shape; or rows that a table has from its file are others.
         DataError: what is stored is damaged.
     """
-    entries = bundle.entries(Path(f"{prefix}.index"))
+    entries = read_index(Path(f"{prefix}.index"))
     faults = [
         f"{table.name} is {table.shape.as_list()}, the checkpoint's {_shape(entries.get(key))}"
         for key, table in tables.items()
@@ -84,12 +85,12 @@ def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
         raise _unfit(prefix, "; ".join(faults))
     for key, table in tables.items():
         try:
-            table.restore(bundle_rows.blocks(key, entries[key], table.rows_per_block))
+            table.restore(stored_rows.read_blocks(key, entries[key], table.rows_per_block))
         except ValueError as error:
             raise _unfit(prefix, error) from error
 
 
-def _shape(entry: bundle.Entry | None) -> list[int] | None:
+def _shape(entry: Entry | None) -> list[int] | None:
     return None if entry is None else list(entry.shape)
 
 

@@ -89,7 +89,7 @@ def _grow(options: argparse.Namespace) -> None:
     from embexp.system import places
 
     gone, match = Gone(options.gone), Match(options.match)
-    source = earlier.opened(Path(options.directory), cache=places.cache(None))
+    source = earlier.open_run(Path(options.directory), cache=places.cache(None))
     asked = vocabularies.files(options.vocabulary, source)
     tables = growths(source, asked, match=match, gone=gone)
     if not options.dry_run:

@@ -10,17 +10,17 @@ import numpy as np
 
 from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
-from embexp.pretrained import referenced
-from embexp.pretrained.aligned import PretrainedTable
+from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.row_tokens import row_tokens
 from embexp.pretrained.rows import row_source, slot_sources
-from embexp.pretrained.words import words_of
+from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
-from embexp.system.rows import MappableRows
-from embexp.tensor_bundle.bundle_writer import BundleWriter
+from embexp.system.rows import Rows
+from embexp.tensor_bundle.writer import BundleWriter
 from embexp.vectors.checkpoint import KEY_END
 from embexp.vectors.coverage import coverage
 
@@ -103,22 +103,22 @@ def _write_table(
             writer.copy(f"{each}{KEY_END}", source.tensors[each])
         return
     optimizer = source.spec.optimizer_of(table.name)
-    given = PretrainedTable(
+    pretrained = PretrainedTable(
         Checkpoint(path=str(source.folder.path), missing=missing),
-        source.rows(table.name) if source.holds(table.name) else referenced.rows(source, table.name),
+        earlier_rows(source, table.name),
         table.alignment,
-        coverage(table.alignment, words_of(table.vocabulary), shown=0),
+        coverage(table.alignment, row_tokens(table.vocabulary), shown=0),
         slots={slot: source.rows(table.name, slot) for slot in table.slots},
     )
     settings = source.spec.tables[table.name].model_copy(update={"dim": table.dim})
     # Other numbers than the run drew: a row that is new here never begins as one that began there.
-    values = row_source(f"{table.name} (grown)", settings, table.rows, seed, given)
-    slots = slot_sources(table.name, given, slots_of(optimizer))
+    values = row_source(f"{table.name} (grown)", settings, table.rows, seed, pretrained)
+    slots = slot_sources(table.name, pretrained, slots_of(optimizer))
     for each, rows in ((key, values), *((f"{key}.S{slot}", rows) for slot, rows in slots.items())):
         writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", say))
 
 
-def _blocks(rows: MappableRows, what: str, say: Say) -> Iterator[np.ndarray]:
+def _blocks(rows: Rows, what: str, say: Say) -> Iterator[np.ndarray]:
     step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
     for start in range(0, rows.rows, step):
         stop = min(start + step, rows.rows)

@@ -17,9 +17,11 @@ from embexp.specs.models import (
     KerasModel,
     KnowledgeGraph,
     Model,
+    Task,
     TextCNN,
     TransE,
 )
+from embexp.specs.run import RunSpec
 
 DENSE = "dense.features"
 """Name of the input of dense features, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
@@ -55,6 +57,19 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
             return list(_graph_faults(model, shapes))
         case KerasModel():
             return []
+
+
+def run_faults(spec: RunSpec) -> list[Fault]:
+    """Everything that keeps the model of a run, whose dims are settled, from taking its vectors; see `faults`."""
+    activations = {
+        name: feature.activation_shape(spec.tables[feature.table].width) for name, feature in spec.features.items()
+    }
+    return faults(
+        spec.model,
+        shapes=activations,
+        dense_width=len(spec.data.dense_columns),
+        classes=spec.task is Task.CLASSIFICATION,
+    )
 
 
 def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]:

@@ -1,13 +1,10 @@
-"""Which tables take rows of which file: files opened, held against the tables, aligned with their vocabularies."""
+"""Opens the pretrained files of a run, checks them against its tables and aligns them with their vocabularies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
@@ -15,90 +12,20 @@ from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.words import words_of
+from embexp.pretrained.referenced import Referenced
+from embexp.pretrained.row_tokens import row_tokens
+from embexp.pretrained.rows import row_source
+from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.specs.inits import MemoryMap
 from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.vectors.alignment import Alignment, RowKind, by_position, by_token
-from embexp.vectors.coverage import Coverage, coverage
+from embexp.vectors.alignment import RowKind, by_position, by_token
+from embexp.vectors.coverage import coverage
 from embexp.vectors.open import open_vectors
 from embexp.vectors.source import VectorSource
 
 Say = Callable[[str, float | None], None]
-
-
-@dataclass(frozen=True)
-class PretrainedTable:
-    """A table that takes rows of a file, or of an earlier checkpoint.
-
-    Attributes:
-        setting: what was asked for, a sample with the path of its file.
-        source: the file.
-        alignment: the provenance of each row.
-        coverage: how much of the vocabulary the file has.
-        old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.
-        slots: of the table's optimizer, those that go with their rows, aligned as these are.
-        notes: what the user should know about slots that don't.
-    """
-
-    setting: File | Checkpoint
-    source: VectorSource
-    alignment: Alignment
-    coverage: Coverage
-    old: np.ndarray | None = None
-    slots: Mapping[str, VectorSource] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows of the table."""
-        return len(self.alignment.kinds)
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """What the files of a run have for its tables.
-
-    Attributes:
-        tables: those that take rows of a file.
-        unfit: why a file that is meant for all tables has nothing for one of them, by table.
-        digests: of each file's content, by the config path of its setting.
-    """
-
-    tables: Mapping[str, PretrainedTable] = field(default_factory=dict)
-    unfit: Mapping[str, str] = field(default_factory=dict)
-    digests: Mapping[str, str] = field(default_factory=dict)
-
-    def pretrained_rows(self, table: str) -> np.ndarray | None:
-        """Bool [rows]: whether a row of a table came from its file; None: the table has none."""
-        return self.tables[table].alignment.pretrained if table in self.tables else None
-
-    def old_rows(self, table: str) -> np.ndarray | None:
-        """Bool [rows]: whether a row came from a checkpoint as a trained one; None: the table has none of these."""
-        return self.tables[table].old if table in self.tables else None
-
-    def __bool__(self) -> bool:
-        """Whether any file was looked into."""
-        return bool(self.digests)
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of coverage.json."""
-        tables = {
-            name: {
-                "path": table.setting.path,
-                "digest": table.source.digest,
-                "file_rows": table.source.rows,
-                "file_dim": table.source.dim,
-                "match": _match(table),
-                "missing": table.setting.missing.value,
-                "project": table.setting.project.value,
-                **({} if table.old is None else {"slots": list(table.slots), "rows_old": int(table.old.sum())}),
-                **table.coverage.as_json(),
-            }
-            for name, table in self.tables.items()
-        }
-        return {"tables": tables, "unfit": dict(self.unfit)}
 
 
 def align(
@@ -119,13 +46,13 @@ def align(
         sizes: rows of each table. One whose ids are row numbers, and whose size the config leaves open, gets as
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
-        say: is told what is going on.
+        say: called as reading goes on.
 
     Raises:
         ConfigError: a file does not fit; with all of them.
         DataError: a file's content is not what it should be.
     """
-    opened: dict[File, VectorSource] = {}
+    sources: dict[File, VectorSource] = {}
     checkpoints: dict[str, Earlier] = {}
     tables: dict[str, PretrainedTable] = {}
     unfit: dict[str, Misfit] = {}
@@ -147,9 +74,9 @@ def align(
             continue
         setting = sample.located(asked, cache=cache)
         reading = _reading(setting)
-        if reading not in opened:
-            opened[reading] = _open(place, setting, cache, say)
-        source = opened[reading]
+        if reading not in sources:
+            sources[reading] = _open(place, setting, cache, say)
+        source = sources[reading]
         digests[place] = source.digest
         found = _aligned(setting, source, name, table, vocabularies[name], sizes[name])
         if isinstance(found, Misfit):
@@ -197,7 +124,7 @@ def _aligned(
 ) -> PretrainedTable | Misfit:
     if misfit := fit.width(setting.project, source.dim, name, table):
         return misfit
-    words = words_of(vocabulary)
+    words = row_tokens(vocabulary)
     if source.tokens is None:
         grown = isinstance(vocabulary, IdentityVocabulary) and table.vocabulary_size is None and source.rows > rows
         rows = source.rows if grown else rows
@@ -219,14 +146,9 @@ def _aligned(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _match(table: PretrainedTable) -> str:
-    by_token = isinstance(table.setting, Checkpoint) or table.source.tokens is not None
-    return table.setting.match.value if by_token else "position"
-
-
 def _earlier(place: str, setting: Checkpoint, cache: Path) -> Earlier:
     try:
-        return earlier.opened(Path(setting.path), cache=cache)
+        return earlier.open_run(Path(setting.path), cache=cache)
     except RunError as error:
         raise type(error)(f"{place}.path = {error}") from error
 
@@ -240,19 +162,14 @@ def _succeeded(
         return misfit
     old_vocabulary = source.vocabulary(theirs)
     aligned = succession.aligned(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
-    words = words_of(vocabulary)
+    words = row_tokens(vocabulary)
     if not aligned.count(RowKind.PRETRAINED):
         return Misfit(
             f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"
-            f" {theirs!r} of the checkpoint ({_some(words_of(old_vocabulary).tokens)})",
+            f" {theirs!r} of the checkpoint ({_some(row_tokens(old_vocabulary).tokens)})",
             "compare their spelling, and the two columns of the data",
         )
-    if source.holds(theirs):
-        matrix: VectorSource = source.rows(theirs, converts=isinstance(spec.init_of(name), MemoryMap))
-    else:
-        from embexp.pretrained import referenced  # which aligns the files of that run
-
-        matrix = referenced.rows(source, theirs)
+    matrix = earlier_rows(source, theirs, converts=isinstance(spec.init_of(name), MemoryMap))
     slots, notes = succession.slots(spec, setting, source, theirs, name)
     found = PretrainedTable(
         setting,
@@ -265,6 +182,43 @@ def _succeeded(
     )
     say(f"{name}: {found.coverage.summary().replace('in the file', 'in the checkpoint')}", None)
     return found
+
+
+def earlier_rows(earlier: Earlier, table: str, *, converts: bool = False) -> VectorSource:
+    """The rows of a table of an earlier run: those of its checkpoint, or of the file that a frozen table stayed in.
+
+    Args:
+        earlier: the run.
+        table: name of the table there.
+        converts: whether a matrix that can't be mapped where it lies is written to the cache for that.
+
+    Raises:
+        RunError: that file is no longer what it was.
+    """
+    if earlier.holds(table):
+        return earlier.rows(table, converts=converts)
+    spec = earlier.spec
+    others = {
+        name: each if name == table else each.model_copy(update={"pretrained": NoPretrained()})
+        for name, each in spec.tables.items()
+    }
+    only = spec.model_copy(
+        update={
+            "pretrained": NoPretrained(),
+            "tables": {**others, table: others[table].model_copy(update={"pretrained": spec.pretrained_of(table)})},
+        }
+    )
+    sizes = {name: earlier.shape(name)[0] for name in earlier.tables}
+    vocabularies = {name: earlier.vocabulary(name) for name in earlier.tables}
+    found = align(only, vocabularies, sizes, cache=earlier.cache)
+    recorded = earlier.summary["initialization"]["tables"][table]["pretrained"]
+    if (digest := found.tables[table].source.digest) != recorded["digest"]:
+        raise RunError(
+            f"{recorded['path']} has changed since the run {earlier.folder.path}, whose frozen table {table!r} is made"
+            f" from it (digest {digest}, expected {recorded['digest']}); put the file back to take its rows"
+        )
+    settings = spec.tables[table].model_copy(update={"dim": earlier.shape(table)[1]})
+    return Referenced(row_source(table, settings, sizes[table], spec.seed, found.tables[table]), digest=earlier.digest)
 
 
 def _some(tokens: pa.LargeStringArray) -> str:

@@ -17,7 +17,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests
-from embexp.tensor_bundle import bundle
+from embexp.tensor_bundle.index import Entry
 from embexp.vectors import checkpoint
 from embexp.vectors.file_source import FileSource
 
@@ -26,7 +26,7 @@ _SLOT = ".S"
 """An escaped "/" in the keys of an object-based checkpoint."""
 
 
-def opened(path: Path, *, cache: Path) -> Earlier:
+def open_run(path: Path, *, cache: Path) -> Earlier:
     """Opens a directory; reads its spec and the index of its checkpoint.
 
     Args:
@@ -48,8 +48,7 @@ def opened(path: Path, *, cache: Path) -> Earlier:
         ended = grown or folder.summary.is_file()
         why = "the run left no checkpoint (output.checkpoint was false)" if ended else "the run has not ended"
         raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
-    found = {key.removesuffix(checkpoint.KEY_END): entry for key, entry in bundle.entries(index).items()}
-    return Earlier(folder, spec, grown, index, found, cache)
+    return Earlier(folder, spec, grown, index, checkpoint.tensors(index), cache)
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Earlier:
     spec: RunSpec
     grown: bool
     index: Path
-    tensors: Mapping[str, bundle.Entry]
+    tensors: Mapping[str, Entry]
     cache: Path
 
     @property
@@ -173,7 +172,7 @@ class Earlier:
     def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> Trained:
         """A table, or one slot of it, that the checkpoint holds; see `Trained`."""
         key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
-        stored = replace(checkpoint.read(self.index, key), finite=True)
+        stored = replace(checkpoint.of_entries(self.index, self.tensors, key), finite=True)
         return Trained(
             FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP), digest=self.digest, converts=converts
         )

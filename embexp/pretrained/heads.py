@@ -92,7 +92,7 @@ def _of_checkpoint(
     place: str, setting: Checkpoint, tables: Mapping[str, Table], inherited: Pretrained | None
 ) -> Iterator[Fault]:
     try:
-        source = earlier.opened(Path(setting.path), cache=Path())
+        source = earlier.open_run(Path(setting.path), cache=Path())
     except RunError as error:
         rule = str(error).removeprefix(f"{setting.path}: ").removeprefix(f"{setting.path} ")
         yield Fault(f"{place}.path", repr(setting.path), rule)
@@ -107,7 +107,7 @@ def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:
         return None
     if isinstance(setting, Checkpoint):
         try:
-            source = earlier.opened(Path(setting.path), cache=Path())
+            source = earlier.open_run(Path(setting.path), cache=Path())
             theirs = setting.table or name
             return source.shape(theirs)[1] if theirs in source.tables else None
         except RunError:

@@ -1,4 +1,4 @@
-"""The first values of a table: rows of its file, and of its initializer."""
+"""The initial values of a table: rows of its file, and of its initializer."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import assert_never
 import numpy as np
 
 from embexp.errors import RunError
-from embexp.initialization import random
-from embexp.pretrained.aligned import PretrainedTable
+from embexp.pretrained.tables import PretrainedTable
 from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.rows import MappableRows, Rows
 from embexp.vectors import missing, projection
 from embexp.vectors.aligned_rows import AlignedRows
+from embexp.vectors.initializer_rows import InitializerRows
 
 
-def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedTable | None) -> MappableRows:
-    """The first values of a table.
+def row_source(name: str, table: Table, rows: int, seed: int, pretrained: PretrainedTable | None) -> MappableRows:
+    """The initial values of a table.
 
     Args:
         name: of the table.
         table: its settings.
         rows: how many it has.
         seed: of the run.
-        given: its part in a file, or None.
+        pretrained: what it takes from a file; None: nothing.
     """
-    if given is None:
-        return random.source(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
-    projected = projection.fitted(given.setting.project, given.source, table.width)
-    fill = given.setting.missing
-    if not np.any(given.alignment.file_rows < 0):
+    if pretrained is None:
+        return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
+    projected = projection.fitted(pretrained.setting.project, pretrained.source, table.width)
+    fill = pretrained.setting.missing
+    if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
     drawn: Initializer
     match fill:
@@ -46,27 +46,27 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
             drawn = Uniform(scale=math.sqrt(3))  # of variance 1
         case _:
             assert_never(fill)
-    others: Rows = random.source(drawn, rows=rows, dim=table.width, seed=seed, table=name)
+    others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
-        others = missing.like_the_file(others, given.source, projected)
-    return AlignedRows(given.source, given.alignment, others, projected)
+        others = missing.like_the_file(others, pretrained.source, projected)
+    return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 
 
-def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]) -> dict[str, MappableRows]:
-    """First values of the slots that go with their rows; those of other rows begin at the initial value.
+def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, float]) -> dict[str, MappableRows]:
+    """Initial values of the slots that go with their rows; slots of other rows begin at the optimizer's value.
 
     Args:
         name: of the table.
-        given: its part in an earlier checkpoint.
+        pretrained: what it takes from an earlier checkpoint.
         initial: value of each slot of the table's optimizer before the first step.
     """
     return {
         slot: AlignedRows(
             source,
-            given.alignment,
-            random.source(Constant(value=initial[slot]), rows=given.rows, dim=source.dim, seed=0, table=name),
+            pretrained.alignment,
+            InitializerRows(Constant(value=initial[slot]), rows=pretrained.rows, dim=source.dim, seed=0, table=name),
         )
-        for slot, source in given.slots.items()
+        for slot, source in pretrained.slots.items()
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.words import words_of
+from embexp.pretrained.row_tokens import row_tokens
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, KeptSlots, Match
 from embexp.specs.run import RunSpec
@@ -62,7 +62,7 @@ def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows
         first = behind = 0
         end, earlier_end = vocabulary.size, earlier.size
     else:
-        words, theirs = words_of(vocabulary), words_of(earlier)
+        words, theirs = row_tokens(vocabulary), row_tokens(earlier)
         found = by_token(words, theirs.tokens, how, rows=rows)
         file_rows, kinds, by = found.file_rows, found.kinds, found.by
         file_rows[file_rows >= 0] += theirs.first

@@ -16,11 +16,13 @@ from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_facts import RowFacts
 from embexp.freezing.row_facts import row_facts as table_facts
 from embexp.initialization import graph_limit
+from embexp.models import shapes
 from embexp.pretrained import earlier
-from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.aligned import align
 from embexp.pretrained.dims import with_dims
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.rows import mapping_of
+from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
 from embexp.runs.data import Data, Progress, quiet, read_data
 from embexp.specs import notes, resolution
@@ -143,7 +145,7 @@ def settle(
         DataError: a file that a freeze policy names is not what it should be.
         RunError: a table can't be initialized as the config says.
     """
-    settled = with_dims(spec, pretrained)
+    settled = with_dims(spec, pretrained, shapes.run_faults)
     runtime = resolution.runtime_of(settled)
     examples, train = data.training_examples, spec.train
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)
@@ -238,7 +240,7 @@ def _dense_source(spec: RunSpec) -> Earlier | None:
         NotARunError: there is none where there should be.
     """
     for setting in spec.dense_from().values():  # all of them name the same
-        return earlier.opened(Path(setting.path), cache=places.cache(spec.output.cache))
+        return earlier.open_run(Path(setting.path), cache=places.cache(spec.output.cache))
     return None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.freezing.row_facts import row_facts
-from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.aligned import align
+from embexp.pretrained.tables import Pretrained
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
 from embexp.specs.freezing import FreezeTable, NoFreeze

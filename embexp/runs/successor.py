@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from embexp.freezing.row_facts import RowFacts
 from embexp.pretrained import succession
-from embexp.pretrained.aligned import Pretrained
+from embexp.pretrained.tables import Pretrained
 from embexp.runs.data import Data, Progress, read_data
 from embexp.runs.prepare import Prepared, row_facts, settle, table_rows
 from embexp.specs.pretrained import Match

@@ -7,7 +7,7 @@ from typing import Any
 
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
-from embexp.pretrained.aligned import Pretrained, PretrainedTable
+from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec

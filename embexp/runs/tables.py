@@ -7,8 +7,8 @@ from functools import partial
 
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization.plan import FileRows, TablePlan
-from embexp.pretrained.aligned import PretrainedTable
 from embexp.pretrained.rows import mapping_of, row_source, slot_sources
+from embexp.pretrained.tables import PretrainedTable
 from embexp.runs.prepare import PreparedTables
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage

@@ -9,15 +9,13 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from embexp.system import digests
-from embexp.system.files import write_text
+from embexp.system import digests, files
 
 _SETTLED_SECONDS = 2.0
 _MAKING = ".making-"
@@ -41,7 +39,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
     now = time.time()
     digest = digests.of_file(path)
     if now - status.st_mtime > _SETTLED_SECONDS:
-        write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
+        files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
     return digest
 
 
@@ -50,32 +48,24 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
 
     It is made under a temporary name and renamed when whole, so that nobody ever reads a half-made one. Of two
     processes that make the same folder at once, the first to finish wins and the other uses its result. What a
-    killed process leaves behind (`.making-…`) is never read, and is taken away here.
+    killed process leaves behind (`.making-…`) is never read, and is removed here.
     """
     place = cache / f"{kind}-{key[:32]}"
     if place.is_dir():
         return place
     cache.mkdir(parents=True, exist_ok=True)
     _tidy(cache)
-    making = Path(tempfile.mkdtemp(prefix=f"{_MAKING}{_here()}-{os.getpid()}-", dir=cache))
     try:
-        make(making)
-        _to_disk(making)
-        umask = os.umask(0)
-        os.umask(umask)
-        making.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the folder from the user's group
-        try:
-            making.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
+        with files.directory_written_whole(place, prefix=f"{_MAKING}{_here()}-{os.getpid()}-") as making:
+            make(making)
+    except FileExistsError:
+        if not place.is_dir():
+            raise
     return place
 
 
 def _tidy(cache: Path) -> None:
-    """Takes half-made folders away whose makers are gone, as far as that can be known."""
+    """Removes half-made folders whose makers are gone, as far as that can be known."""
     for path in cache.glob(f"{_MAKING}*"):
         if _abandoned(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -103,13 +93,3 @@ def _here() -> str:
     except OSError:
         space = ""
     return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
-
-
-def _to_disk(folder: Path) -> None:
-    """A rename may reach the disk before what was written to the files does."""
-    for path in folder.iterdir():
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -24,9 +24,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's 0600 would hide the file from the user's group
+        os.chmod(name, _mode(0o666))  # mkstemp's 0600 would hide the file from the user's group
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -41,31 +39,57 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def directory_written_whole(path: Path) -> Iterator[Path]:
+def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterator[Path]:
     """Makes a temporary directory beside `path`; it becomes `path` when the block ends without an error.
 
+    All files are on disk (fsync) before the rename, and the rename is when the block is left.
+
+    Args:
+        path: the directory to make.
+        prefix: how the name of the temporary one begins; None: a dot and the name of `path`.
+
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: there is something of that name, or there is by the end of the block.
     """
     if path.exists():
         raise FileExistsError(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    suffix = ".part" if prefix is None else None
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix or f".{path.name}.", suffix=suffix))
     try:
         yield temporary
-        for each in sorted(temporary.rglob("*")):
-            if each.is_file():  # a rename may reach the disk before what was written to the files does
-                with each.open("rb") as file:
-                    os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)  # mkdtemp's 0700 would hide the directory from the user's group
-        if path.exists():
-            raise FileExistsError(path)
-        temporary.rename(path)
+        for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written to files does
+            _to_disk(each)
+        _to_disk(temporary)
+        temporary.chmod(_mode(0o777))  # mkdtemp's 0700 would hide the directory from the user's group
+        try:
+            if path.exists():  # a rename would replace an empty directory
+                raise FileExistsError(path)
+            temporary.rename(path)
+        except OSError as error:
+            if path.exists():
+                raise FileExistsError(path) from error
+            raise
+        _to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _to_disk(path: Path) -> None:
+    """Waits until a file, or the names in a directory, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _mode(bits: int) -> int:
+    """The permissions that a file or directory gets by the user's umask."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return bits & ~umask
 
 
 def new_directory(path: Path) -> Path:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import bundle
+from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.rows import read_content
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key
 
 _TYPES = {1: np.dtype("<f4"), 2: np.dtype("<f8"), 14: BFLOAT16, 19: np.dtype("<f2")}
@@ -46,18 +47,32 @@ def index_of(path: Path) -> Path | None:
 
 
 def read(index: Path, key: str | None) -> Stored:
-    """One tensor of a checkpoint, mapped. Its checksum is compared by `Stored.check`.
-
-    Args:
-        index: the `.index` file.
-        key: of the tensor, with or without the end that all keys of an object-based one share; None: the only matrix.
+    """One tensor of a checkpoint; see `of_entries`.
 
     Raises:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
-    tensors = {key.removesuffix(KEY_END): entry for key, entry in bundle.entries(index).items()}
+    return of_entries(index, tensors(index), key)
+
+
+def tensors(index: Path) -> dict[str, Entry]:
+    """All tensors of a checkpoint, by their keys without the end that all keys of an object-based one share."""
+    return {key.removesuffix(KEY_END): entry for key, entry in read_index(index).items()}
+
+
+def of_entries(index: Path, tensors: Mapping[str, Entry], key: str | None) -> Stored:
+    """One tensor of a checkpoint whose index has been read, mapped. Its checksum is compared by `Stored.check`.
+
+    Args:
+        index: the `.index` file.
+        tensors: what it holds, see `tensors`.
+        key: of the tensor, with or without the end that all keys of an object-based one share; None: the only matrix.
+
+    Raises:
+        DataError: it can't be read, or doesn't hold the one matrix.
+    """
     shapes = {each: entry.shape for each, entry in tensors.items()}
     key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")
     entry, name = tensors[key], f"{index}: {key}"
@@ -100,27 +115,16 @@ def read(index: Path, key: str | None) -> Stored:
         read=rows_of,
         files=[index, *sorted({piece.path for piece in entry.pieces})],
         place=Place(entry.pieces[0].path, entry.pieces[0].offset) if whole else None,
-        check=lambda: _check(name, entry),
+        check=lambda: _check(key, entry),
     )
 
 
-def _check(name: str, entry: bundle.Entry) -> None:
+def _check(key: str, entry: Entry) -> None:
     """Compares the stored checksums, which nobody else does for mapped tensors.
 
     Raises:
-        DataError: one differs.
+        DataError: one differs, or a file has been cut short.
     """
     for piece in entry.pieces:
-        crc = 0
-        with piece.path.open("rb") as file:
-            file.seek(piece.offset)
-            left = piece.size
-            while left:
-                data = file.read(min(left, _CHUNK_BYTES))
-                crc = google_crc32c.extend(crc, data)
-                left -= len(data)
-        if bundle.masked(crc) != piece.checksum:
-            raise DataError(
-                f"{name}: found the checksum {bundle.masked(crc):#010x} of what lies in {piece.path.name}, "
-                f"expected {piece.checksum:#010x}: the file is damaged"
-            )
+        for _ in read_content(key, piece, _CHUNK_BYTES):
+            pass

@@ -180,7 +180,7 @@ def test_few_blocks_are_in_memory_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, other: str
 ) -> None:
     written = counted(monkeypatch, streamed.StreamedTable, "blocks")
-    read = counted(monkeypatch, store.streaming.bundle_rows, "blocks")
+    read = counted(monkeypatch, store.streaming.stored_rows, "read_blocks")
     sizes: list[int] = []
     serialize = streamed.StreamedTable._serialize_to_tensors
 

@@ -23,7 +23,7 @@ BEFORE = TokenVocabulary(pa.array(["a", "b"], pa.large_string()), np.array([5, 3
 
 @pytest.fixture(scope="module")
 def source(runs: Runs) -> Earlier:
-    return earlier.opened(runs.make(["a", "b", "c"]).path, cache=runs.folder / "cache")
+    return earlier.open_run(runs.make(["a", "b", "c"]).path, cache=runs.folder / "cache")
 
 
 WRONG = {
@@ -135,4 +135,4 @@ def test_what_is_no_run(runs: Runs, tmp_path: Path, name: str, words: str) -> No
         (tmp_path / folder / "spec.json").write_text(runs.spec().model_dump_json())
     (tmp_path / "bare" / "summary.json").write_text("{}")
     with pytest.raises(NotARunError, match=words):
-        earlier.opened(tmp_path / name, cache=tmp_path)
+        earlier.open_run(tmp_path / name, cache=tmp_path)

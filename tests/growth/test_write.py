@@ -17,7 +17,7 @@ from embexp.growth import vocabularies, write
 from embexp.growth.plan import Gone, TableGrowth, growths
 from embexp.pretrained import earlier, succession
 from embexp.specs.pretrained import Match, MissingRows
-from embexp.tensor_bundle import bundle_writer
+from embexp.tensor_bundle import writer as bundle_writer
 from embexp.vectors import checkpoint
 from embexp.vectors.alignment import Alignment, RowKind
 from tests.growth.conftest import DIM, END, Made, Runs
@@ -31,7 +31,7 @@ def grown(
 ) -> tuple[Path, dict[str, TableGrowth]]:
     file = runs.new().with_suffix(".txt")
     file.write_text("".join(f"{token}\n" for token in wanted))
-    opened = earlier.opened(source, cache=runs.folder / "cache")
+    opened = earlier.open_run(source, cache=runs.folder / "cache")
     tables = growths(opened, vocabularies.files([f"item={file}"], opened), match=Match.EXACT, gone=gone)
     out = runs.new()
     write.write(opened, tables, out, missing=missing, match=Match.EXACT, gone=gone)
@@ -154,7 +154,7 @@ def test_new_rows(runs: Runs, missing: MissingRows) -> None:
 
 def test_the_same_words_make_the_same_bits_and_a_seed_others(runs: Runs) -> None:
     made = runs.make(["a", "b"])
-    opened = earlier.opened(made.path, cache=runs.folder / "cache")
+    opened = earlier.open_run(made.path, cache=runs.folder / "cache")
     file = runs.new().with_suffix(".txt")
     file.write_text("x\na\ny\n")
     tables = growths(opened, {"item": file}, match=Match.EXACT, gone=Gone.DROP)
@@ -180,14 +180,14 @@ def test_what_is_beside_the_checkpoint(runs: Runs) -> None:
     record = json.loads((out / "growth.json").read_text())
     assert record["tables"] == {name: table.as_json() for name, table in tables.items()}
     assert record["source"]["path"] == str(made.path.resolve())
-    assert record["source"]["digest"] == earlier.opened(made.path, cache=runs.folder / "cache").digest
+    assert record["source"]["digest"] == earlier.open_run(made.path, cache=runs.folder / "cache").digest
     assert tables["user"].unchanged
     assert np.load(out / "provenance" / "user.npy").tolist() == [0, 1, 2]
 
 
 def test_nothing_is_left_of_what_fails(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     made = runs.make(["a", "b"])
-    opened = earlier.opened(made.path, cache=runs.folder / "cache")
+    opened = earlier.open_run(made.path, cache=runs.folder / "cache")
     tables = growths(opened, {}, match=Match.EXACT, gone=Gone.DROP)
     out = runs.new()
 
@@ -204,7 +204,7 @@ def test_memory_does_not_grow_with_the_table(runs: Runs, monkeypatch: pytest.Mon
     """NumPy's and Python's memory; what is mapped is the file's."""
     tokens = [f"t{number}" for number in range(20_000)]
     made = runs.make(tokens, dim=512, slots=["momenta"])
-    opened = earlier.opened(made.path, cache=runs.folder / "cache")
+    opened = earlier.open_run(made.path, cache=runs.folder / "cache")
     file = runs.new().with_suffix(".txt")
     file.write_text("\n".join(reversed(tokens)))
     tables = growths(opened, {"item": file}, match=Match.EXACT, gone=Gone.DROP)

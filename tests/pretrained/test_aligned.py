@@ -13,11 +13,12 @@ from embexp.data.columns import columns_of
 from embexp.data.scan import scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.initialization import random
-from embexp.pretrained.aligned import Pretrained, align
+from embexp.pretrained.aligned import align
 from embexp.pretrained.rows import row_source
+from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
 from embexp.specs.run import RunSpec
+from embexp.vectors.initializer_rows import InitializerRows
 from tests.pretrained.conftest import DIM, World
 
 OWN = "pretrained@tables.item.pretrained=file"
@@ -47,7 +48,7 @@ def tokens(spec: RunSpec) -> list[str]:
 
 def of_initializer(spec: RunSpec, rows: int) -> np.ndarray:
     table = spec.tables["item"]
-    return random.source(table.initializer, rows=rows, dim=table.dim, seed=spec.seed, table="item").read(0, rows)
+    return InitializerRows(table.initializer, rows=rows, dim=table.dim, seed=spec.seed, table="item").read(0, rows)
 
 
 def test_rows_are_those_of_the_file_and_others_those_of_the_initializer(world: World) -> None:

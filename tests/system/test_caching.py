@@ -33,7 +33,7 @@ def left(cache: Path) -> list[str]:
     return sorted(each.name for each in cache.glob(".making-*"))
 
 
-def test_what_a_killed_process_left_is_taken_away_when_the_cache_is_next_written(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_when_the_cache_is_next_written(tmp_path: Path) -> None:
     script = KILLED.format(end="os.kill(os.getpid(), signal.SIGKILL)")
     killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, check=False)
     assert killed.returncode == -signal.SIGKILL

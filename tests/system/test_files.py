@@ -35,3 +35,58 @@ def test_directories_are_never_shared(tmp_path: Path) -> None:
         made = list(pool.map(lambda _: files.new_directory(tmp_path / "run"), range(40)))
     assert len(set(made)) == 40
     assert {path.name for path in made} == {"run", *(f"run_{n}" for n in range(2, 41))}
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with files.directory_written_whole(tmp_path / "out") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "a").write_text("x")
+        assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out" / "inner" / "a").read_text() == "x"
+    (tmp_path / "ordinary").mkdir()
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+    def fail() -> None:
+        with files.directory_written_whole(tmp_path / "other") as half:
+            (half / "a").write_text("x")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
+    assert sorted(os.listdir(tmp_path)) == ["ordinary", "out"]
+
+
+def test_a_directory_of_that_name_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(FileExistsError), files.directory_written_whole(tmp_path / "out"):
+        raise AssertionError("not reached")
+
+    def overtaken() -> None:
+        with files.directory_written_whole(tmp_path / "late") as temporary:
+            (temporary / "a").write_text("second")
+            (tmp_path / "late").mkdir()
+            (tmp_path / "late" / "a").write_text("first")
+
+    with pytest.raises(FileExistsError):
+        overtaken()
+    assert (tmp_path / "late" / "a").read_text() == "first"
+    assert sorted(os.listdir(tmp_path)) == ["late", "out"]
+
+
+def test_a_directory_is_on_disk_with_all_its_files_and_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, (tmp_path / "out").exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with files.directory_written_whole(tmp_path / "out") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "a").write_text("x")
+    before = {number for number, renamed in synced if not renamed}
+    assert before == {each.stat().st_ino for each in (tmp_path / "out", *(tmp_path / "out").rglob("*"))}
+    assert [number for number, renamed in synced if renamed] == [tmp_path.stat().st_ino]

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import bundle
+from embexp.tensor_bundle.index import read_index
+from embexp.vectors import checkpoint
 from embexp.vectors.open import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,8 +110,19 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     data.write_bytes(whole)
     source = opened(tmp_path / "c")
     for use in (lambda: source.read(0, 1), source.memory_map):
-        with pytest.raises(DataError, match=r"c.index: t: found the checksum 0x\w+ of .*, expected 0x\w+: .* damaged"):
+        with pytest.raises(
+            DataError, match=r"c.data-\d+-of-\d+: found the checksum 0x\w+ of t, expected 0x\w+: .* dam"
+        ):
             use()
+
+
+def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
+    name_based(tmp_path / "c", {"t": VALUES})
+    stored = checkpoint.read(tmp_path / "c.index", "t")
+    data = tmp_path / "c.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"c.data-00000-of-00001: the file is cut short, t is not in it whole"):
+        stored.check()
 
 
 def test_truncated_and_missing_files(tmp_path: Path) -> None:
@@ -142,7 +154,7 @@ def test_a_folder_of_several(tmp_path: Path) -> None:
 def test_the_whole_index_of_a_large_checkpoint(tmp_path: Path) -> None:
     tensors = {f"layer{n}/kernel_{n % 7}": np.full((1 + n % 3, 2), n, np.float32) for n in range(3000)}
     name_based(tmp_path / "c", tensors)
-    found = bundle.entries(tmp_path / "c.index")
+    found = read_index(tmp_path / "c.index")
     assert {name: entry.shape for name, entry in found.items()} == {n: t.shape for n, t in tensors.items()}
     for name in list(tensors)[::251]:
         np.testing.assert_array_equal(opened(tmp_path / "c", key=name).read(0, len(tensors[name])), tensors[name])

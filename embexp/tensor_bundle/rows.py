@@ -8,13 +8,13 @@ import google_crc32c
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import bundle
+from embexp.tensor_bundle.index import Entry, Piece, masked
 
 FLOAT32 = 1
 """Its number in TensorFlow's types.proto."""
 
 
-def blocks(key: str, entry: bundle.Entry, rows: int) -> Iterator[np.ndarray]:
+def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
     """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
 
     Args:
@@ -39,11 +39,11 @@ def blocks(key: str, entry: bundle.Entry, rows: int) -> Iterator[np.ndarray]:
             raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
         if not piece.path.is_file():
             raise DataError(f"{piece.path}: found no such file, expected {key} in it")
-        for data in content(key, piece, 4 * rows * dim):
+        for data in read_content(key, piece, 4 * rows * dim):
             yield np.frombuffer(data, "<f4").reshape(-1, dim)
 
 
-def content(key: str, piece: bundle.Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
+def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
     """What a piece of a tensor holds, `size` bytes at a time; its checksum is compared behind the last of them.
 
     Raises:
@@ -60,8 +60,8 @@ def content(key: str, piece: bundle.Piece, size: int, *, checked: bool = True) -
             crc = google_crc32c.extend(crc, data)
             left -= wanted
             yield data
-    if checked and bundle.masked(crc) != piece.checksum:
+    if checked and masked(crc) != piece.checksum:
         raise DataError(
-            f"{piece.path}: found the checksum {bundle.masked(crc):#010x} of {key}, expected {piece.checksum:#010x}:"
+            f"{piece.path}: found the checksum {masked(crc):#010x} of {key}, expected {piece.checksum:#010x}:"
             " the file is damaged"
         )

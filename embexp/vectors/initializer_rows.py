@@ -18,7 +18,7 @@ two blocks more than itself."""
 
 @dataclass(frozen=True)
 class InitializerRows:
-    """The rows that an initializer gives a table; a `MappableRows`.
+    """The rows that an initializer gives a table; `MappableRows`.
 
     Attributes:
         initializer: the distribution.
@@ -53,11 +53,6 @@ class InitializerRows:
         key = digests.seed_of(self.seed, "initial values", self.table, block)
         # Always the whole block, even at the end of the table: its rows then stay the same when the table grows.
         return _drawn(self.initializer, np.random.Generator(np.random.Philox(key=key)), ROWS_PER_DRAW, self.dim)
-
-
-def source(initializer: Initializer, *, rows: int, dim: int, seed: int, table: str) -> InitializerRows:
-    """Rows of an initializer for a table; see `InitializerRows`."""
-    return InitializerRows(initializer, rows=rows, dim=dim, seed=seed, table=table)
 
 
 def _drawn(initializer: Initializer, generator: np.random.Generator, rows: int, dim: int) -> np.ndarray:

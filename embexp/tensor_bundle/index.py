@@ -53,7 +53,7 @@ class Entry:
     pieces: tuple[Piece, ...]
 
 
-def entries(index: Path) -> dict[str, Entry]:
+def read_index(index: Path) -> dict[str, Entry]:
     """All tensors of a checkpoint, by key.
 
     Args:
@@ -82,7 +82,7 @@ def entries(index: Path) -> dict[str, Entry]:
     return found
 
 
-def encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
+def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
     """All entries of an index as they lie there, by key, and the number of data files.
 
     Args:

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import bundle, bundle_rows
-from embexp.tensor_bundle.bundle_writer import BundleWriter
+from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.rows import read_blocks
+from embexp.tensor_bundle.writer import BundleWriter
 
 
 def written(prefix: Path, matrices: dict[str, np.ndarray]) -> None:
@@ -34,9 +35,7 @@ def test_tensorflow_reads_what_is_written(tmp_path: Path, count: int) -> None:
     assert read.get_variable_to_shape_map() == {key: list(each.shape) for key, each in matrices.items()}
     for key, matrix in matrices.items():
         np.testing.assert_array_equal(read.get_tensor(key), matrix)
-    assert not [
-        entry for entry in bundle.entries(tmp_path / "checkpoint.index").values() if entry.pieces[0].offset % 64
-    ]
+    assert not [entry for entry in read_index(tmp_path / "checkpoint.index").values() if entry.pieces[0].offset % 64]
 
 
 def test_tensors_of_any_type_are_copied(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def test_tensors_of_any_type_are_copied(tmp_path: Path) -> None:
         tensors=list(values.values()),
     )
     writer = BundleWriter(tmp_path / "new")
-    for key, entry in bundle.entries(Path(f"{prefix}.index")).items():
+    for key, entry in read_index(Path(f"{prefix}.index")).items():
         writer.copy(key, entry)
     writer.finish()
     read = tf.train.load_checkpoint(str(tmp_path / "new"))
@@ -69,7 +68,7 @@ def test_a_damaged_tensor_is_not_copied(tmp_path: Path) -> None:
     written(tmp_path / "old", {"matrix": np.ones((5, 2), np.float32)})
     data = tmp_path / "old.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1] + b"\x01")
-    [(key, entry)] = bundle.entries(tmp_path / "old.index").items()
+    [(key, entry)] = read_index(tmp_path / "old.index").items()
     with (
         contextlib.closing(BundleWriter(tmp_path / "new")) as writer,
         pytest.raises(DataError, match=r"found the checksum 0x\w+ of matrix, expected 0x\w+: the file is damaged"),
@@ -143,11 +142,11 @@ def test_tensors_are_added_to_a_checkpoint(tmp_path: Path) -> None:
 def test_blocks_of_a_tensor_in_pieces(tmp_path: Path, rows: int) -> None:
     pieces = tf.split(tf.reshape(tf.range(24, dtype=tf.float32), [8, 3]), [5, 3])
     in_shards(tmp_path / "c", {"number": tf.constant(5)}, {"sliced#0": pieces[0], "sliced#1": pieces[1]})
-    entries = bundle.entries(tmp_path / "c.index")
-    blocks = [*bundle_rows.blocks("sliced", entries["sliced"], rows)]
+    entries = read_index(tmp_path / "c.index")
+    blocks = [*read_blocks("sliced", entries["sliced"], rows)]
     assert max(len(each) for each in blocks) <= rows
     np.testing.assert_array_equal(np.concatenate(blocks), tf.concat(pieces, 0))
     with pytest.raises(
         DataError, match=r"c\.data-\d+-of-00002: found number of TensorFlow's type 3 and shape \[\], exp"
     ):
-        next(bundle_rows.blocks("number", entries["number"], rows))
+        next(read_blocks("number", entries["number"], rows))

@@ -1,6 +1,6 @@
 """Writing a TensorFlow checkpoint piece by piece, without TensorFlow: no tensor is ever in memory whole.
 
-`bundle` has the form and its sources. Every tensor lies in one piece and begins at a multiple of 64 bytes, so that it
+`index` has the form and its sources. Every tensor lies in one piece and begins at a multiple of 64 bytes, so that it
 can be mapped and used where it lies.
 """
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import arrays
-from embexp.tensor_bundle import bundle, bundle_rows
+from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
+from embexp.tensor_bundle.rows import FLOAT32, read_content
 
 STRING = 7
 """Its number in TensorFlow's types.proto."""
@@ -44,11 +45,11 @@ class BundleWriter:
             DataError: the index of the checkpoint is damaged.
         """
         self._index = prefix.with_name(f"{prefix.name}.index")
-        self._entries, self._shard = bundle.encoded(self._index) if adding else ({}, 0)
+        self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
         shards = self._shard + 1
         for shard in range(self._shard):
-            bundle.data_file(self._index, shard, self._shard).rename(bundle.data_file(self._index, shard, shards))
-        self._file: IO[bytes] = bundle.data_file(self._index, self._shard, shards).open("xb")
+            data_file(self._index, shard, self._shard).rename(data_file(self._index, shard, shards))
+        self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
         """Writes a float32 matrix.
@@ -72,9 +73,9 @@ class BundleWriter:
             size += data.nbytes
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
-        self._enter(key, bundle_rows.FLOAT32, shape, offset, size, bundle.masked(crc))
+        self._enter(key, FLOAT32, shape, offset, size, masked(crc))
 
-    def copy(self, key: str, entry: bundle.Entry) -> None:
+    def copy(self, key: str, entry: Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
 
         Raises:
@@ -85,7 +86,7 @@ class BundleWriter:
             raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected one")
         offset = self._aligned()
         # Checksums of strings are taken over lengths and characters apart, not over the bytes.
-        for data in bundle_rows.content(key, piece, _CHUNK_BYTES, checked=entry.kind != STRING):
+        for data in read_content(key, piece, _CHUNK_BYTES, checked=entry.kind != STRING):
             self._file.write(data)
         self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
 
@@ -143,11 +144,11 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
     index_offset = meta_offset + len(meta)
     index = _block([(keys[-1], data)])
     footer = _handle(meta_offset, meta) + _handle(index_offset, index)
-    return file + meta + index + footer.ljust(bundle.FOOTER_BYTES - 8, b"\0") + bundle.MAGIC.to_bytes(8, "little")
+    return file + meta + index + footer.ljust(FOOTER_BYTES - 8, b"\0") + MAGIC.to_bytes(8, "little")
 
 
 def _handle(offset: int, block: bytes) -> bytes:
-    return _varint(offset) + _varint(len(block) - bundle.TRAILER_BYTES)
+    return _varint(offset) + _varint(len(block) - TRAILER_BYTES)
 
 
 def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
@@ -159,4 +160,4 @@ def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
     starts = starts or [0]
     content += b"".join(struct.pack("<I", start) for start in starts) + struct.pack("<I", len(starts))
     content += b"\0"  # not compressed
-    return bytes(content) + struct.pack("<I", bundle.masked(google_crc32c.value(bytes(content))))
+    return bytes(content) + struct.pack("<I", masked(google_crc32c.value(bytes(content))))

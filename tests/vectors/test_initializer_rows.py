@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.initialization import random
 from embexp.specs.tables import Constant, Normal, TruncatedNormal, Uniform
+from embexp.vectors.initializer_rows import ROWS_PER_DRAW, InitializerRows
 
 INITIALIZERS = [
     Uniform(scale=0.5),
@@ -20,11 +20,11 @@ INITIALIZERS = [
     TruncatedNormal(),
     Constant(value=3),
 ]
-ROWS, DIM = 2 * random.ROWS_PER_DRAW + 100, 2
+ROWS, DIM = 2 * ROWS_PER_DRAW + 100, 2
 
 
 def rows(initializer: Any, *, count: int = ROWS, seed: int = 0, table: str = "item", dim: int = DIM) -> Any:
-    return random.source(initializer, rows=count, dim=dim, seed=seed, table=table)
+    return InitializerRows(initializer, rows=count, dim=dim, seed=seed, table=table)
 
 
 @pytest.mark.parametrize("initializer", INITIALIZERS, ids=lambda each: f"{each.kind}")

@@ -10,7 +10,7 @@ from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabula
 from embexp.vectors.alignment import RowTokens
 
 
-def words_of(vocabulary: Vocabulary) -> RowTokens:
+def row_tokens(vocabulary: Vocabulary) -> RowTokens:
     """The tokens of a vocabulary; row numbers as decimal text where ids are row numbers."""
     match vocabulary:
         case TokenVocabulary():
