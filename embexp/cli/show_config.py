@@ -1,4 +1,4 @@
-"""`embexp run --cfg`: the composed config, and what is wrong with it."""
+"""`embexp run --cfg`: the composed config, and its faults."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from embexp.errors import CommandLineError, ConfigError
 def show(options: argparse.Namespace) -> int:
     """Prints the config as YAML.
 
-    The config is shown with its faults too, which then follow as the error; data files are not looked at.
+    A config with faults is shown too; they follow as the error. Data files are not read.
 
     Raises:
-        ConfigError: it is wrong.
-        CommandLineError: there is no such part, or it can't be resolved.
+        ConfigError: the config has faults.
+        CommandLineError: the config has no such node, or it can't be resolved.
     """
     composed = compose(composition.loader(options.config_dir, options.config_name), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
-    config = _part(composed.config, options.cfg)
+    config = _selected(composed.config, options.cfg)
     node = config
     if options.package not in (None, "_global_"):
         node = OmegaConf.select(config, options.package)
         if node is None:
-            raise CommandLineError(f"--package {options.package}: the config has no such part")
+            raise CommandLineError(f"--package {options.package}: the config has no such node")
         print(f"# @package {options.package}")
     if options.resolve and not faults:
         try:
@@ -42,8 +42,8 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _part(config: DictConfig, what: str) -> DictConfig:
-    """A copy of the experiment's part, of Hydra's, or of both."""
+def _selected(config: DictConfig, what: str) -> DictConfig:
+    """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
     config = config.copy()
     OmegaConf.set_readonly(config, None)
     OmegaConf.set_readonly(config.hydra, None)
