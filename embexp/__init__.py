@@ -1,7 +1,7 @@
 """Config-driven experiments on embedding tables in TensorFlow.
 
-The public names are those of `__all__`. What needs TensorFlow or Hydra is imported when it is first asked for,
-so that `import embexp` takes no time.
+The public names are those of `__all__`. Those that need TensorFlow or Hydra are imported on first use, so that
+`import embexp` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running from Python."""
+"""Running experiments from Python: `embexp.run`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from embexp.training.progress import progress
 
 
 def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
-    """Runs an experiment, or all those of a study.
+    """Runs an experiment, or all runs of a study.
 
     Args:
         spec: from `embexp.compose`.
-        directory: of the run; `outputs/DATE/TIME` when None. A directory that exists is never written into:
-            the run then gets the next free name, `…_2`.
+        directory: of the run; None: `outputs/DATE/TIME`. An existing directory is never written to: the run then gets
+            the next free name, `…_2`.
 
     Returns:
-        Where the run lies, and its summary.
+        The directory of the run and its summary.
 
     Raises:
-        RunError: the data, a file or the machine is not as it must be.
+        RunError: the run fails for a reason in the data, a file or the machine.
     """
     if directory is None:
         directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"

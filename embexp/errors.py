@@ -1,14 +1,14 @@
 """The exception tree of embexp.
 
     EmbexpError
-    ├── UsageError               the user's words are wrong; exit status 2
-    │   ├── CommandLineError     an unknown command or flag
-    │   └── ConfigError          every fault of a config at once, each a `Fault`
-    └── RunError                 the run itself failed; exit status 1
-        ├── DataError            a file whose content is not what it should be
-        ├── VocabularyError      a value or id that no row of a table stands for
+    ├── UsageError               the command line or the config is invalid; exit status 2
+    │   ├── CommandLineError     an invalid command or option
+    │   └── ConfigError          all faults of a config at once, each a `Fault`
+    └── RunError                 the run failed; exit status 1
+        ├── DataError            a file with unexpected content
+        ├── VocabularyError      a value or id without a row in its table
         ├── CheckpointError      a checkpoint that does not fit what it is restored into
-        ├── NotARunError         a folder that holds no finished run
+        ├── NotARunError         a directory without a finished run
         └── DivergedError        the loss is no longer a finite number
 
 Anything else that escapes is a bug in embexp and is shown with its stack trace.
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with a config.
+    """One fault of a config.
 
     Attributes:
         path: config path, dotted, such as `tables.item.dim`; empty for the config as a whole.
-        value: what was received, already in words (`"-3"`, `"'meen'"`, `"nothing"`).
-        rule: what holds for this place, as a sentence without a full stop.
-        remedy: what to do about it, or "" when the rule says it all.
-        source: the file (and line, where known) or override that set the value, or "".
+        value: the received value as text (`"-3"`, `"'meen'"`, `"nothing"`).
+        rule: the violated rule, as a sentence without a full stop.
+        remedy: what to do about it, or "" if the rule says it all.
+        source: the file (and line, if known) or override that set the value, or "".
     """
 
     path: str
@@ -49,23 +49,23 @@ class Fault:
 
 @dataclass(frozen=True)
 class CombinationFault(Fault):
-    """Settings that are right each by itself but can't work together: a sweep leaves such a job out."""
+    """Settings that are valid each by itself but can't be combined: a sweep skips such a job."""
 
 
 class EmbexpError(Exception):
-    """Base of every error that embexp raises on purpose."""
+    """Base class of all errors that embexp raises on purpose."""
 
 
 class UsageError(EmbexpError):
-    """The user's words are wrong: the command line or the config."""
+    """The command line or the config is invalid."""
 
 
 class CommandLineError(UsageError):
-    """The command line can't be understood."""
+    """The command line is invalid."""
 
 
 class ConfigError(UsageError):
-    """A config with at least one fault; `str()` lists all of them."""
+    """A config with one or more faults; `str()` lists all of them."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         if not faults:
@@ -76,15 +76,15 @@ class ConfigError(UsageError):
 
 
 class RunError(EmbexpError):
-    """The run failed for a reason outside the program: its data, its files, its machine."""
+    """The run failed for a reason outside the program: data, files or the machine."""
 
 
 class DataError(RunError):
-    """A data file whose content is not what it should be: says file, line, found, expected."""
+    """A file with unexpected content; the message names file, line, found and expected content."""
 
 
 class VocabularyError(RunError):
-    """A value or id that no row of its table stands for."""
+    """A value or id without a row in its table."""
 
 
 class CheckpointError(RunError):
@@ -92,7 +92,7 @@ class CheckpointError(RunError):
 
 
 class NotARunError(RunError):
-    """A folder that holds no finished run."""
+    """A directory without a finished run."""
 
 
 class DivergedError(RunError):

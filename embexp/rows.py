@@ -1,13 +1,13 @@
-"""Gradients and updates of a chosen set of rows, for training loops of one's own.
+"""Gradients and updates of selected rows of a variable, for your own training loops.
 
-The gradient is taken with respect to the rows that were gathered, each once, and the optimizer's rule is applied to
-these alone, as embexp's own runs do it: neither takes longer or more memory for a larger table. All of it works
-eagerly, inside a `tf.function`, and in a graph of TensorFlow 1, where `update` returns the operation to run.
+The gradient is taken with respect to the rows that were looked up, each once, and the optimizer updates only these, as
+in embexp's own runs: time and memory do not depend on the size of the table. Everything works eagerly, inside a
+`tf.function`, and in a graph of TensorFlow 1, where `update` returns the operation to run.
 
     found = embexp.rows.gradient(lambda looked_up: loss(looked_up), table, ids, frozen=frozen)
     embexp.rows.update(optimizer, table, slots, found)
 
-Where one tape is to give other gradients too, `gather` comes before it:
+To take other gradients with the same tape, call `gather` before it:
 
     chosen = embexp.rows.gather(table, ids)
     with tf.GradientTape() as tape:
@@ -34,7 +34,7 @@ from embexp.tables.variables import gather_rows, scatter_rows
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
-"""AutoGraph can't rewrite what these call, and warns; nothing here needs it."""
+"""AutoGraph can't convert what these functions call, and would warn; nothing here needs it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ class RowGradient:
 
     Attributes:
         ids: int32 or int64 [u], the rows, each once.
-        values: float32 [u, dim], summed over all places where each was looked up.
-        loss: the scalar that it is the gradient of; None where only the gradient is known.
+        values: float32 [u, dim], summed over all lookups of each row.
+        loss: the scalar whose gradient this is; None where only the gradient is known.
     """
 
     ids: Any
@@ -57,9 +57,9 @@ class Gathered:
     """Some rows of a variable, each once.
 
     Attributes:
-        ids: int32 or int64 [u], their numbers, by first occurrence.
-        values: float32 [u, dim], the rows: what a tape is to watch.
-        positions: int32, of the shape of the ids that were asked for: the place of each in `ids`.
+        ids: int32 or int64 [u], the numbers of the rows, in order of first occurrence.
+        values: float32 [u, dim], the rows, for a tape to watch.
+        positions: int32, in the shape of the gathered ids: the position of each in `ids`.
     """
 
     ids: Any
@@ -67,17 +67,17 @@ class Gathered:
     positions: Any
 
     def lookup(self) -> Any:
-        """The row of every id that was asked for: float32 [..., dim]."""
+        """The row of every gathered id, repetitions included: float32 [..., dim]."""
         return tf.gather(self.values, self.positions)
 
     @_as_written
     def gradient(self, found: Any, *, frozen: Any = None, loss: Any = None) -> RowGradient:
-        """What a tape found for `values`, ready for `update`.
+        """The gradient that a tape computed for `values`, ready for `update`.
 
         Args:
             found: `tape.gradient(loss, gathered.values)`: float32 [u, dim], `tf.IndexedSlices`, or None for zero.
-            frozen: rows to leave out, see `embexp.rows.gradient`.
-            loss: what it is the gradient of.
+            frozen: rows to exclude, as in `embexp.rows.gradient`.
+            loss: the scalar whose gradient it is.
         """
         if found is None:
             found = tf.zeros_like(self.values)
@@ -91,34 +91,34 @@ def gather(variable: Any, ids: Any) -> Gathered:
     """Gathers rows, each once.
 
     Args:
-        variable: float32 [rows, dim], a `tf.Variable` (of a Keras one, its `value`).
-        ids: int32 or int64, of any shape, with repetitions or without.
+        variable: float32 [rows, dim], a `tf.Variable` (of a Keras variable, its `value`).
+        ids: int32 or int64, of any shape; may repeat.
 
     Raises:
-        ValueError: the variable is none of rows of float32, or the ids are no whole numbers.
+        ValueError: the variable is not a matrix of float32, or the ids are not integers.
         tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
     """
     _check(variable)
-    ids = _whole(ids, "ids")
+    ids = _integers(ids, "ids")
     distinct, positions = tf.unique(tf.reshape(ids, [-1]))
     return Gathered(distinct, gather_rows(variable, distinct), tf.reshape(positions, tf.shape(ids)))
 
 
 def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any = None) -> RowGradient:
-    """The gradient of a loss with respect to just the rows that are looked up.
+    """The gradient of a loss with respect to only the rows that are looked up.
 
     Args:
         loss: from the looked-up rows, float32 [*shape of ids, dim], to a scalar.
-        variable: float32 [rows, dim], a `tf.Variable` (of a Keras one, its `value`).
-        ids: int32 or int64, of any shape, with repetitions or without.
-        frozen: rows that are looked up but left out of the gradient: their numbers, integers [k], or for every row of
-            the variable whether it is one, booleans [rows]. None: no rows.
+        variable: float32 [rows, dim], a `tf.Variable` (of a Keras variable, its `value`).
+        ids: int32 or int64, of any shape; may repeat.
+        frozen: rows that are looked up but excluded from the gradient: their numbers, integers [k], or a mask of all
+            rows, booleans [rows]. None: no rows.
 
     Returns:
         The gradient, summed over repetitions, and the loss.
 
     Raises:
-        ValueError: an argument is not what it should be.
+        ValueError: an argument has the wrong type or shape.
         tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
     """
     chosen = gather(variable, ids)
@@ -130,20 +130,22 @@ def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any
 
 @_as_written
 def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
-    """The gradient that a tape gave for a whole variable of which rows were looked up, with each row once.
+    """The gradient that a tape returned for a whole variable, with each row once.
 
     Args:
         slices: a `tf.IndexedSlices`, values float32 [n, dim].
-        frozen: rows to leave out, see `gradient`.
+        frozen: rows to exclude, as in `gradient`.
     """
     if not isinstance(slices, tf.IndexedSlices):
-        raise ValueError(f"expected tf.IndexedSlices, as of a variable that only tf.gather reads, got {type(slices)}")
+        raise ValueError(
+            f"expected tf.IndexedSlices, the gradient of a variable that only tf.gather reads, got {type(slices)}"
+        )
     ids, positions = tf.unique(slices.indices)
     return _without(frozen, RowGradient(ids, tf.math.unsorted_segment_sum(slices.values, positions, tf.size(ids))))
 
 
 def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
-    """New variables for what an optimizer keeps of each row, at their first values: by name, float32 [rows, dim]."""
+    """New variables for an optimizer's slots, with their initial values: by name, float32 [rows, dim]."""
     _check(variable)
     shape = variable.shape.as_list()
     return {
@@ -162,25 +164,27 @@ def update(
     step: Any = None,
     total_steps: int | None = None,
 ) -> Any:
-    """Applies an optimizer's rule once to the rows of a gradient, and to no others.
+    """Applies one step of an optimizer to the rows of a gradient, and to no others.
 
     Args:
         optimizer: one of `embexp.specs.optimizers`.
         variable: float32 [rows, dim], a `tf.Variable`.
-        slots: what `slots` made for it.
-        gradient: what `gradient`, `Gathered.gradient` or `of_slices` gave.
+        slots: the result of `slots` for this variable.
+        gradient: the result of `gradient`, `Gathered.gradient` or `of_slices`.
         step: number of the step from 0, for an optimizer with a schedule: an int64 scalar, tensor or variable.
         total_steps: length of the training, for a schedule that ends with it.
 
     Returns:
-        In a graph of TensorFlow 1 the operation that does it; else None, and it is done.
+        In a graph of TensorFlow 1 the update operation; otherwise None, and the update is done.
 
     Raises:
-        ValueError: an argument is not what it should be.
+        ValueError: an argument has the wrong type or shape, or does not fit the optimizer.
     """
     _check(variable)
     if rules.moves_every_row(optimizer):
-        raise ValueError("adam with lazy_adam=False moves every row, not just those of a gradient; set lazy_adam=True")
+        raise ValueError(
+            "adam with lazy_adam=False updates every row, not only those of a gradient; set lazy_adam=True"
+        )
     if set(slots) != (expected := set(rules.slots_of(optimizer))):
         raise ValueError(f"{optimizer.kind} needs the slots {sorted(expected)}, got {sorted(slots)}")
     ids, rate = gradient.ids, tf.constant(optimizer.learning_rate, tf.float32)
@@ -199,25 +203,27 @@ def _without(frozen: Any, found: RowGradient) -> RowGradient:
         return found
     frozen = tf.convert_to_tensor(frozen)
     if frozen.dtype == tf.bool:
-        left_out = tf.gather(frozen, found.ids)
+        excluded = tf.gather(frozen, found.ids)
     else:
-        # -1 is no row, and leaves none of the two cases of an empty list.
-        sorted_ids = tf.concat([[-1], tf.sort(tf.reshape(tf.cast(_whole(frozen, "frozen"), tf.int64), [-1]))], 0)
-        wanted = tf.cast(found.ids, tf.int64)
-        left_out = tf.gather(sorted_ids, tf.searchsorted(sorted_ids, wanted, side="right") - 1) == wanted
-    places = tf.where(~left_out)[:, 0]
-    return RowGradient(tf.gather(found.ids, places), tf.gather(found.values, places), found.loss)
+        # -1 is not a row; it makes the list non-empty, so that searching it needs no special case.
+        sorted_ids = tf.concat([[-1], tf.sort(tf.reshape(tf.cast(_integers(frozen, "frozen"), tf.int64), [-1]))], 0)
+        ids = tf.cast(found.ids, tf.int64)
+        excluded = tf.gather(sorted_ids, tf.searchsorted(sorted_ids, ids, side="right") - 1) == ids
+    kept = tf.where(~excluded)[:, 0]
+    return RowGradient(tf.gather(found.ids, kept), tf.gather(found.values, kept), found.loss)
 
 
 def _check(variable: Any) -> None:
     if not hasattr(variable, "handle"):
         raise ValueError(f"expected a tf.Variable (of a Keras variable, its value), got {type(variable).__name__}")
     if variable.dtype != tf.float32 or variable.shape.rank != 2:
-        raise ValueError(f"expected a variable of rows of float32, got {variable.dtype.name} of shape {variable.shape}")
+        raise ValueError(
+            f"expected a float32 variable [rows, dim], got {variable.dtype.name} of shape {variable.shape}"
+        )
 
 
-def _whole(ids: Any, what: str) -> Any:
+def _integers(ids: Any, name: str) -> Any:
     ids = tf.convert_to_tensor(ids)
     if ids.dtype not in (tf.int32, tf.int64):
-        raise ValueError(f"{what} are int32 or int64, got {ids.dtype.name}")
+        raise ValueError(f"{name} must be int32 or int64, got {ids.dtype.name}")
     return ids

@@ -190,13 +190,13 @@ def test_a_schedule_follows_the_step() -> None:
 def test_what_is_refused() -> None:
     variable = tf.Variable(matrix(0))
     found = rows.gradient(tf.reduce_sum, variable, [0])
-    with pytest.raises(ValueError, match="moves every row, not just those of a gradient; set lazy_adam=True"):
+    with pytest.raises(ValueError, match="updates every row, not only those of a gradient; set lazy_adam=True"):
         rows.update(Adam(lazy_adam=False), variable, {}, found)
     with pytest.raises(ValueError, match=r"adagrad needs the slots \['accumulators'\], got \[\]"):
         rows.update(Adagrad(), variable, {}, found)
-    with pytest.raises(ValueError, match="ids are int32 or int64, got float32"):
+    with pytest.raises(ValueError, match="ids must be int32 or int64, got float32"):
         rows.gather(variable, [0.5])
-    with pytest.raises(ValueError, match="expected a variable of rows of float32, got float64 of shape"):
+    with pytest.raises(ValueError, match=r"expected a float32 variable \[rows, dim\], got float64 of shape"):
         rows.gather(tf.Variable(np.zeros((2, 2))), [0])
     with pytest.raises(ValueError, match=r"expected a tf\.Variable \(of a Keras variable, its value\), got ndarray"):
         rows.gather(matrix(0), [0])

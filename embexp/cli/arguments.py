@@ -1,4 +1,4 @@
-"""Flags and words of a command."""
+"""Parsing of a command's arguments."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import NoReturn
 
 from embexp.errors import CommandLineError
 
-_NOT_OURS = {
-    "--info": "take --cfg hydra, or `embexp run --help` for the groups",
-    "-i": "take --cfg hydra, or `embexp run --help` for the groups",
-    "--config-path": "take --config-dir",
-    "-cp": "take --config-dir",
-    "--hydra-help": "take --help",
-    "--shell-completion": "there is none yet",
-    "-sc": "there is none yet",
+_HYDRA_ONLY = {
+    "--info": "use --cfg hydra, or `embexp run --help` for the groups",
+    "-i": "use --cfg hydra, or `embexp run --help` for the groups",
+    "--config-path": "use --config-dir",
+    "-cp": "use --config-dir",
+    "--hydra-help": "use --help",
+    "--shell-completion": "embexp does not complete command lines",
+    "-sc": "embexp does not complete command lines",
     "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
 }
-"""Flags of Hydra that embexp does not have, and what to do instead."""
+"""Options of Hydra that embexp does not have, and what to do instead."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises `CommandLineError`, with the flags that may have been meant."""
+    """An argument parser that raises `CommandLineError` and suggests the nearest option."""
 
     def __init__(self, command: str, usage: str) -> None:
         super().__init__(prog=f"embexp {command}", usage=usage, add_help=False, allow_abbrev=False)
         self.add_argument("-h", "--help", action="store_true")
 
     def error(self, message: str) -> NoReturn:
-        """Raises the error instead of leaving the process."""
+        """Raises the error instead of ending the process."""
         unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized") else ""
         hint = ""
-        for word in unknown.split():
-            flag = word.partition("=")[0]
-            if flag in _NOT_OURS:
-                hint = f"{flag} is a flag of Hydra that embexp does not have: {_NOT_OURS[flag]}"
+        for argument in unknown.split():
+            option = argument.partition("=")[0]
+            if option in _HYDRA_ONLY:
+                hint = f"{option} is an option of Hydra that embexp does not have: {_HYDRA_ONLY[option]}"
                 break
-            near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+            near = difflib.get_close_matches(option, self._option_string_actions, n=1)
             if near:
                 hint = f"did you mean {near[0]}?"
                 break
-        text = f"{self.prog}: there is no flag {unknown}" if unknown else f"{self.prog}: {message}"
+        text = f"{self.prog}: there is no option {unknown}" if unknown else f"{self.prog}: {message}"
         raise CommandLineError("\n".join([text, *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]))
 
 
-def composing(parser: Parser) -> None:
+def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")

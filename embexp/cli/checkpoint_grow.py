@@ -15,26 +15,26 @@ from embexp.specs.pretrained import Match, MissingRows
 if TYPE_CHECKING:
     from embexp.growth.plan import TableGrowth
 
-USAGE = "embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [flags]"
+USAGE = "embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTIONS]"
 
 HELP = f"""\
 usage: {USAGE}
 
 Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
-never by position, and what the optimizer remembered of a row (its slots) goes with it; new rows are filled, with slots
-at their initial values. The dense part, the step counter and tables that are not named stay as they are. A run starts
-from it with pretrained=checkpoint pretrained.path=DIR, and freeze=old_rows then trains the new rows only.
+never by position, and keep their optimizer slots; new rows are filled, and their slots get initial values. The dense
+part, the step counter and all other tables stay unchanged. A run starts from the checkpoint with pretrained=checkpoint
+pretrained.path=DIR; freeze=old_rows then trains the new rows only.
 
-RUN_OR_CHECKPOINT is the directory of a finished run, or one that this command made.
+RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote.
 
-    --vocabulary NEW     FILE where there is one table, or TABLE=FILE (repeat it for more): a token per line; or a
-                         vocabulary, or a folder of them, as a run writes. A file of tokens leaves the row of unknown
-                         values and free rows to the old vocabulary
-    --out DIR            where the checkpoint goes; it must not be there
-    --missing WHAT       new rows: {", ".join(MissingRows)} (initializer unless said otherwise)
-    --gone WHAT          tokens that NEW lacks: drop (unless said otherwise), or keep them behind the new ones
-    --match HOW          when tokens are the same: {", ".join(Match)} (exact unless said otherwise)
-    --seed N             of new rows; the run's if not given
+    --vocabulary NEW     FILE if there is one table, or TABLE=FILE (repeat it for more): a token per line; or a
+                         vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV row and the
+                         free rows of the old vocabulary
+    --out DIR            the new checkpoint; must not exist
+    --missing VALUES     values of new rows: {", ".join(MissingRows)} (default: initializer)
+    --gone ACTION        tokens that NEW lacks: drop, or keep after the new ones (default: drop)
+    --match HOW          when tokens are equal: {", ".join(Match)} (default: exact)
+    --seed N             seed of new rows (default: the run's)
     --dry-run            only show what would be kept, moved, new, dropped
 """
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command.
 
     Args:
-        arguments: the words after `grow`.
+        arguments: those after `grow`.
     """
     parser = Parser("checkpoint grow", USAGE)
     parser.add_argument("directory", nargs="?")
@@ -70,9 +70,9 @@ def _check(options: argparse.Namespace) -> None:
     if not options.vocabulary:
         faults.append("to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER")
     if options.out is None and not options.dry_run:
-        faults.append("where to? Add --out DIR, or --dry-run to look only")
+        faults.append("where to? Add --out DIR, or --dry-run to write nothing")
     if options.out is not None and options.out.exists():
-        faults.append(f"{options.out} is there already: give --out another name")
+        faults.append(f"{options.out} already exists: give --out another name")
     if options.seed is not None and options.seed < 0:
         faults.append(f"--seed {options.seed}: it must be at least 0")
     if faults:
@@ -90,8 +90,7 @@ def _grow(options: argparse.Namespace) -> None:
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=places.cache(None))
-    asked = vocabularies.files(options.vocabulary, source)
-    tables = growths(source, asked, match=match, gone=gone)
+    tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         stages = Stages(Console(stderr=True))
         try:
@@ -107,7 +106,7 @@ def _grow(options: argparse.Namespace) -> None:
             )
         except FileExistsError:
             raise CommandLineError(
-                f"embexp checkpoint grow: {options.out} is there already: give --out another name"
+                f"embexp checkpoint grow: {options.out} already exists: give --out another name"
             ) from None
         finally:
             stages.close()
@@ -115,7 +114,7 @@ def _grow(options: argparse.Namespace) -> None:
     if options.dry_run:
         print("nothing was written (--dry-run)")
     else:
-        print(f"the checkpoint is in {options.out}: pretrained=checkpoint pretrained.path={options.out}")
+        print(f"wrote the checkpoint {options.out}: pretrained=checkpoint pretrained.path={options.out}")
 
 
 def _show(tables: Mapping[str, TableGrowth]) -> None:
@@ -124,15 +123,15 @@ def _show(tables: Mapping[str, TableGrowth]) -> None:
 
     console = terminal.console()
     names = ["rows before", "kept in place", "moved", "new", "dropped", "rows after", "bytes before", "bytes after"]
-    made = terminal.table(console, ["table"], right=names, after=["slots"])
+    shown = terminal.table(console, ["table"], right=names, after=["slots"])
     for name, table in tables.items():
-        known = table.as_json()
+        counts = table.as_json()
         keys = ("rows_before", "kept_in_place", "moved", "new", "dropped", "rows")
-        made.add_row(
+        shown.add_row(
             name,
-            *(f"{known[key]:,}" for key in keys),
+            *(f"{counts[key]:,}" for key in keys),
             byte_size(table.bytes_before),
             byte_size(table.bytes_after),
             ", ".join(table.slots),
         )
-    console.print(made)
+    console.print(shown)

@@ -1,4 +1,4 @@
-"""Which command is asked for, and how its errors reach the user."""
+"""The commands of `embexp`, and how their errors reach the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 
@@ -14,12 +14,12 @@ DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: the work is done; it failed; the config or the command line is wrong."""
 
 COMMANDS = {
-    "run": "run an experiment, or sweep over several (-m)",
-    "plan": "what would happen: tables with their bytes, inert settings, the jobs of a sweep",
+    "run": "run an experiment, or a sweep over several (-m)",
+    "plan": "show what a run would do: tables and their bytes, inert settings, the jobs of a sweep",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "checkpoint": "grow a checkpoint to a longer vocabulary",
-    "vectors": "look into files of pretrained vectors, convert them, find the rows near a token",
+    "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }
 
 HELP = """\
@@ -32,11 +32,11 @@ commands
 
     embexp run                                                       a first experiment, needs no files
     embexp run experiment=movielens data.path=ml-100k                another one
-    embexp run -m optimizer=adagrad,adam seed=0,1                    all four
-    embexp plan experiment=movielens data.path=ml-100k               what would that take?
-    embexp COMMAND --help                                            more
+    embexp run -m optimizer=adagrad,adam seed=0,1                    a sweep: all four combinations
+    embexp plan experiment=movielens data.path=ml-100k               what that run would do
+    embexp COMMAND --help                                            help for a command
 
-Without a command the words go to `run`: embexp experiment=movielens data.path=ml-100k
+Without a command, `run` is meant: embexp experiment=movielens data.path=ml-100k
 """
 
 
@@ -44,11 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit status.
 
     Args:
-        arguments: the words after the program's name; None: those of this process.
+        arguments: of the command line, after the program's name; None: those of this process.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except UsageError as error:
         print(f"embexp: {error}", file=sys.stderr)
         return MISUSED
@@ -59,27 +58,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nembexp: interrupted", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # Whoever read the output has gone; Python would complain once more when it flushes at the end.
+        # The reader of the output has gone; without this Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
-def _dispatch(words: list[str]) -> int:
-    first = words[0] if words else "--help"
-    if first in ("--help", "-h", "help"):
-        width = max(map(len, COMMANDS))
-        print(HELP.format(commands="\n".join(f"    {name:{width}}  {what}" for name, what in COMMANDS.items())), end="")
+def dispatch(
+    arguments: Sequence[str], commands: Mapping[str, str], *, modules: str, help_text: str, context: str = ""
+) -> int:
+    """Runs the command that the first argument names, or shows the help.
+
+    Args:
+        arguments: of the command line.
+        commands: each with what it does.
+        modules: prefix of the modules that hold their `main`; only that of the named command is imported.
+        help_text: with `{commands}` in the place of the list of commands.
+        context: beginning of the error message.
+
+    Raises:
+        CommandLineError: there is no such command.
+    """
+    name = arguments[0] if arguments else "--help"
+    if name in ("--help", "-h", "help"):
+        width = max(map(len, commands))
+        listing = "\n".join(f"    {each:{width}}  {does}" for each, does in commands.items())
+        print(help_text.format(commands=listing), end="")
         return DONE
+    if name not in commands:
+        near = difflib.get_close_matches(name, commands, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(commands)}"
+        raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
+    module = importlib.import_module(f"{modules}{name}")
+    return int(module.main(arguments[1:]))
+
+
+def _dispatch(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else "--help"
     if first in ("--version", "-V"):
         from importlib.metadata import version
 
         print(f"embexp {version('embexp')}")
         return DONE
-    if first not in COMMANDS:
-        if "=" not in first and not first.startswith(("-", "~")):
-            near = difflib.get_close_matches(first, COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-            raise CommandLineError(f"there is no command {first!r}\n    {hint}")
-        words = ["run", *words]
-    module = importlib.import_module(f"embexp.cli.{words[0]}")
-    return int(module.main(words[1:]))
+    is_override = "=" in first or (first.startswith(("-", "~")) and first not in ("--help", "-h"))
+    return dispatch(["run", *arguments] if is_override else arguments, COMMANDS, modules="embexp.cli.", help_text=HELP)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import opened
+from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 
 USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     """Runs the command.
 
     Args:
-        arguments: the words after `evaluate`.
-        evaluator: does the work; None: the run itself.
+        arguments: those after `evaluate`.
+        evaluator: evaluates a run; None: the run's own evaluation.
     """
     parser = Parser("evaluate", USAGE)
     parser.add_argument("directory", nargs="?")
@@ -59,4 +59,4 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
 def _evaluate(directory: str, file: str | None, split: str) -> Mapping[str, float]:
     rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
-    return opened(directory, "evaluate", *rest).evaluate(file, split=split)
+    return load_finished(directory, "evaluate", *rest).evaluate(file, split=split)

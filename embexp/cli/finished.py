@@ -1,4 +1,4 @@
-"""Opening a finished run from the command line."""
+"""Loading a finished run for a command."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from embexp.runs.finished import Run
 
 
-def opened(directory: str, command: str, *rest: str) -> Run:
+def load_finished(directory: str, command: str, *rest: str) -> Run:
     """The run of a directory.
 
     Args:
         directory: of the run.
-        command: that is given, for what to say where the directory is that of a study.
-        *rest: the command's words behind the directory.
+        command: the name of the command, for the message where the directory is that of a study.
+        *rest: the command's arguments after the directory.
 
     Raises:
-        NotARunError: it holds none. That is told before TensorFlow takes its seconds.
+        NotARunError: the directory holds no run; raised before TensorFlow is loaded, which takes seconds.
     """
     from embexp.errors import NotARunError
     from embexp.records.folder import RunFolder
@@ -27,9 +27,9 @@ def opened(directory: str, command: str, *rest: str) -> Run:
 
     folder = RunFolder(Path(directory))
     if runs := folder.runs_of_study():
-        each = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
-        lines = "\n    ".join([f"{folder.path} is the directory of a study; say which of its runs:", *each])
-        raise NotARunError(lines)
+        commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+        message = f"{folder.path} is the directory of a study; name one of its runs:"
+        raise NotARunError("\n    ".join([message, *commands]))
     folder.read_spec()
     environment.load_tensorflow()
     from embexp.runs.finished import load_run

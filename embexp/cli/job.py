@@ -31,7 +31,7 @@ def main() -> int:
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    console.print(shown.of(result.summary, directory))
+    console.print(shown.terminal_report(result.summary, directory))
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, composing
+from embexp.cli.arguments import Parser, add_config_arguments
 from embexp.cli.commands import DONE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ The config is checked as for a run. Nothing is allocated (but by --trace, which 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser("plan", USAGE)
-    composing(parser)
+    add_config_arguments(parser)
     parser.add_argument("--scan", action="store_true")
     parser.add_argument("--trace", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import opened
+from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
@@ -19,12 +19,11 @@ USAGE = "embexp predict DIR --data FILE [--out FILE]"
 HELP = f"""\
 usage: {USAGE}
 
-A prediction for each example of a file of the same form as the run's data (labels may be missing): ratings, the
-probability of a click, or the name of a class. They come as CSV with the one column `prediction`, in the order of the
-file.
+Predicts a rating, the probability of a click or the name of a class for each example of a file in the format of the
+run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
 
     --data FILE   the examples
-    --out FILE    where to write; to the terminal if not given
+    --out FILE    the file to write (default: standard output)
 """
 
 Predictor = Callable[[str, str], Iterable[float | str]]
@@ -35,8 +34,8 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     """Runs the command.
 
     Args:
-        arguments: the words after `predict`.
-        predictor: does the work; None: the run itself.
+        arguments: those after `predict`.
+        predictor: predicts for a run; None: the run's own predictions.
     """
     parser = Parser("predict", USAGE)
     parser.add_argument("directory", nargs="?")
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
     predictions = (predictor or _predict)(options.directory, options.data)
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")  # names of classes may hold commas
+    rows = csv.writer(text, lineterminator="\n")  # class names may contain commas
     rows.writerow(["prediction"])
     rows.writerows([value if isinstance(value, str) else f"{value:.7g}"] for value in predictions)
     if options.out is None:
@@ -62,5 +61,5 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str) -> Iterable[float | str]:
-    predicted: list[float | str] = opened(directory, "predict", "--data", file).predict(file).tolist()
-    return predicted
+    predictions: list[float | str] = load_finished(directory, "predict", "--data", file).predict(file).tolist()
+    return predictions

@@ -1,4 +1,4 @@
-"""`embexp run`: one experiment, or a sweep over several."""
+"""`embexp run`: a single experiment, or a sweep over several."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from embexp.cli.arguments import Parser, composing
+from embexp.cli.arguments import Parser, add_config_arguments
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
+    from embexp.config.folders import Folders
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp run [OVERRIDES] [-m] [--config-dir DIR] [--cfg job|hydra|all]"
@@ -20,85 +21,105 @@ USAGE = "embexp run [OVERRIDES] [-m] [--config-dir DIR] [--cfg job|hydra|all]"
 HELP = f"""\
 usage: {USAGE}
 
-Composes a config, checks it and runs the experiment. Nothing is written before the config is right.
+Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
 
 overrides
     model=mlp                                choose another file of a group
     optimizer.learning_rate=0.01             set a value
-    optimizer@tables.item.optimizer=adam     choose for one table alone; likewise init, freeze, pretrained
-    +model.args.width=64                     add a key (it must be one that a config may have)
-    ~features.history                        take a key out
-    hydra.run.dir=DIR                        where the run lies; hydra.sweep.dir=DIR of a sweep
+    optimizer@tables.item.optimizer=adam     choose for a single table; likewise init, freeze, pretrained
+    +model.args.width=64                     add a key (it must be one that the config may have)
+    ~features.history                        remove a key
+    hydra.run.dir=DIR                        the directory of the run; hydra.sweep.dir=DIR that of a sweep
 
-flags
-    -m, --multirun         run once for each combination of the values: optimizer=sgd,adam 'data.fold=range(0,5)'
-    -cd, --config-dir DIR  a folder of your own configs: it extends the shipped groups, and its files come first
+options
+    -m, --multirun         run every combination of the values: optimizer=sgd,adam 'data.fold=range(0,5)'
+    -cd, --config-dir DIR  a folder of your own configs: it extends the shipped groups and takes precedence
     -cn, --config-name N   start from N.yaml instead of config.yaml
     -c, --cfg WHAT         only show the config: job (the experiment's), hydra or all
-    -p, --package PART     with --cfg: only this part, such as tables.item
-    --resolve              with --cfg: with interpolations resolved
+    -p, --package NODE     with --cfg: only this node, such as tables.item
+    --resolve              with --cfg: resolve interpolations
 
-exit status: 0 done, 1 the run failed, 2 the config or the command line is wrong
+exit status: 0 success, 1 the run failed, 2 the config or the command line is invalid
 
 groups and their choices
 """
 
 
+_NESTED_GROUPS = {
+    "table": "table@tables.NAME",
+    "feature": "feature@features.NAME",
+    "initializer": "initializer@tables.NAME.initializer",
+    "schedule": "schedule@optimizer.schedule",
+}
+"""Groups whose choices belong at a place inside the config."""
+
+
 class Result(Protocol):
-    """What a run gives back."""
+    """The result of a run."""
 
     @property
     def status(self) -> str:
-        """How it ended."""
+        """completed, stopped_early, interrupted or failed."""
         ...
 
 
 Runner = Callable[["RunSpec", Path], Result]
-"""Runs a spec in a directory that exists."""
+"""Runs a spec in an existing directory."""
 
 
 def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: the words after `run`.
-        runner: runs a single experiment; None: `embexp.runs.run`.
+        arguments: those after `run`.
+        runner: runs a single experiment; None: as usual, with progress on the terminal and in run.log.
     """
     options = _parse(arguments)
     if options.help:
-        from embexp.cli.groups import listing
         from embexp.config import folders
 
-        print(HELP + listing(folders.find(Path(options.config_dir) if options.config_dir else None)))
+        print(HELP + _group_choices(folders.find(Path(options.config_dir) if options.config_dir else None)))
         return DONE
     if options.cfg is not None:
         from embexp.cli.show_config import show
 
         return show(options)
     if options.package is not None or options.resolve:
-        raise CommandLineError("--package and --resolve say what --cfg shows: add --cfg job")
+        raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
     if options.multirun:
         from embexp.sweeps.sweep import sweep
 
         succeeded = sweep(options.overrides, config_dir=options.config_dir, config_name=options.config_name)
         return DONE if succeeded else FAILED
-    return _single(options, runner or _with_progress)
+    return _run_one(options, runner or _run_with_log)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("run", USAGE)
-    composing(parser)
-    parser.add_argument("-r", "--run", action="store_true")  # Hydra's word for what is done anyway
+    add_config_arguments(parser)
+    parser.add_argument("-r", "--run", action="store_true")  # an option of Hydra, for the default
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and (options.run or options.cfg):
-        raise CommandLineError(f"-m runs several experiments, {'--run' if options.run else '--cfg'} is about one")
+        raise CommandLineError(f"-m runs several experiments, {'--run' if options.run else '--cfg'} is for one")
     return options
 
 
-def _single(options: argparse.Namespace, runner: Runner) -> int:
+def _group_choices(found: Folders) -> str:
+    """Every group with its choices, each with the first comment of its file."""
+    from embexp.config import folders
+
+    lines = []
+    for group, choices in found.choices().items():
+        lines.append(f"  {_NESTED_GROUPS.get(group, group)}=")
+        width = max(map(len, choices))
+        lines += [f"      {choice:{width}}  {folders.about(path)}" for choice, path in choices.items()]
+    return "\n".join(lines)
+
+
+def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, record
     from embexp.specs import notes
     from embexp.system import files
@@ -113,13 +134,13 @@ def _single(options: argparse.Namespace, runner: Runner) -> int:
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
-def _with_progress(spec: RunSpec, directory: Path) -> Result:
-    """Runs, shows how it goes and what it came to, and keeps both in run.log."""
+def _run_with_log(spec: RunSpec, directory: Path) -> Result:
+    """Runs an experiment with progress and results on the terminal and in run.log."""
     from embexp.errors import EmbexpError
 
     with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
         try:
-            result = _shown(spec, directory, log)
+            result = _run_with_progress(spec, directory, log)
         except EmbexpError as error:
             log.write(f"error: {error}\n")
             raise
@@ -127,11 +148,11 @@ def _with_progress(spec: RunSpec, directory: Path) -> Result:
     return result
 
 
-def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
+def _run_with_progress(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     from embexp.strategies import tpu_address
     from embexp.system import environment
 
-    tpu_address.check_strategy(spec.strategy)  # that there is no TPU can be told before TensorFlow is there
+    tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
     environment.load_tensorflow()
     from rich.console import Console
 
@@ -144,10 +165,10 @@ def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     stages = Stages(terminal)
     file = Console(file=log, width=160)
 
-    def announce(words: str) -> None:
+    def announce(heading: str) -> None:
         stages.close()
         for console in (terminal, file):
-            console.print(f"\n{words}", style="bold", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"\n{heading}", style="bold", markup=False, highlight=False, soft_wrap=True)
 
     try:
         result = studies.run(
@@ -160,5 +181,5 @@ def _shown(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     finally:
         stages.close()
     for console in (terminal, file):
-        console.print(shown.of(result.summary, directory))
+        console.print(shown.terminal_report(result.summary, directory))
     return result

@@ -1,4 +1,4 @@
-"""A table of a finished run, read as a file of vectors is."""
+"""A table of a finished run, as a source of vectors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class RunTable:
 
     Attributes:
         values: float32 [rows, dim].
-        tokens: what each row stands for; None where rows are known by number.
-        files: none, as it is not read from one that could be overwritten.
+        tokens: of each row; None where rows are identified by number.
+        files: none, as it is not read from a file that could be overwritten.
     """
 
     values: np.ndarray
@@ -46,17 +46,17 @@ def is_run(path: Path) -> bool:
 
 
 def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
-    """Restores a table of a run, which takes TensorFlow.
+    """Restores a table of a run, for which TensorFlow is loaded.
 
     Args:
         path: folder of the run.
         table: name; None: the only one.
-        whole: with the row of unknown values, and with numbers as tokens where ids are row numbers; False: only rows
-            that a token stands for, and no tokens for row numbers.
+        whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
+            that have a token, and no tokens where ids are row numbers.
 
     Raises:
-        CommandLineError: it has to be said which table.
-        RunError: there is no such table, or the run left no checkpoint.
+        CommandLineError: the run has several tables, and `table` is None.
+        RunError: there is no such table, or the run has no checkpoint.
     """
     from embexp.system import environment
 
@@ -67,14 +67,14 @@ def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
     run = load_run(path)
     tables = list(run.spec.tables)
     if table is None and len(tables) > 1:
-        raise CommandLineError(f"{path} has several tables, say which with --table: {', '.join(tables)}")
+        raise CommandLineError(f"{path} has several tables, choose one with --table: {', '.join(tables)}")
     name = table or tables[0]
     values, vocabulary = run.table(name), run.vocabulary(name)
     if whole:
         return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
     if isinstance(vocabulary, IdentityVocabulary):
         return RunTable(values, None)
-    # A table may have more rows than the data had values for: nothing stands for those.
+    # A table may have more rows than its vocabulary: the rest have no token.
     first = int(vocabulary.oov)
     tokens = pa.array(vocabulary.tokens(first), pa.large_string())
     return RunTable(values[first : vocabulary.size], tokens)

@@ -1,4 +1,4 @@
-"""`embexp run --cfg`: the composed config, and what is wrong with it."""
+"""`embexp run --cfg`: the composed config, and its faults."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from embexp.errors import CommandLineError, ConfigError
 def show(options: argparse.Namespace) -> int:
     """Prints the config as YAML.
 
-    The config is shown with its faults too, which then follow as the error; data files are not looked at.
+    A config with faults is shown too; they follow as the error. Data files are not read.
 
     Raises:
-        ConfigError: it is wrong.
-        CommandLineError: there is no such part, or it can't be resolved.
+        ConfigError: the config has faults.
+        CommandLineError: the config has no such node, or it can't be resolved.
     """
     composed = compose(composition.loader(options.config_dir, options.config_name), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
     with hydra_globals.borrowed(composed.config):
-        _print(_part(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
+        _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
     if faults:
         raise ConfigError(faults)
     return 0
@@ -40,13 +40,13 @@ def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
     if package is not None and package != "_global_":
         node = OmegaConf.select(config, package)
         if node is None:
-            raise CommandLineError(f"--package {package}: the config has no such part")
+            raise CommandLineError(f"--package {package}: the config has no such node")
         print(f"# @package {package}")
     print(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n", end="")
 
 
-def _part(config: DictConfig, what: str) -> DictConfig:
-    """A copy of the experiment's part, of Hydra's, or of both."""
+def _selected(config: DictConfig, what: str) -> DictConfig:
+    """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
     config = config.copy()
     OmegaConf.set_readonly(config, None)
     OmegaConf.set_readonly(config.hydra, None)

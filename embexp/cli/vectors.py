@@ -1,4 +1,4 @@
-"""`embexp vectors`: look into files of vectors, convert them, and find the rows near a token."""
+"""`embexp vectors`: inspect and convert files of vectors, and find the nearest rows of a token."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from embexp.cli.stages import Stages
     from embexp.vectors.file_source import FileSource
 
-USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [flags]"
+USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]"
 
 HELP = f"""\
 usage: {USAGE}
 
-    info FILE                     rows, dimension, type, tokens, what is odd in it, and whether it can be mapped
+    info FILE                     rows, dimension, dtype, tokens, irregularities, and whether the file can be mapped
     convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt or .parquet, as float32
-    neighbors FILE_OR_RUN TOKEN…  the rows with the greatest cosine to each token's: of a file or of a finished run
+    neighbors FILE_OR_RUN TOKEN…  the rows with the largest cosine similarity to the row of each token
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
 TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
-RUN is the folder of a finished run: of its table, convert writes the rows that a token stands for, with the tokens.
+RUN is the folder of a finished run: convert writes those rows of its table that have a token, and the tokens.
 
-    --format FORMAT       {", ".join(Format)}; by suffix if not given
-    --key NAME            which array, tensor, dataset, column, or file of a zip, where there are several
+    --format FORMAT       {", ".join(Format)} (default: by suffix)
+    --key NAME            the array, tensor, dataset, column, or file of a zip, where there are several
     --token-column NAME   the column or dataset of the tokens
-    --tokens FILE         a token per line for a file without; NAME.tokens.txt beside it if not given
-    --invalid-text WHAT   tokens that are not UTF-8: error (unless said otherwise), replace, skip
-    --non-finite WHAT     NaN and infinities: error (unless said otherwise), zero, skip, keep
-    --header-count WHAT   a header that names a wrong number of rows: error (unless said otherwise), ignore
-    --cache DIR           where parsed text is kept; embexp's cache if not given
+    --tokens FILE         a token per line, for a file without tokens (default: NAME.tokens.txt beside it)
+    --invalid-text HOW    tokens that are not UTF-8: error, replace, skip (default: error)
+    --non-finite HOW      NaN and infinities: error, zero, skip, keep (default: error)
+    --header-count HOW    a header with a wrong number of rows: error, ignore (default: error)
+    --cache DIR           the cache of parsed text (default: embexp's cache)
     --json                info, neighbors: one JSON object instead of text
-    --overwrite           convert: replace OUT if it is there
-    --count N             neighbors: how many of each; 10 if not given
-    --table NAME          convert, neighbors: the table of a run, where it has several
+    --overwrite           convert: replace OUT if it exists
+    --count N             neighbors: rows per token (default: 10)
+    --table NAME          convert, neighbors: the table of a run, if it has several
 """
 
 _SHOWN_TOKENS = 5
@@ -52,36 +52,36 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command.
 
     Args:
-        arguments: the words after `vectors`.
+        arguments: those after `vectors`.
     """
     options = _parse(arguments)
     if options.help:
         print(HELP, end="")
         return DONE
     usage = f"\n    usage: {USAGE}"
-    words = options.words
-    match options.what:
+    operands = options.operands
+    match options.action:
         case None:
             raise CommandLineError(f"embexp vectors: do what?{usage}")
         case "info":
-            if len(words) != 1:
+            if len(operands) != 1:
                 raise CommandLineError(f"embexp vectors info: give one FILE{usage}")
-            _info(Path(words[0]), options)
+            _info(Path(operands[0]), options)
         case "convert":
-            if len(words) != 2:
+            if len(operands) != 2:
                 raise CommandLineError(f"embexp vectors convert: give FILE_OR_RUN and OUT{usage}")
-            _convert(Path(words[0]), Path(words[1]), options)
+            _convert(Path(operands[0]), Path(operands[1]), options)
         case "neighbors":
-            if len(words) < 2:
+            if len(operands) < 2:
                 raise CommandLineError(f"embexp vectors neighbors: give FILE_OR_RUN and at least one TOKEN{usage}")
-            _neighbors(Path(words[0]), words[1:], options)
+            _neighbors(Path(operands[0]), operands[1:], options)
     return DONE
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("vectors", USAGE)
-    parser.add_argument("what", nargs="?", choices=("info", "convert", "neighbors"))
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("action", nargs="?", choices=("info", "convert", "neighbors"))
+    parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
     parser.add_argument("--key")
     parser.add_argument("--token-column")
@@ -95,14 +95,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int)
     parser.add_argument("--table")
     options = parser.parse_intermixed_args(list(arguments))
-    for flag, given, commands in (
+    for option, given, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
         ("--count", options.count is not None, ("neighbors",)),
         ("--table", options.table is not None, ("convert", "neighbors")),
     ):
-        if given and options.what not in (None, *commands):
-            raise CommandLineError(f"embexp vectors {options.what} has no flag {flag}: it is of {', '.join(commands)}")
+        if given and options.action not in (None, *actions):
+            raise CommandLineError(
+                f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
+            )
     if options.count is not None and options.count < 1:
         raise CommandLineError(f"--count {options.count}: it must be at least 1")
     return options
@@ -139,13 +141,13 @@ def _info(path: Path, options: argparse.Namespace) -> None:
 
     stages = _stages()
     try:
-        form = options.format or format_of(path)
+        format = options.format or format_of(path)
         source = _open(path, options, stages)
         tokens = source.tokens
     finally:
         stages.close()
-    known: dict[str, Any] = {
-        "format": str(form),
+    facts: dict[str, Any] = {
+        "format": str(format),
         "rows": source.rows,
         "dim": source.dim,
         "dtype": source.dtype.name,
@@ -156,23 +158,25 @@ def _info(path: Path, options: argparse.Namespace) -> None:
         "digest": source.digest,
     }
     if options.json:
-        print(json.dumps(known))
+        print(json.dumps(facts))
         return
     from embexp.vectors.stored import counted
 
-    known["bytes"] = f"{known['bytes']:,} as float32"
-    known["mapped"] = "yes, nothing is copied" if source.in_place else "no, a mapped use converts it into the cache"
+    facts["bytes"] = f"{facts['bytes']:,} as float32"
+    facts["mapped"] = (
+        "yes, nothing is copied" if source.in_place else "no, mapping it needs a converted copy in the cache"
+    )
     if tokens is None:
-        known["tokens"] = "none: a row is known by its number"
+        facts["tokens"] = "none: rows are identified by number"
     else:
         more = ", …" if len(tokens) > _SHOWN_TOKENS else ""
-        known["tokens"] = ", ".join(map(repr, known["tokens"])) + more
-    known["rows"] = f"{source.rows:,}"
-    notes = known.pop("notes")
-    for name, value in known.items():
+        facts["tokens"] = ", ".join(map(repr, facts["tokens"])) + more
+    facts["rows"] = f"{source.rows:,}"
+    notes = facts.pop("notes")
+    for name, value in facts.items():
         print(f"{name:8}{value}")
-    for what, count in notes.items():
-        print(f"note    {counted(count, 'time')}: {what}")
+    for note, count in notes.items():
+        print(f"note    {counted(count, 'time')}: {note}")
 
 
 def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
@@ -185,13 +189,13 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
         outputs = write.outputs(out)
         for each in outputs:
             if each.exists() and any(each.samefile(read) for read in source.files):
-                raise CommandLineError(f"embexp vectors convert: {each} is what is read: give OUT another name")
+                raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
             if each.exists() and not options.overwrite:
                 raise CommandLineError(
-                    f"embexp vectors convert: {each} is there already: give OUT another name, or add --overwrite"
+                    f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
         if len(outputs) > 1:
-            for each in outputs:  # a matrix is never seen beside the tokens of another one
+            for each in outputs:  # no matrix is ever left beside the tokens of another one
                 each.unlink(missing_ok=True)
         write.write(source, source.tokens, out, progress=stages)
     finally:
@@ -199,59 +203,59 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")
 
 
-def _neighbors(path: Path, words: Sequence[str], options: argparse.Namespace) -> None:
+def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) -> None:
     from embexp.vectors import neighbors
 
     stages = _stages()
     try:
         matrix = _source(path, options, stages, whole=True)
         tokens = matrix.tokens
-        numbers = [_row_of(path, word, tokens, matrix.rows) for word in words]
-        found = neighbors.nearest(matrix, numbers, options.count or 10)
+        rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]
+        found = neighbors.nearest(matrix, rows, options.count or 10)
     finally:
         stages.close()
     named = {
-        word: [(str(each.row) if tokens is None else tokens[each.row].as_py(), each.cosine) for each in near]
-        for word, near in zip(words, found, strict=True)
+        query: [(str(each.row) if tokens is None else tokens[each.row].as_py(), each.cosine) for each in near]
+        for query, near in zip(queries, found, strict=True)
     }
     if options.json:
-        listed = {word: [{"token": name, "cosine": cosine} for name, cosine in near] for word, near in named.items()}
+        listed = {query: [{"token": name, "cosine": cosine} for name, cosine in near] for query, near in named.items()}
         print(json.dumps(listed))
         return
-    for number, (word, near) in enumerate(named.items()):
-        print(f"{'' if number == 0 else chr(10)}{word}")
+    for number, (query, near) in enumerate(named.items()):
+        print(f"{'' if number == 0 else chr(10)}{query}")
         for name, cosine in near:
             print(f"  {cosine:7.4f}  {name}")
 
 
 def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> FileSource | RunTable:
-    """A file of vectors, or a table of a run (`whole`: see `run_table.read`)."""
+    """A file of vectors, or the table of a run: all its rows (`whole`), or those with a token."""
     from embexp.cli import run_table
 
     if not run_table.is_run(path):
         if options.table is not None:
-            raise CommandLineError(f"--table {options.table}: {path} is no run, and a file has no tables; take --key")
+            raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         return _open(path, options, stages)
-    flags = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
-    given = [name for name in flags if getattr(options, name)]
+    file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
+    given = [name for name in file_only if getattr(options, name)]
     if given:
-        flag = given[0].replace("_", "-")
-        raise CommandLineError(f"--{flag} is about a file, and {path} is a run: its tables are chosen with --table")
+        option = given[0].replace("_", "-")
+        raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
     return run_table.read(path, options.table, whole=whole)
 
 
-def _row_of(path: Path, word: str, tokens: Any, rows: int) -> int:
+def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
     if tokens is None:
-        if word.isdigit() and int(word) < rows:
-            return int(word)
+        if query.isdigit() and int(query) < rows:
+            return int(query)
         raise VocabularyError(
-            f"{path}: found no row {word!r}; it has no tokens, so rows are known by number, 0 to {rows - 1}"
+            f"{path}: found no row {query!r}; it has no tokens, so rows are identified by number, 0 to {rows - 1}"
         )
     import pyarrow.compute as pc
 
-    row = pc.index(tokens, word).as_py()
+    row = pc.index(tokens, query).as_py()
     if row >= 0:
         return int(row)
-    alike = tokens.filter(pc.equal(pc.utf8_lower(tokens), word.lower())).to_pylist()
+    alike = tokens.filter(pc.equal(pc.utf8_lower(tokens), query.lower())).to_pylist()
     hint = f"; did you mean {alike[0]!r}?" if alike else ""
-    raise VocabularyError(f"{path}: found no token {word!r} among {rows:,}{hint}")
+    raise VocabularyError(f"{path}: found no token {query!r} among {rows:,}{hint}")

@@ -1,4 +1,4 @@
-"""What pretrained files had for the tables of a run, as a table for the terminal."""
+"""The coverage of a run's tables by pretrained files, as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-_SHOWN = 5
+_MAX_TOKENS = 5
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """The content of a coverage.json, nothing where there is none."""
+    """The content of a coverage.json; empty if there is no such file."""
     if not path.exists():
         return {}
     content: dict[str, Any] = json.loads(path.read_bytes())
@@ -23,42 +23,42 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def table(content: Mapping[str, Any], frames: box.Box | None) -> Table | None:
-    """A line for each table that took rows of a file, or None if none did.
+    """A line for each table that has pretrained rows; None if no table has any.
 
     Args:
         content: of coverage.json.
-        frames: around the cells.
+        frames: style of the table's lines; None for none.
     """
     tables: Mapping[str, Any] = content.get("tables") or {}
     if not tables:
         return None
-    made = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    made.add_column("pretrained", overflow="fold")
-    for name in ("rows found", "rows missing", "of all occurrences"):
-        made.add_column(name, justify="right")
-    made.add_column("commonest missing", overflow="fold")
-    made.add_column("file", overflow="fold")
+    shown = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown.add_column("pretrained", overflow="fold")
+    for name in ("rows found", "rows missing", "occurrences found"):
+        shown.add_column(name, justify="right")
+    shown.add_column("most frequent missing", overflow="fold")
+    shown.add_column("file", overflow="fold")
     for name, facts in tables.items():
-        found, lacking = facts["rows_pretrained"], facts["rows_missing"]
-        seen = facts["occurrences"]
-        made.add_row(
+        found, missing = facts["rows_pretrained"], facts["rows_missing"]
+        occurrences = facts["occurrences"]
+        shown.add_row(
             name,
-            f"{found:,} ({found / max(found + lacking, 1):.1%})",
-            f"{lacking:,}",
-            f"{facts['occurrences_pretrained'] / seen:.1%}" if seen else "",
-            Text(_named(facts["commonest_missing"], lacking)),
+            f"{found:,} ({found / max(found + missing, 1):.1%})",
+            f"{missing:,}",
+            f"{facts['occurrences_pretrained'] / occurrences:.1%}" if occurrences else "",
+            Text(_listed(facts["commonest_missing"], missing)),
             Text(Path(facts["path"]).name),
         )
-    return made
+    return shown
 
 
-def _named(tokens: Sequence[Mapping[str, Any]], count: int) -> str:
-    """The first of the missing tokens, each with how often it was seen."""
-    words = [
+def _listed(tokens: Sequence[Mapping[str, Any]], count: int) -> str:
+    """The first of `count` missing tokens, each with its frequency."""
+    shown = [
         _printable(each["token"]) + ("" if each["frequency"] is None else f" ({each['frequency']:,})")
-        for each in tokens[:_SHOWN]
+        for each in tokens[:_MAX_TOKENS]
     ]
-    return ", ".join([*words, "…"] if count > len(words) else words)
+    return ", ".join([*shown, "…"] if count > len(shown) else shown)
 
 
 def _printable(token: str) -> str:

@@ -1,4 +1,4 @@
-"""Curves of a run as PNG files."""
+"""Plots of a run as PNG files: curves of losses and metrics, and drift."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def write(
     name: str,
     truth: Mapping[str, float] | None = None,
 ) -> list[Path]:
-    """Draws the curves of a run and writes one PNG each: loss.png, one for every other metric evaluated, drift.png.
+    """Writes the plots of a run: loss.png, one file for every other evaluated metric, drift.png.
 
     Args:
         records: the lines of metrics.jsonl.
-        directory: where the pictures go; made if missing.
-        task: tells the units.
+        directory: for the files; created if missing.
+        task: of the run; determines the units.
         name: of the experiment, for the titles.
-        truth: best values that anyone could reach on the test part, by `bayes_` and the metric's name.
+        truth: best possible values on the test split, under `bayes_` and the metric's name.
 
     Returns:
-        The files, in the order of the metrics. No files if there is nothing to draw.
+        The files, in the order of the metrics; none if there is nothing to draw.
     """
     lines = list(records)
     losses = [(int(line["step"]), float(line["loss"])) for line in lines if line["event"] == "log"]
@@ -75,27 +75,27 @@ def write(
 
 
 def drift_figure(drifts: Sequence[tuple[int, Mapping[str, Mapping[str, Any]]]], *, name: str) -> Figure:
-    """How far the rows of each table are from their pretrained values, over the steps: mean and largest distance.
+    """The distance of each table's rows from their pretrained values over the steps: mean and largest.
 
     Args:
-        drifts: (step, by table `mean`, `largest`, `start_norm`), the later of two for one step being the better.
+        drifts: (step, by table `mean`, `largest`, `start_norm`); of two for the same step, the later one counts.
         name: of the experiment, for the title.
     """
     figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
     axes = figure.subplots(1, 2)
-    for part, key, words in zip(axes, ("mean", "largest"), ("mean over the rows", "largest of a row"), strict=True):
+    for panel, key, title in zip(axes, ("mean", "largest"), ("mean over the rows", "largest of a row"), strict=True):
         for number, table in enumerate(dict.fromkeys(table for _, tables in drifts for table in tables)):
             found = {step: tables[table] for step, tables in drifts if table in tables}
             norm = float(next(iter(found.values()))["start_norm"])
             points = sorted((step, float(each[key])) for step, each in found.items())
             steps, values = zip((0, 0.0), *points, strict=True)
-            label = f"{table} (mean length of its pretrained rows: {norm:.3g})"
+            label = f"{table} (mean norm of its pretrained rows: {norm:.3g})"
             few = "o" if len(points) <= 40 else None
-            part.plot(steps, values, label=label, color=_TABLES[number % len(_TABLES)], marker=few, markersize=4)
-        part.set_title(words, fontsize=10)
-        part.set_ylabel("distance ‖w − w₀‖₂")
-        _frame(part)
-        part.set_ylim(bottom=0)
+            panel.plot(steps, values, label=label, color=_TABLES[number % len(_TABLES)], marker=few, markersize=4)
+        panel.set_title(title, fontsize=10)
+        panel.set_ylabel("distance ‖w − w₀‖₂")
+        _frame(panel)
+        panel.set_ylim(bottom=0)
     figure.suptitle(f"Drift from the pretrained values · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", frameon=False, fontsize=9)
     return figure
@@ -113,8 +113,8 @@ def curve_figure(
 
     Args:
         metric: its name.
-        curves: (step, value) by part of the data; the best of the validation is marked.
-        task: tells the unit.
+        curves: (step, value) by split; the best validation value is marked.
+        task: of the run; determines the unit.
         name: of the experiment, for the title.
         bayes: the best possible value, drawn as a dashed line.
     """
@@ -146,7 +146,7 @@ def curve_figure(
 
 
 def _frame(axes: Axes, *, ticks: int = 4) -> None:
-    """Steps from 0 on the horizontal axis, and a quiet grid."""
+    """Sets up the axis of steps, from 0, and a light grid."""
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=ticks, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
@@ -188,9 +188,9 @@ def _label(metric: str, task: Task) -> str:
         case _, "auc":
             return "AUC (probability; 0.5 is chance)"
         case _, "accuracy":
-            return "accuracy (part of the examples)"
+            return "accuracy (fraction of the examples)"
         case Task.RANKING, "loss":
-            return "loss of the model (mean per question)"
+            return "loss of the model (mean per query)"
         case _, "mrr" | "mrr_tails" | "mrr_heads":
             return "MRR, filtered (1 is best)"
         case _, "mean_rank":

@@ -1,4 +1,4 @@
-"""A finished run as tables for the terminal: what it came to, and where its files lie."""
+"""The results of a run on the terminal: metrics, tables, files and warnings."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from rich.text import Text
 from embexp.reports import coverage
 
 _FILES = {
-    "summary.json": "what is shown here, and more",
+    "summary.json": "all results",
     "metrics.jsonl": "losses and metrics over the steps",
     "plots": "curves",
     "checkpoints": "tables, slots and model",
     "events": "for tensorboard --logdir",
     "vocabularies": "token of each row",
-    "coverage.json": "which rows came out of a pretrained file",
-    "spec.json": "enough to run it again",
+    "coverage.json": "which rows the pretrained files had",
+    "spec.json": "all settings, enough to run it again",
     "manifest.json": "versions, machine, data",
-    "run.log": "what was said",
+    "run.log": "output of the run",
 }
-_PARTS = ("train", "validation", "test", "test_new", "test_known")
+_SPLITS = ("train", "validation", "test", "test_new", "test_known")
 _STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
 
 
 @dataclass(frozen=True)
 class Results:
-    """A rich renderable of a run; without frames and colours where the output is no terminal.
+    """A rich renderable of a run; without frames and colours unless the output is a terminal.
 
     Attributes:
-        summary: the content of summary.json. All keys but `status` may be missing. `truth` holds the best values
-            that anyone could reach on the test part, by `bayes_` and the metric's name.
+        summary: the content of summary.json. All keys but `status` may be missing. `truth` holds the best possible
+            values on the test split, under `bayes_` and the metric's name.
         directory: of the run.
     """
 
@@ -46,10 +46,10 @@ class Results:
     directory: Path
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields the parts."""
+        """Yields the status, tables of metrics, tables and pretrained files, the run's files, and warnings."""
         frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         yield from self._headline()
-        gap = [Text()] if frames is None else []  # a framed table brings empty lines of its own
+        gap = [Text()] if frames is None else []  # a framed table has its own empty lines
         for table in (self._metrics(frames), self._tables(frames), self._pretrained(frames)):
             if table is not None:
                 yield from gap
@@ -61,27 +61,27 @@ class Results:
 
     def _headline(self) -> Iterator[RenderableType]:
         status = str(self.summary["status"])
-        parts = [(status.replace("_", " "), f"bold {_STATUS.get(status, '')}".strip())]
+        items = [(status.replace("_", " "), f"bold {_STATUS.get(status, '')}".strip())]
         if (steps := self.summary.get("steps")) is not None:
-            parts.append((f"{steps:,} steps", ""))
+            items.append((f"{steps:,} steps", ""))
         if (best := self.summary.get("best_step")) is not None:
-            parts.append((f"best at step {best:,}", ""))
-        where = [str(self.summary[key]) for key in ("strategy", "runtime") if self.summary.get(key)]
-        if where:
-            parts.append((" / ".join(where) + (" (a simulation)" if self.summary.get("simulated") else ""), "dim"))
-        yield _joined(parts)
-        parts = []
+            items.append((f"best at step {best:,}", ""))
+        execution = [str(self.summary[key]) for key in ("strategy", "runtime") if self.summary.get(key)]
+        if execution:
+            items.append((" / ".join(execution) + (" (a simulation)" if self.summary.get("simulated") else ""), "dim"))
+        yield _joined(items)
+        items = []
         throughput = self.summary.get("throughput") or {}
         if (rate := throughput.get("examples_per_second")) is not None:
-            parts.append((f"{rate:,.0f} examples/s", ""))
+            items.append((f"{rate:,.0f} examples/s", ""))
         if (milliseconds := throughput.get("step_ms_median")) is not None:
-            parts.append((f"{milliseconds:.3g} ms a step", ""))
-        if parts:
-            yield _joined(parts)
+            items.append((f"{milliseconds:.3g} ms per step", ""))
+        if items:
+            yield _joined(items)
 
     def _metrics(self, frames: box.Box | None) -> Table | None:
-        by_part = {part: values for part in _PARTS if (values := (self.summary.get("metrics") or {}).get(part))}
-        names = list(dict.fromkeys(name for part in reversed(by_part) for name in by_part[part]))
+        by_split = {split: values for split in _SPLITS if (values := (self.summary.get("metrics") or {}).get(split))}
+        names = list(dict.fromkeys(name for split in reversed(by_split) for name in by_split[split]))
         if not names:
             return None
         truth = {
@@ -90,11 +90,11 @@ class Results:
             if key.startswith("bayes_") and value is not None
         }
         compared = any(name in truth for name in names)
-        table = _table(frames, ["metric"], [*by_part, *(["best possible on test", "difference"] if compared else [])])
+        table = _table(frames, ["metric"], [*by_split, *(["best possible on test", "difference"] if compared else [])])
         for name in names:
-            cells = [_number(by_part[part].get(name)) for part in by_part]
+            cells = [_number(values.get(name)) for values in by_split.values()]
             if compared:
-                test, best = by_part.get("test", {}).get(name), truth.get(name)
+                test, best = by_split.get("test", {}).get(name), truth.get(name)
                 difference = "" if test is None or best is None else f"{test - best:+.4f}"
                 cells += ["" if best is None else _number(best), difference]
             table.add_row(name, *cells)
@@ -105,22 +105,22 @@ class Results:
         if not tables:
             return None
         freeze = self.summary.get("freeze") or {}
-        trouble = any((each or {}).get("trainable_rows_never_moved") for each in freeze.values())
-        right = ["rows", "dim", "MB", "rows touched", *(["never moved"] if trouble else []), "rows frozen"]
+        any_unmoved = any((each or {}).get("trainable_rows_never_moved") for each in freeze.values())
+        right = ["rows", "dim", "MB", "rows touched", *(["never moved"] if any_unmoved else []), "rows frozen"]
         table = _table(frames, ["table"], right, ["storage"])
         for name, facts in tables.items():
             frozen = freeze.get(name) or {}
             unmoved = frozen.get("trainable_rows_never_moved")
-            filled = ((self.summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
+            initialized = ((self.summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
             rows, dim = facts.get("vocabulary_size"), facts.get("dim")
-            size = filled.get("bytes", 4 * rows * dim if rows and dim else None)
+            size = initialized.get("bytes", 4 * rows * dim if rows and dim else None)
             table.add_row(
                 name,
                 _whole(rows),
                 _whole(dim),
                 "" if size is None else f"{size / 1e6:,.2f}",
                 _share(frozen.get("trainable_rows_touched"), rows),
-                *([Text(_share(unmoved, rows), "yellow" if unmoved else "")] if trouble else []),
+                *([Text(_share(unmoved, rows), "yellow" if unmoved else "")] if any_unmoved else []),
                 _share(frozen.get("frozen_rows"), rows),
                 str(facts.get("storage", "")),
             )
@@ -131,21 +131,21 @@ class Results:
 
     def _files(self) -> Iterator[RenderableType]:
         yield Text.assemble(("results in ", ""), (shown_path(self.directory), "bold"), overflow="fold")
-        there = [(name, words) for name, words in _FILES.items() if (self.directory / name).exists()]
-        if there:
+        existing = [(name, content) for name, content in _FILES.items() if (self.directory / name).exists()]
+        if existing:
             table = Table.grid(padding=(0, 2))
             table.add_column()
             table.add_column(style="dim")
-            for name, words in there:
-                table.add_row(name + ("/" if (self.directory / name).is_dir() else ""), words)
+            for name, content in existing:
+                table.add_row(name + ("/" if (self.directory / name).is_dir() else ""), content)
             yield Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def shown_path(path: Path) -> str:
-    """`path` from the working directory if it lies below it, else the whole path."""
+    """`path` relative to the working directory if it is inside it, else the absolute path."""
     absolute = path.absolute()
-    here = Path(os.getcwd())
-    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
+    working_directory = Path(os.getcwd())
+    return str(absolute.relative_to(working_directory) if absolute.is_relative_to(working_directory) else absolute)
 
 
 def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
@@ -159,8 +159,8 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
     return table
 
 
-def _joined(parts: Sequence[tuple[str, str]]) -> Text:
-    return Text("  ·  ").join(Text(words, style) for words, style in parts)
+def _joined(items: Sequence[tuple[str, str]]) -> Text:
+    return Text("  ·  ").join(Text(text, style) for text, style in items)
 
 
 def _number(value: float | None) -> str:
@@ -171,7 +171,7 @@ def _whole(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _share(count: int | None, of: int | None) -> str:
+def _share(count: int | None, total: int | None) -> str:
     if count is None:
         return ""
-    return f"{count:,} ({100 * count / of:.3g}%)" if of and count else f"{count:,}"
+    return f"{count:,} ({100 * count / total:.3g}%)" if total and count else f"{count:,}"

@@ -17,8 +17,8 @@ from embexp.reports.results import Results, shown_path
 from embexp.specs.staged import GROWN
 
 _FILES = {
-    "summary.json": "what is shown here, and more",
-    "plots/comparison.png": "the same as a picture",
+    "summary.json": "all results",
+    "plots/comparison.png": "this comparison as a plot",
     "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
 }
 _METRICS = {
@@ -28,11 +28,11 @@ _METRICS = {
     "MRR, the others": ("test_known", "mrr"),
     "MRR, all": ("test", "mrr"),
 }
-"""What the test triples come to, by part and metric."""
+"""Metrics of the test triples, by split and name."""
 
 
-def of(summary: Mapping[str, Any], directory: Path) -> Results | Comparison:
-    """What a run or a study came to, for the terminal."""
+def terminal_report(summary: Mapping[str, Any], directory: Path) -> Results | Comparison:
+    """The results of a run or a study as a rich renderable."""
     return Comparison(summary, directory) if "study" in summary else Results(summary, directory)
 
 
@@ -49,7 +49,7 @@ class Comparison:
     directory: Path
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields the parts."""
+        """Yields the status, the table of the runs, sentences, and the files."""
         frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         status = str(self.summary["status"])
         yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
@@ -60,8 +60,8 @@ class Comparison:
         yield from self._sentences()
         yield Text.assemble("results in ", (shown_path(self.directory), "bold"), overflow="fold")
         files = Table.grid(padding=(0, 2))
-        for name, words in _FILES.items():
-            files.add_row(name, Text(words, "dim"))
+        for name, content in _FILES.items():
+            files.add_row(name, Text(content, "dim"))
         yield Padding(files, (0, 0, 0, 2), expand=False)
         for warning in self.summary["warnings"]:
             yield Text.assemble(("warning: ", "bold yellow"), str(warning))
@@ -82,10 +82,10 @@ class Comparison:
             "seconds to train": lambda run: f"{run['seconds']['training']:.1f}",
             "to the best epoch": lambda run: _number(run["seconds"]["best"], ".1f"),
         }
-        for words, figure in figures.items():
-            table.add_row(words, *(figure(run) for run in runs.values()))
-        for words, (part, metric) in _METRICS.items():
-            table.add_row(words, *(_number(_metric(run, part, metric), ".4f") for run in runs.values()))
+        for label, figure in figures.items():
+            table.add_row(label, *(figure(run) for run in runs.values()))
+        for label, (split, metric) in _METRICS.items():
+            table.add_row(label, *(_number(_metric(run, split, metric), ".4f") for run in runs.values()))
         return table
 
     @property
@@ -105,17 +105,17 @@ class Comparison:
         if ratios.get("mrr_new") is not None and ratios.get("training_seconds"):
             yield Text(
                 f"{GROWN} reaches {ratios['mrr_new']:.1%} of full's MRR on the new entities in "
-                f"{ratios['training_seconds']:.1%} of its time to train"
+                f"{ratios['training_seconds']:.1%} of its training time"
             )
 
 
-def _metric(run: Mapping[str, Any], part: str, metric: str) -> float | None:
-    """A metric of a part; all that tests the base run are triples without new entities."""
-    if part not in run["metrics"] and part == "test_known":
-        part = "test"
-    elif part == "test" and "test_known" not in run["metrics"]:
+def _metric(run: Mapping[str, Any], split: str, metric: str) -> float | None:
+    """A metric of a split; all test triples of the base run are ones without new entities."""
+    if split not in run["metrics"] and split == "test_known":
+        split = "test"
+    elif split == "test" and "test_known" not in run["metrics"]:
         return None
-    value = run["metrics"].get(part, {}).get(metric)
+    value = run["metrics"].get(split, {}).get(metric)
     return None if value is None else float(value)
 
 

@@ -65,10 +65,10 @@ def test_a_dry_run_shows_and_writes_nothing(run: Path, tmp_path: Path, capsys: p
 def test_it_writes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--out", "grown"]
     assert commands.main(words) == 0
-    assert "the checkpoint is in grown: pretrained=checkpoint pretrained.path=grown\n" in capsys.readouterr().out
+    assert "wrote the checkpoint grown: pretrained=checkpoint pretrained.path=grown\n" in capsys.readouterr().out
     assert np.load(tmp_path / "grown" / "provenance" / "item.npy").tolist() == [0, 2, -1, 1]
     assert commands.main(words) == 2
-    assert "grown is there already: give --out another name" in capsys.readouterr().err
+    assert "grown already exists: give --out another name" in capsys.readouterr().err
 
 
 def test_it_needs_no_tensorflow(run: Path, tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ FAULTS = {
         2,
         "embexp checkpoint: there is no command 'grwo'\n    did you mean grow?\n",
     ),
-    "nothing said": (
+    "no arguments": (
         ["grow"],
         2,
         "embexp checkpoint grow: which run or checkpoint? Give its directory\n"
         "    to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER\n"
-        "    where to? Add --out DIR, or --dry-run to look only\n",
+        "    where to? Add --out DIR, or --dry-run to write nothing\n",
     ),
     "no such table": (
         ["grow", "RUN", "--vocabulary", "itme=new.txt", "--dry-run"],
@@ -107,12 +107,12 @@ FAULTS = {
         1,
         "embexp: nowhere: there is no such directory; give the directory of a finished run, or of a grown checkpoint\n",
     ),
-    "a policy that is none": (
+    "an unknown policy": (
         ["grow", "RUN", "--vocabulary", "new.txt", "--missing", "median", "--dry-run"],
         2,
         "invalid choice: 'median'",
     ),
-    "a flag of no meaning": (["grow", "RUN", "--vocabluary", "new.txt"], 2, "did you mean --vocabulary?"),
+    "an unknown option": (["grow", "RUN", "--vocabluary", "new.txt"], 2, "did you mean --vocabulary?"),
 }
 
 

@@ -59,15 +59,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "embexp: there is no command 'xyzzy'\n"
             "    the commands are run, plan, evaluate, predict, checkpoint, vectors\n",
         ),
-        (["run", "--multrun"], "embexp: embexp run: there is no flag --multrun\n    did you mean --multirun?\n"),
-        (["run", "--info"], "    --info is a flag of Hydra that embexp does not have: take --cfg hydra"),
+        (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
+        (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
         (
             ["run", "--config-path=x"],
-            "    --config-path is a flag of Hydra that embexp does not have: take --config-dir",
+            "    --config-path is an option of Hydra that embexp does not have: use --config-dir",
         ),
         (["run", "--cfg", "jop"], "argument -c/--cfg: invalid choice: 'jop'"),
-        (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is about one\n"),
-        (["run", "--resolve"], "embexp: --package and --resolve say what --cfg shows: add --cfg job\n"),
+        (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is for one\n"),
+        (["run", "--resolve"], "embexp: --package and --resolve are options of --cfg: add --cfg job\n"),
         (["run", "--config-dir", "/no/such"], "embexp: --config-dir /no/such: there is no such folder\n"),
         (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
         (["evaluate"], "embexp: embexp evaluate: which run? Give its directory\n"),
@@ -82,7 +82,7 @@ def test_misuse(words: list[str], said: str, capsys: pytest.CaptureFixture[str])
     assert out == ""
 
 
-def test_words_without_a_command_go_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overrides_without_a_command_go_to_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["--cfg", "job", "-p", "train.steps", "train.steps=3"]) == 0
     assert capsys.readouterr().out.endswith("\n3\n")
     assert commands.main(["train.steps=-3"]) == 2

@@ -67,7 +67,7 @@ def test_a_folder_of_a_study_names_its_runs(
         run.write_json(run.summary, {})
     assert commands.main([word.format(folder.path) for word in words]) == 1
     told = capsys.readouterr().err
-    assert f"{folder.path} is the directory of a study; say which of its runs:\n" in told
+    assert f"{folder.path} is the directory of a study; name one of its runs:\n" in told
     for command in shown:
         assert f"    embexp {command.format(folder.path)}\n" in told
     assert "full" not in told

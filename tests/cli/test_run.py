@@ -95,12 +95,12 @@ def test_a_run_that_fails_is_told_without_a_stack_trace(
     def failing(spec: RunSpec, directory: Path) -> FakeRunner:
         raise DataError("ratings.csv: line 2,000: found 'x', expected a number")
 
-    monkeypatch.setattr(run, "_with_progress", failing)
+    monkeypatch.setattr(run, "_run_with_log", failing)
     assert commands.main(["run"]) == 1
     assert capsys.readouterr().err == "embexp: ratings.csv: line 2,000: found 'x', expected a number\n"
 
 
-def test_overrides_and_flags_come_in_any_order(tmp_path: Path) -> None:
+def test_overrides_and_options_come_in_any_order(tmp_path: Path) -> None:
     runner = FakeRunner()
     assert run.main(["seed=3", "--config-dir", str(tmp_path), "hydra.run.dir=o", "-r"], runner=runner) == 0
     assert runner.runs[0][0].seed == 3
@@ -138,6 +138,6 @@ class TestCfg:
         assert yaml.safe_load(out)["seed"] == -5
         assert "seed = -5: it must be at least 0" in err
 
-    def test_a_part_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_node_that_does_not_exist(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert commands.main(["run", "--cfg", "job", "-p", "tabels"]) == 2
-        assert "--package tabels: the config has no such part" in capsys.readouterr().err
+        assert "--package tabels: the config has no such node" in capsys.readouterr().err

@@ -56,8 +56,8 @@ def test_info_of_a_file_without_tokens(file: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "rows    1,500\n" in out
     assert "dtype   float16\n" in out
-    assert "mapped  no, a mapped use converts it into the cache\n" in out
-    assert "tokens  none: a row is known by its number\n" in out
+    assert "mapped  no, mapping it needs a converted copy in the cache\n" in out
+    assert "tokens  none: rows are identified by number\n" in out
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".vec", ".txt", ".parquet"])
@@ -69,16 +69,16 @@ def test_convert(suffix: str, file: Path, capsys: pytest.CaptureFixture[str]) ->
     assert file.with_name("back.txt").read_text("utf-8") == LINES
     capsys.readouterr()
     assert run("convert", file, out) == 2
-    assert f"{out} is there already: give OUT another name, or add --overwrite" in capsys.readouterr().err
+    assert f"{out} already exists: give OUT another name, or add --overwrite" in capsys.readouterr().err
     assert run("convert", file, out, "--overwrite") == 0
 
 
 def test_convert_never_harms_what_it_reads(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("convert", file, file, "--overwrite") == 2
-    assert "v.txt is what is read: give OUT another name" in capsys.readouterr().err
+    assert "v.txt is the input: give OUT another name" in capsys.readouterr().err
     assert run("convert", file, "a.npy") == 0
     assert run("convert", "a.npy", "a.safetensors", "--overwrite") == 2
-    assert "a.tokens.txt is what is read: give OUT another name" in capsys.readouterr().err
+    assert "a.tokens.txt is the input: give OUT another name" in capsys.readouterr().err
     assert file.read_text("utf-8") == LINES
     assert len(file.with_name("a.tokens.txt").read_text("utf-8").splitlines()) == 4
 
@@ -90,7 +90,7 @@ def test_a_matrix_is_never_left_beside_tokens_of_another(file: Path, capsys: pyt
     assert not file.with_name("out.tokens.txt").exists()
     file.with_name("new.tokens.txt").write_text("a\n")
     assert run("convert", "bare.npy", "new.npy") == 2
-    assert "new.tokens.txt is there already" in capsys.readouterr().err
+    assert "new.tokens.txt already exists" in capsys.readouterr().err
 
 
 def test_neighbors(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,11 @@ def test_neighbors(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 FAULTS = {
     "no such token": (["neighbors", "v.txt", "KING"], 1, "v.txt: found no token 'KING' among 4; did you mean 'king'?"),
-    "no such row": (["neighbors", "n.npy", "4"], 1, "found no row '4'; it has no tokens, so rows are known by number"),
+    "no such row": (
+        ["neighbors", "n.npy", "4"],
+        1,
+        "found no row '4'; it has no tokens, so rows are identified by number",
+    ),
     "no such file": (["info", "x.txt"], 1, "x.txt: there is no such file"),
     "bad line": (["info", "bad.txt"], 1, "bad.txt, line 2: found 1 field after the first, expected a token and 2"),
     "nothing": ([], 2, "embexp vectors: do what?"),
@@ -118,10 +122,14 @@ FAULTS = {
     "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE_OR_RUN and OUT"),
     "no token": (["neighbors", "v.txt"], 2, "give FILE_OR_RUN and at least one TOKEN"),
     "what": (["look", "v.txt"], 2, "invalid choice: 'look'"),
-    "flag": (["info", "v.txt", "--cout", "3"], 2, "did you mean --count?"),
-    "flag of another": (["info", "v.txt", "--count", "3"], 2, "info has no flag --count: it is of neighbors"),
+    "option": (["info", "v.txt", "--cout", "3"], 2, "did you mean --count?"),
+    "option of another": (["info", "v.txt", "--count", "3"], 2, "info has no option --count: it belongs to neighbors"),
     "count": (["neighbors", "v.txt", "a", "--count", "0"], 2, "--count 0: it must be at least 1"),
-    "table of a file": (["neighbors", "v.txt", "king", "--table", "t"], 2, "v.txt is no run, and a file has no tables"),
+    "table of a file": (
+        ["neighbors", "v.txt", "king", "--table", "t"],
+        2,
+        "v.txt is not a run, and a file has no tables",
+    ),
     "suffix": (["convert", "v.txt", "v.csv"], 1, "v.csv: found the suffix '.csv', expected one of .npy"),
     "policy": (["info", "v.txt", "--non-finite", "no"], 2, "argument --non-finite: invalid"),
 }
@@ -140,8 +148,8 @@ def test_faults(case: str, file: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_policies_reach_the_reader(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_bytes(b"9 1\na 1\n\xff 2\nc nan\n")
-    flags = ["--header-count", "ignore", "--invalid-text", "skip", "--non-finite", "zero", "--format", "word2vec"]
-    assert run("info", file, "--json", *flags) == 0
+    options = ["--header-count", "ignore", "--invalid-text", "skip", "--non-finite", "zero", "--format", "word2vec"]
+    assert run("info", file, "--json", *options) == 0
     known = json.loads(capsys.readouterr().out)
     assert (known["rows"], known["tokens"], len(known["notes"])) == (2, ["a", "c"], 2)
 
@@ -168,10 +176,10 @@ def test_neighbors_in_a_run(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run("neighbors", "run", "a", "--table", "item", "--count", "1") == 0
     assert capsys.readouterr().out.splitlines()[0] == "a"
     assert run("neighbors", "run", "a") == 2
-    assert "run has several tables, say which with --table: user, item" in capsys.readouterr().err
+    assert "run has several tables, choose one with --table: user, item" in capsys.readouterr().err
     assert run("neighbors", "run", "z", "--table", "item") == 1
     assert run("neighbors", "run", "a", "--key", "x") == 2
-    assert "--key is about a file, and run is a run" in capsys.readouterr().err
+    assert "--key applies to a file, and run is a run" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -213,9 +221,9 @@ def test_convert_a_table_of_a_run(finished: Path, capsys: pytest.CaptureFixture[
     np.testing.assert_array_equal(np.array([line[1:] for line in lines], np.float32), table[1:4])
     capsys.readouterr()
     assert run("convert", finished, "words.txt", "--format", "glove") == 2
-    assert "--format is about a file" in capsys.readouterr().err
+    assert "--format applies to a file" in capsys.readouterr().err
     assert run("convert", finished, "words.txt") == 2
-    assert "words.txt is there already" in capsys.readouterr().err
+    assert "words.txt already exists" in capsys.readouterr().err
 
 
 def test_row_numbers_are_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

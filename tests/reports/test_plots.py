@@ -58,7 +58,7 @@ def test_what_a_figure_shows() -> None:
         ("log_loss", Task.CLICK, "log loss (nats per example)", "best validation: 0.5800 at step 30"),
         ("rmse", Task.RATING, "RMSE (rating points)", "best validation: 0.5800 at step 30"),
         ("mae", Task.RATING, "MAE (rating points)", "best validation: 0.5800 at step 30"),
-        ("accuracy", Task.CLASSIFICATION, "accuracy (part of the examples)", "best validation: 0.6500 at step 15"),
+        ("accuracy", Task.CLASSIFICATION, "accuracy (fraction of the examples)", "best validation: 0.6500 at step 15"),
         ("macro_f1", Task.CLASSIFICATION, "F1, mean over the classes", "best validation: 0.6500 at step 15"),
         ("loss", Task.CLASSIFICATION, "log loss (nats per example)", "best validation: 0.5800 at step 30"),
         ("loss", Task.RATING, "mean squared error (rating points²)", "best validation: 0.5800 at step 30"),

@@ -49,7 +49,7 @@ def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run / "summary.json").touch()
     assert shown(SUMMARY, run) == [
         "stopped early  ·  12,000 steps  ·  best at step 9,000  ·  cpu / function",
-        "1,234,568 examples/s  ·  1.23 ms a step",
+        "1,234,568 examples/s  ·  1.23 ms per step",
         "",
         "  metric     train  validation    test  best possible on test  difference",
         "  log_loss              0.5312  0.5331",
@@ -61,7 +61,7 @@ def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  item   12,001,001   16  768.06  1,001 (0.00834%)            0  split",
         "",
         "results in outputs/run",
-        "  summary.json  what is shown here, and more",
+        "  summary.json  all results",
         "  plots/        curves",
         "warning: validation: [auc] is undefined",
     ]

@@ -309,7 +309,7 @@ def test_an_old_row_that_changed_would_be_told(graph: Path, tmp_path: Path) -> N
     console.print(Comparison(content, tmp_path))
     shown = " ".join(console.export_text().split())
     assert "1 of 3 changed; digest aaaaaaaaaaaa before, bbbbbbbbbbbb after" in shown
-    assert "grown reaches 200.0% of full's MRR on the new entities in 25.0% of its time to train" in shown
+    assert "grown reaches 200.0% of full's MRR on the new entities in 25.0% of its training time" in shown
     console.file.close()
 
 
