@@ -98,4 +98,6 @@ def anchors(page: Path) -> set[str]:
 def test_pages_link_to_headings_that_are_there() -> None:
     for page in PAGES:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
-            assert anchor in anchors(page.parent / target if target else page), f"{page.name} links to {target}#{anchor}"
+            assert anchor in anchors(page.parent / target if target else page), (
+                f"{page.name} links to {target}#{anchor}"
+            )
