@@ -12,12 +12,12 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tpu_fixtures.md"
 HEAD = """# TensorFlow's TPU embedding tests on the simulated TPU
 
 This page lists TensorFlow's tests of its TPU embedding API, and which of them pass on the simulated TPU.
-TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`. Our versions run on a simulated TPU of two cores, with
-the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a tolerance
-of 1e-4; the code is our own. Where an original only runs a step, our test also checks the values.
+TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`. Our versions run on a simulated TPU of two cores,
+with the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a
+tolerance of 1e-4; the code is our own. Where an original only runs a step, our test also checks the values.
 
-The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test checks that
-it is up to date.
+The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
+checks that it is up to date.
 
 """
 
