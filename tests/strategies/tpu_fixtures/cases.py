@@ -49,7 +49,7 @@ class Case:
 
 
 LEGACY_OPTIMIZERS = (
-    "trains a TPUEmbeddingV0 with Keras' legacy optimizers and their `add_slot`, which Keras 3 has not; "
+    "trains a TPUEmbeddingV0 with Keras' legacy optimizers and their `add_slot`, which Keras 3 does not have; "
     "no TPU embedding op takes part"
 )
 REAL_TPU = "starts a TPU system through TPUClusterResolver: needs a TPU"

@@ -11,19 +11,19 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tpu_fixtures.md"
 
 HEAD = """# TensorFlow's TPU embedding tests on the simulated TPU
 
-TensorFlow tests its TPU embedding API on real TPUs, in `tensorflow/python/tpu/tests`.
-Here the same cases run on a simulated TPU of two cores, with the real `TPUEmbedding` and `TPUStrategy`.
-Tables, ids and expected values are those of the originals, met to 1e-4. The code is our own.
-Where an original only runs a step, the test here also checks the values.
+This page lists TensorFlow's tests of its TPU embedding API, and which of them pass on the simulated TPU.
+TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`. Our versions run on a simulated TPU of two cores,
+with the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a
+tolerance of 1e-4; the code is our own. Where an original only runs a step, our test also checks the values.
 
-The tests are in `tests/strategies/tpu_fixtures`. This page is written from their list of cases.
-A test compares the two.
+The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
+checks that it is up to date.
 
 """
 
 TAIL = """
-Not part of the table: `tpu_embedding_v3_*_test.py` in the folder above, which test SparseCore, other hardware with
-another API; and `tpu_embedding_for_serving_test.py` there, which needs no TPU.
+The table does not include `tpu_embedding_v3_*_test.py` in the parent folder, which test SparseCore: other hardware with
+another API. Nor does it include `tpu_embedding_for_serving_test.py`, which needs no TPU.
 """
 
 
@@ -50,7 +50,7 @@ def text() -> str:
         HEAD + f"{len(CASES)} cases: {counts[Outcome.PASSED]} passed, {counts[Outcome.FAILING]} failing, "
         f"{counts[Outcome.NOT_RUN]} not run.",
         "",
-        "| original file | test | variants | cases | here | reason |",
+        "| original file | test | variants | cases | result | reason |",
         "|---|---|---|---|---|---|",
     ]
     for source, test, variants, outcome, reason in _rows():
