@@ -14,8 +14,8 @@ _NOT_OURS = {
     "--config-path": "take --config-dir",
     "-cp": "take --config-dir",
     "--hydra-help": "take --help",
-    "--shell-completion": "there is none yet",
-    "-sc": "there is none yet",
+    "--shell-completion": "`embexp run --help` lists the groups and their choices",
+    "-sc": "`embexp run --help` lists the groups and their choices",
     "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
 }
 """Flags of Hydra that embexp does not have, and what to do instead."""

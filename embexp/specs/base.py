@@ -10,13 +10,12 @@ from embexp.specs.partial import UnknownPartError
 
 
 class Spec(BaseModel):
-    """A frozen, strict-keyed description. Field descriptions become the help of the JSON schema."""
+    """A frozen description without keys beyond the declared ones."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
 
