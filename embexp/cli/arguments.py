@@ -14,8 +14,8 @@ _HYDRA_ONLY = {
     "--config-path": "use --config-dir",
     "-cp": "use --config-dir",
     "--hydra-help": "use --help",
-    "--shell-completion": "embexp does not complete command lines",
-    "-sc": "embexp does not complete command lines",
+    "--shell-completion": "`embexp run --help` lists the groups and their choices",
+    "-sc": "`embexp run --help` lists the groups and their choices",
     "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
 }
 """Options of Hydra that embexp does not have, and what to do instead."""

@@ -1,1 +1,1 @@
-"""From words to a checked description: composing with Hydra, and turning every complaint into ours."""
+"""From overrides and YAML files to a checked `RunSpec`: composed with Hydra, every error in embexp's own sentences."""

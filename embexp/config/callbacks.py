@@ -1,4 +1,4 @@
-"""The callbacks that a config asks Hydra for (`hydra.callbacks`), told of a sweep."""
+"""Hydra's callbacks (`hydra.callbacks`): objects of the user's that are called when a sweep starts and ends."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from omegaconf import DictConfig
 
 
 class ConfiguredCallbacks(Callback):
-    """All callbacks of a config as one. Each job has a process of its own, so they hear of the whole sweep only."""
+    """All callbacks of a config as one. Jobs run in processes of their own, so only the sweep as a whole calls them."""
 
     def __init__(self, config: DictConfig) -> None:
         self._callbacks: list[Callback] = [instantiate(each) for each in (config.hydra.callbacks or {}).values()]
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Tells every callback, in the order of the config."""
+        """Calls every callback, in the order of the config."""
         for each in self._callbacks:
             _call(each, "on_multirun_start", config, kwargs)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Tells every callback, the last one first."""
+        """Calls every callback, the last one first."""
         for each in reversed(self._callbacks):
             _call(each, "on_multirun_end", config, kwargs)
 
 
 def _call(callback: Callback, event: str, config: DictConfig, arguments: dict[str, Any]) -> None:
-    """Calls one callback. What goes wrong in it is a warning, as everywhere in Hydra: the sweep is worth more."""
+    """Calls one callback. As in Hydra, an exception of its own becomes a warning: the sweep is worth more."""
     try:
         getattr(callback, event)(config=config, **arguments)
     except Exception as error:

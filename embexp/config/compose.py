@@ -25,7 +25,7 @@ _PATHS = (
     ("tables", "*", "pretrained", "path"),
     ("tables", "*", "pretrained", "tokens_file"),
 )
-"""Values that are paths: they are made absolute, so that they mean the same wherever the run is taken up again."""
+"""Values that are paths: made absolute, so that they mean the same wherever the run is read again."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Composition:
     """A composed config.
 
     Attributes:
-        config: as Hydra has it, its own node under `hydra` included; values as they were written.
+        config: as Hydra has it, with its own settings under `hydra`; interpolations are not resolved.
         container: plain dicts, lists and scalars, interpolations resolved, without `hydra` and without what
             could not be resolved.
         faults: of overrides, missing values and interpolations.
@@ -49,7 +49,7 @@ class Composition:
 
 
 def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
-    """Composes a config out of all overrides that can be followed; the others become faults.
+    """Composes a config with all overrides that can be applied; the others become faults.
 
     Raises:
         ConfigError: the files can't be put together at all.
@@ -83,7 +83,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
 
 def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
-    """A mapping as a plain dict; what can't be resolved is left out and told."""
+    """A mapping as a plain dict; what can't be resolved is left out and becomes a fault."""
     found: dict[Any, Any] = {}
     for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
         path = f"{prefix}{key!s}"

@@ -12,7 +12,7 @@ from embexp.errors import CommandLineError
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders of configs.
+    """The folders that configs are read from.
 
     Attributes:
         shipped: the one that comes with embexp.
@@ -24,7 +24,7 @@ class Folders:
 
     @property
     def in_order(self) -> Sequence[Path]:
-        """The folders, the one that is looked into first in front."""
+        """The folders in the order in which they are searched."""
         return (self.shipped,) if self.user is None else (self.user, self.shipped)
 
     def file(self, config: str) -> Path | None:

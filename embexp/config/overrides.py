@@ -1,4 +1,4 @@
-"""Overrides in their parts, and what each of them is: the choice of a file, or a value."""
+"""Parsing overrides, and telling those that choose a file from those that set a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEEPEST = 32
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
-    """Overrides in their parts, and a fault for each that is none, or has several values without `sweeping`."""
+    """Parses overrides. One that can't be parsed, or has several values without `sweeping`, becomes a fault."""
     parsed, faults = [], []
     for text in texts:
         try:

@@ -1,4 +1,4 @@
-"""What Hydra keeps of a config in a run's directory, and where that directory is."""
+"""The files that Hydra keeps in a run's `.hydra`, and the directories of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
 
 
 def run_directory(config: DictConfig) -> Path:
-    """The directory that a single run asks for."""
+    """The directory of a single run."""
     return _path(config, "hydra.run.dir")
 
 
 def sweep_directory(config: DictConfig) -> Path:
-    """The directory that a sweep asks for."""
+    """The directory of a sweep."""
     return _path(config, "hydra.sweep.dir")
 
 
 def job_directory(config: DictConfig, number: int) -> Path:
-    """Where a job of a sweep lies within the sweep's directory."""
+    """The directory of a job, relative to its sweep's."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = str(number)
@@ -48,7 +48,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
 
 
 def of_sweep(config: DictConfig, directory: Path) -> None:
-    """Notes in a config that it is part of a sweep, and the directory that the sweep got."""
+    """Notes in a config that it is part of a sweep, and the sweep's directory."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.mode = RunMode.MULTIRUN
         config.hydra.sweep.dir = str(directory.absolute())

@@ -1,4 +1,4 @@
-"""pydantic's complaints as the rules of embexp."""
+"""pydantic's errors as rules: sentences such as `it must be at least 1`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _last(expected: str) -> str:
 
 
 def known(error: ErrorDetails) -> list[str]:
-    """The words that would have been right, where there is a list of them."""
+    """The values that would have been right, where there is a list of them."""
     context: dict[str, Any] = error.get("ctx", {})
     text = context.get("expected_tags") or context.get("expected") or ""
     return re.findall(r"'([^']*)'", text)

@@ -67,27 +67,32 @@ class _Trial:
         self.errors: dict[int, Exception] = {}
         self._loader = loader
         self._lines = [str(each.input_line) for each in selections]
+        self._ranks = [_rank(each) for each in selections]
 
     def add_what_can_be(self) -> None:
-        """Adds every choice that can be, some only after later ones of the command line that they need."""
+        """Adds every choice that can be, some only after others that they need.
+
+        Those that need nothing come first: the fewer choices fail, the fewer configs have to be composed.
+        """
         refused_beside: dict[int, int] = {}
         while block := [
             number
-            for number in range(len(self._lines))
+            for number in sorted(range(len(self._lines)), key=lambda each: self._ranks[each])
             if number not in self.added and refused_beside.get(number) != len(self.added)
         ]:
             self._add_parts(block, refused_beside)
 
     def _add_parts(self, block: Sequence[int], refused_beside: dict[int, int]) -> None:
-        """Adds a block, or where that can't be, what can be added of its halves."""
+        """Adds a block, or where that can't be, what can be added of its parts."""
         if self.add(block):
             return
         if len(block) == 1:
             self.errors[block[0]], refused_beside[block[0]] = self.error, len(self.added)
             return
-        middle = len(block) // 2
-        self._add_parts(block[:middle], refused_beside)
-        self._add_parts(block[middle:], refused_beside)
+        first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
+        part = len(first) if len(first) < len(block) else len(block) // 2
+        self._add_parts(block[:part], refused_beside)
+        self._add_parts(block[part:], refused_beside)
 
     def add(self, block: Sequence[int]) -> bool:
         """Adds all of some choices, in the order of the command line, or none of them."""
@@ -99,6 +104,13 @@ class _Trial:
             return False
         self.added = together
         return True
+
+
+def _rank(override: Override) -> int:
+    """How much a choice needs of others: 0 nothing, 1 that nothing is chosen in its place, 2 that something is."""
+    if override.is_add():
+        return 1
+    return 0 if override.package is None and not override.is_delete() else 2
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:

@@ -1,4 +1,4 @@
-"""Values in the words of YAML, for messages."""
+"""Config values as error messages show them: in YAML, cut where they are long."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LONGEST = 60
 
 def shown(value: Any) -> str:
     """A value as a user would write it, cut where it is long."""
-    text = _words(value)
+    text = _yaml(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 
-def _words(value: Any) -> str:
+def _yaml(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -24,8 +24,8 @@ def _words(value: Any) -> str:
         case str():
             return f"'{value}'" if value.isprintable() else json.dumps(value)
         case Mapping():
-            return "{" + ", ".join(f"{key}: {_words(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_yaml(each)}" for key, each in value.items()) + "}"
         case Sequence():
-            return "[" + ", ".join(_words(each) for each in value) + "]"
+            return "[" + ", ".join(_yaml(each) for each in value) + "]"
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""Which file, and which line of it, or which override set a value. Only asked when something is wrong."""
+"""Which file and line, or which override, set a value. Read only once something is wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sources:
         self._values = values
 
     def of(self, path: str) -> str:
-        """What set `path`, in words, or "" where nothing did."""
+        """What set `path`, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" where nothing did."""
         for override in reversed(self._values):
             key = override.key_or_group
             if key == path or path.startswith(f"{key}.") or key.startswith(f"{path}."):

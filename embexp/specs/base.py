@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 
 class Spec(BaseModel):
-    """A frozen, strict-keyed description."""
+    """A frozen description without keys beyond the declared ones."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
 

@@ -1,4 +1,4 @@
-"""Columns of a sweep's table that `output.compare` asks for: values of summary.json, in units for people."""
+"""The columns of a sweep's table that `output.compare` names: values of summary.json with readable units."""
 
 from __future__ import annotations
 

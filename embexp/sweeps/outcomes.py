@@ -1,4 +1,4 @@
-"""What the jobs of a sweep came to."""
+"""How each job of a sweep ended, and the metrics it left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one job came to.
+    """How one job ended, and its metrics.
 
     Attributes:
         number: of the job, from 0.
@@ -37,7 +37,7 @@ class Outcome:
         reason: why it failed or was skipped, or "".
         directory: where it lies; None if it was never started.
         seconds: from its start to its end; None if it was never started.
-        metrics: numbers by "part name", such as "test rmse".
+        metrics: by split and name, such as "test rmse".
         compared: what summary.json has for each key of `output.compare`; None where it has no such key.
     """
 
@@ -73,7 +73,7 @@ def of_directory(
     seconds: float,
     compare: Sequence[str] = (),
 ) -> Outcome:
-    """What a job's process left behind.
+    """Reads what a job's process left in its directory.
 
     Args:
         directory: of the job.
@@ -112,13 +112,13 @@ def _at(summary: Mapping[str, Any], key: str) -> Any:
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """Numbers of the test and validation parts, the test first."""
+    """Metrics of the test and validation splits, those of the test first."""
     found = {}
-    for part in ("test", "validation"):
-        values = metrics.get(part) if isinstance(metrics, dict) else None
+    for split in ("test", "validation"):
+        values = metrics.get(split) if isinstance(metrics, dict) else None
         for name, value in (values or {}).items():
             if isinstance(value, int | float):
-                found[f"{part} {name}"] = float(value)
+                found[f"{split} {name}"] = float(value)
     return found
 
 

@@ -23,14 +23,14 @@ _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job of which each setting is right.
+    """A checked job.
 
     Attributes:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
         spec: what to run.
         config: as Hydra composed it.
-        skip: why it is not to be run, or "".
+        skip: why it will not run, or "".
     """
 
     number: int
@@ -51,7 +51,7 @@ class Plan:
 
     Attributes:
         base: the config without what varies; Hydra's own settings are read from it.
-        overrides: the command line's without those for Hydra, in the form that its sweeper takes.
+        overrides: of the command line, without those for Hydra, as its sweeper takes them.
         jobs: all jobs; None where only the sweeper knows them, since it chooses some after seeing others' results.
     """
 
@@ -91,7 +91,7 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     jobs, added, impossible = _checked(loader, batch, hydra)
     if all(job.skip for job in jobs):
         raise ConfigError(impossible)
-    return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_doubles(jobs)))
+    return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_duplicates(jobs)))
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -173,12 +173,12 @@ def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]
 
 
 def _forced(override: str, added: frozenset[str]) -> str:
-    """An override that Hydra will not refuse: keys that the grammar knows and the files don't mention are added."""
+    """An override that Hydra accepts: a valid key that no file mentions has to be added (`++`)."""
     return f"++{override}" if override.partition("=")[0] in added else override
 
 
-def _without_doubles(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
-    """Marks jobs whose spec an earlier job has, but for those that are skipped anyway."""
+def _without_duplicates(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
+    """Skips jobs whose spec an earlier job has."""
     first: dict[str, int] = {}
     marked = []
     for job in jobs:

@@ -1,4 +1,4 @@
-"""A job in a process of its own."""
+"""Runs a job in a process of its own, and ends it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def run(command: Sequence[str], *, given: str, log: Path) -> int:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Waits for the end in short turns.
+    """Waits for the process to end, a minute at a time.
 
     A signal that another thread receives, or that comes just before the wait begins, does not wake a thread that
-    waits in the kernel: Python would tell of it when the process has ended by itself.
+    waits in the kernel: Python would raise it only when the process has ended by itself.
     """
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

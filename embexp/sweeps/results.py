@@ -138,13 +138,13 @@ def _number(outcome: Outcome, name: str) -> float | None:
 
 
 def _headlines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The metrics that the terminal shows: those of the test part, the loss only where there is nothing else."""
+    """The metrics that the terminal shows: those of the test split, the loss only where there is nothing else."""
     names = _metric_names(outcomes)
     test = [name for name in names if name.startswith("test ")] or names
     return ([name for name in test if not name.endswith(" loss")] or test)[:_SHOWN]
 
 
 def _metric_names(outcomes: Sequence[Outcome]) -> list[str]:
-    """Metrics of any job in the order in which they first come; `loss` doubles others, so it comes last."""
+    """Metrics of all jobs in their order; the loss repeats another metric for most tasks, so it comes last."""
     names = list(dict.fromkeys(name for each in outcomes for name in each.metrics))
     return sorted(names, key=lambda name: (not name.startswith("test "), name.endswith(" loss")))

@@ -30,7 +30,7 @@ def sweep(
     """Runs a sweep and prints its results.
 
     Args:
-        overrides: the words of the command line.
+        overrides: as on the command line, those for Hydra included.
         config_dir: the user's folder of configs.
         config_name: the config to start from.
         command: runs a job; None: `python -m embexp.cli.job`.
@@ -53,7 +53,7 @@ def sweep(
 
 
 class Sweep:
-    """A sweep while it goes on. Hydra's sweeper passes it on to our launcher as the task function."""
+    """A running sweep. Hydra's sweeper hands it to embexp's launcher as the task function."""
 
     def __init__(self, loader: Loader, plan: Plan, directory: Path, console: Console, command: Command) -> None:
         """Prepares the sweep.
@@ -62,7 +62,7 @@ class Sweep:
             loader: composes configs.
             plan: the jobs.
             directory: of the sweep; it exists.
-            console: where progress is told.
+            console: shows progress.
             command: runs a job.
         """
         self.console = console
@@ -74,7 +74,7 @@ class Sweep:
         self._interrupted = False
 
     def __call__(self, config: object) -> None:
-        """Not for calling: a job gets a process of its own, never this one.
+        """Never called: each job gets a process of its own.
 
         Raises:
             TypeError: always.
@@ -82,7 +82,7 @@ class Sweep:
         raise TypeError("the jobs of a sweep are run by hydra/launcher=embexp alone")
 
     def say_skipped(self) -> None:
-        """Names the jobs that are not to be run, as far as they are known before the first starts."""
+        """Prints the jobs that will not run, as far as they are known before the first starts."""
         for job in self._plan.jobs or ():
             if job.skip:
                 self._say(f"job {job.number} of {len(self._plan.jobs or ())} is skipped: {job.skip}")
@@ -113,17 +113,17 @@ class Sweep:
         return planned.checked(self._loader, batch, hydra, first=first)
 
     def _run(self, job: PlannedJob, total: int) -> Outcome:
-        words = f"job {job.number} of {total}"
+        name = f"job {job.number} of {total}"
         if self._interrupted:
             return Outcome(job.number, job.settings, Status.NOT_RUN, "the sweep was interrupted")
         if job.skip:
             if self._plan.jobs is None:
-                self._say(f"{words} is skipped: {job.skip}")
+                self._say(f"{name} is skipped: {job.skip}")
             return Outcome(job.number, job.settings, Status.SKIPPED, job.skip)
         directory = files.new_directory(self._directory / record.job_directory(job.config, job.number))
         record.of_sweep(job.config, self._directory)
         record.write(job.config, directory)
-        self._say(f"{words} started   {' '.join(self._own(job))}")
+        self._say(f"{name} started   {' '.join(self._own(job))}")
         began = time.monotonic()
         try:
             status = process.run(self._command(directory), given=job.spec.model_dump_json(), log=directory / "run.log")
@@ -137,7 +137,7 @@ class Sweep:
             seconds=time.monotonic() - began,
             compare=job.spec.output.compare,
         )
-        self._say(f"{words} {_ended(outcome)}")
+        self._say(f"{name} {_ended(outcome)}")
         return outcome
 
     def _own(self, job: PlannedJob) -> list[str]:

@@ -228,6 +228,32 @@ def test_a_search_needs_another_sweeper(command: Command) -> None:
         sweep(["optimizer.learning_rate=interval(0,1)"], command=command)
 
 
+def test_callbacks_of_the_config_hear_of_the_sweep(
+    command: Command, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere / "heard.py").write_text(
+        "from hydra.experimental.callback import Callback\n"
+        "events = []\n"
+        "class Ears(Callback):\n"
+        "    def __init__(self, name):\n"
+        "        self.name = name\n"
+        "    def on_multirun_start(self, config, **kwargs):\n"
+        "        events.append((self.name, 'start', config.hydra.sweep.dir, kwargs))\n"
+        "    def on_multirun_end(self, config, **kwargs):\n"
+        "        events.append((self.name, 'end', config.hydra.sweep.dir, kwargs))\n"
+        "        if self.name == 'b':\n"
+        "            raise ValueError('deaf')\n"
+    )
+    monkeypatch.syspath_prepend(str(elsewhere))
+    ears = [f"+hydra.callbacks.{name}={{_target_: heard.Ears, name: {name}}}" for name in "ab"]
+    with pytest.warns(UserWarning, match="callback Ears.on_multirun_end: ValueError: deaf"):
+        assert sweep(["seed=1,2", "hydra.sweep.dir=s", *ears], command=command)
+    import heard
+
+    assert [each[:2] for each in heard.events] == [("a", "start"), ("b", "start"), ("b", "end"), ("a", "end")]
+    assert heard.events[0][2:] == (str(Path("s").absolute()), {"config_name": "config"})
+
+
 def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     def press() -> None:
         give_up = time.monotonic() + 30
