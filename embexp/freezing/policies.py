@@ -16,7 +16,7 @@ from embexp.freezing.grouping import Grouping, Taken, first_steps, group
 from embexp.freezing.selection import RowFacts
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
 from embexp.specs.freezing import FreezeTable, NoFreeze, phases_of
-from embexp.specs.inits import Assign, MemoryMap
+from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -155,7 +155,7 @@ def _of_table(
             dim=spec.tables[name].width,
             slots=slot_count(spec.optimizer_of(name)),
             frozen_rows=frozen,
-            splits=isinstance(init, Assign | MemoryMap) and runtime is not RuntimeKind.ESTIMATOR,
+            splits=init.fills_parts and runtime is not RuntimeKind.ESTIMATOR,
         )
     else:
         storage = Storage.VARIABLE

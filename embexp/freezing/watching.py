@@ -16,9 +16,9 @@ from embexp.freezing.policies import TablePolicy
 from embexp.freezing.trouble import NOTHING, UNKNOWN, StillRows, Training, still_rows
 from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained
-from embexp.runtimes.table_values import TableValues
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
+from embexp.tables.values import TableValues
 
 _ROWS_AT_ONCE = 8_192
 """So few that looking before the first step adds nothing to speak of to the memory that a run takes."""

@@ -52,6 +52,11 @@ def row_source(name: str, table: Table, rows: int, seed: int, given: PretrainedT
     return AlignedRows(given.source, given.alignment, others, projected)
 
 
+def beside_file(rows: RowSource) -> ReadableRows:
+    """What gives those of a table's initial values that are not in its file, without reading the others."""
+    return rows.missing if isinstance(rows, AlignedRows) else rows
+
+
 def slot_sources(name: str, given: PretrainedTable, initial: Mapping[str, float]) -> dict[str, RowSource]:
     """First values of the slots that go with their rows; those of other rows begin at the initial value.
 

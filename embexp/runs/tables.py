@@ -12,13 +12,12 @@ from embexp.freezing.policies import TablePolicy
 from embexp.initialization.plan import FileRows, TablePlan
 from embexp.initialization.rows import RowSource
 from embexp.pretrained.aligned import Pretrained, PretrainedTable
-from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.rows import beside_file, row_source, slot_sources
 from embexp.specs.pretrained import Checkpoint, Project
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.tables import optimizers
 from embexp.tables.groups import RowGroups
-from embexp.vectors.aligned_rows import AlignedRows
 
 
 def sources(spec: RunSpec, sizes: Mapping[str, int], given: Pretrained) -> dict[str, RowSource]:
@@ -52,8 +51,7 @@ def _plan(
     optimizer = None if policy.still else spec.optimizer_of(name)
     grouping, file, slots = policy.grouping, None, {}
     if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
-        others = rows.missing if isinstance(rows, AlignedRows) else rows
-        file = FileRows(_mapping(name, pretrained), pretrained.alignment.file_rows, others)
+        file = FileRows(_mapping(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
     if optimizer is not None and pretrained is not None:
         slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
     return TablePlan(

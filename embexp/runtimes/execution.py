@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from embexp.checkpoints.dense_part import TakenOver
 from embexp.initialization.plan import TablePlan
-from embexp.runtimes.table_values import TableValues
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
+from embexp.tables.values import TableValues
 from embexp.training.runtime import Runtime
 from embexp.training.step import Assembly
 

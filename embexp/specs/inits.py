@@ -1,8 +1,8 @@
-"""Ways in which first values get into tables, and in which runtimes each works."""
+"""Init methods: how initial values get into tables, and in which runtimes each works."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -12,41 +12,56 @@ from embexp.specs.running import RuntimeKind
 FUNCTION, SESSION, ESTIMATOR = RuntimeKind.FUNCTION, RuntimeKind.SESSION, RuntimeKind.ESTIMATOR
 
 
-class ConstantInGraph(Spec):
+class _InitMethod(Spec):
+    runtimes: ClassVar[tuple[RuntimeKind, ...]]
+    """In which it works, in the order in which `runtime=auto` prefers them."""
+    fills_parts: ClassVar[bool] = False
+    """Whether it fills tables that are kept in parts."""
+
+
+class ConstantInGraph(_InitMethod):
     """The matrix is a constant of the graph, which grows by all its bytes: for comparison, and below 2 GiB only."""
 
+    runtimes: ClassVar = (SESSION,)
     kind: Literal["constant"] = "constant"
 
 
-class PlaceholderFeed(Spec):
+class PlaceholderFeed(_InitMethod):
     """Each table's initializer is run once with the matrix fed in place of its initial value."""
 
+    runtimes: ClassVar = (SESSION,)
     kind: Literal["placeholder_feed"] = "placeholder_feed"
 
 
-class Scaffold(Spec):
+class Scaffold(_InitMethod):
     """`tf.compat.v1.train.Scaffold` fills tables when a monitored session is made, not when it is restored."""
 
+    runtimes: ClassVar = (SESSION, ESTIMATOR)
     kind: Literal["scaffold"] = "scaffold"
 
 
-class VariableLoad(Spec):
+class VariableLoad(_InitMethod):
     """`Variable.load` after the global initializer; in the function runtime, assigning the whole matrix at once."""
 
+    runtimes: ClassVar = (FUNCTION, SESSION)
     kind: Literal["variable_load"] = "variable_load"
 
 
-class Assign(Spec):
+class Assign(_InitMethod):
     """Rows are assigned in chunks: one copy, any runtime."""
 
+    runtimes: ClassVar = (FUNCTION, SESSION, ESTIMATOR)
+    fills_parts: ClassVar = True
     kind: Literal["assign"] = "assign"
     chunk_bytes: Count = 64 * 1024 * 1024
     """Largest piece that is in flight at once, in bytes."""
 
 
-class MemoryMap(Spec):
+class MemoryMap(_InitMethod):
     """Frozen rows stay in the mapped file, which all processes share: no copy at all."""
 
+    runtimes: ClassVar = (FUNCTION, SESSION)
+    fills_parts: ClassVar = True
     kind: Literal["memory_map"] = "memory_map"
 
 
@@ -55,11 +70,6 @@ Init = Annotated[
 ]
 
 RUNTIMES: dict[str, tuple[RuntimeKind, ...]] = {
-    "constant": (SESSION,),
-    "placeholder_feed": (SESSION,),
-    "scaffold": (SESSION, ESTIMATOR),
-    "variable_load": (FUNCTION, SESSION),
-    "assign": (FUNCTION, SESSION, ESTIMATOR),
-    "memory_map": (FUNCTION, SESSION),
+    method.model_fields["kind"].default: method.runtimes for method in get_args(get_args(Init)[0])
 }
-"""By kind, the runtimes in which a way in works, in the order in which `runtime=auto` prefers them."""
+"""By kind, the runtimes in which an init method works, in the order in which `runtime=auto` prefers them."""

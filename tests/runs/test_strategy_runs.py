@@ -149,8 +149,8 @@ def test_plan_shows_what_works_where(capsys: pytest.CaptureFixture[str]) -> None
     assert "5 of 6 jobs would run" in shown
     assert "it works with strategy cpu or one gpu, and the strategy is mirrored" in shown
     words: dict[str, Any] = {
-        "strategy=mirrored": "strategy mirrored over 2 replicas (GPUs, or logical processors of this machine where there"
-        " are fewer), runtime function (auto)",
+        "strategy=mirrored": "strategy mirrored over 2 replicas (GPUs, or logical processors of this machine"
+        " where there are fewer), runtime function (auto)",
         "strategy=gpu": "strategy gpu of 1 device, runtime",
         "strategy=tpu_simulator": "strategy tpu_simulator of 2 cores (a simulation), runtime",
     }
