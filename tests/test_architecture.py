@@ -15,7 +15,7 @@ ALLOWED = {
     "__init__": "api config errors rows runs simulation specs",
     "__main__": "cli",
     "api": "runs specs studies system training",
-    "checkpoints": "errors tables tensor_bundle vectors",
+    "checkpoints": "errors system tables tensor_bundle vectors",
     "cli": "config data errors freezing growth pretrained records reports runs specs strategies studies sweeps"
     " system training vectors",
     "config": "data errors models pretrained specs system training",
@@ -31,7 +31,7 @@ ALLOWED = {
     "reports": "specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
-    " simulation specs strategies system tables training vectors",
+    " simulation specs strategies system tables training",
     "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import streaming
 from embexp.errors import CheckpointError
+from embexp.system import files
 
 _PREFIX = "checkpoint"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -33,22 +34,24 @@ def write(checkpoint: Any, directory: Path) -> Path:
 
 def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
     """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
-    earlier = temporary.with_suffix(".old")
+    if not directory.exists():
+        with files.directory_written_whole(directory) as temporary:
+            write_to(str(temporary / _PREFIX))
+        return directory
+    beside = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
+    new, old = beside / "new", beside / "old"
     try:
-        write_to(str(temporary / _PREFIX))
-        temporary.chmod(0o755)
-        # One that is there makes way only when the new one is whole, and goes only when that is in its place.
-        if directory.exists():
-            directory.rename(earlier)
-        temporary.rename(directory)
+        with files.directory_written_whole(new) as temporary:
+            write_to(str(temporary / _PREFIX))
+        # The old one makes way only when the new one is whole, and goes only when that is in its place.
+        directory.rename(old)
+        new.rename(directory)
     except BaseException:
-        if earlier.exists() and not directory.exists():
-            earlier.rename(directory)
-        shutil.rmtree(temporary, ignore_errors=True)
+        if old.exists():
+            old.rename(directory)
+        shutil.rmtree(beside, ignore_errors=True)
         raise
-    shutil.rmtree(earlier, ignore_errors=True)
+    shutil.rmtree(beside, ignore_errors=True)
     return directory
 
 

@@ -14,7 +14,7 @@ from embexp.freezing.grouping import Grouping, Taken, group
 from embexp.freezing.row_facts import RowFacts
 from embexp.freezing.schedule import first_steps
 from embexp.specs.freezing import FreezeTable, NoFreeze, phases_of
-from embexp.specs.inits import Assign, MemoryMap
+from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -140,7 +140,7 @@ def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: Run
         dim=spec.tables[name].width,
         slots=slot_count(spec.optimizer_of(name)),
         frozen_rows=frozen,
-        splits=isinstance(spec.init_of(name), Assign | MemoryMap) and runtime is not RuntimeKind.ESTIMATOR,
+        splits=spec.init_of(name).fills_parts and runtime is not RuntimeKind.ESTIMATOR,
     )
 
 

@@ -52,6 +52,11 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 
 
+def beside_file(rows: MappableRows) -> Rows:
+    """Those of a table's initial values that are not in its file, without reading the others."""
+    return rows.missing if isinstance(rows, AlignedRows) else rows
+
+
 def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, float]) -> dict[str, MappableRows]:
     """Initial values of the slots that go with their rows; slots of other rows begin at the optimizer's value.
 

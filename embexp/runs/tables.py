@@ -7,7 +7,7 @@ from functools import partial
 
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization.plan import FileRows, TablePlan
-from embexp.pretrained.rows import mapping_of, row_source, slot_sources
+from embexp.pretrained.rows import beside_file, mapping_of, row_source, slot_sources
 from embexp.pretrained.tables import PretrainedTable
 from embexp.runs.prepare import PreparedTables
 from embexp.specs.run import RunSpec
@@ -15,7 +15,6 @@ from embexp.specs.tables import Storage
 from embexp.system.rows import MappableRows
 from embexp.tables import optimizers
 from embexp.tables.groups import RowGroups
-from embexp.vectors.aligned_rows import AlignedRows
 
 
 def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
@@ -49,8 +48,7 @@ def _plan(
     optimizer = None if policy.fully_frozen else spec.optimizer_of(name)
     grouping, file, slots = policy.grouping, None, {}
     if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
-        others = rows.missing if isinstance(rows, AlignedRows) else rows
-        file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, others)
+        file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
     if optimizer is not None and pretrained is not None:
         slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
     return TablePlan(

@@ -28,6 +28,8 @@ class InitMethod(Spec):
     kind: str
     runtimes: ClassVar[tuple[RuntimeKind, ...]]
     """Where it works, in the order in which `runtime=auto` prefers them."""
+    fills_parts: ClassVar[bool] = False
+    """Whether it fills tables that are stored in parts."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """The chosen runtime is none in which it works."""
@@ -74,6 +76,7 @@ class Assign(InitMethod):
     chunk_bytes: Count = 64 * 1024 * 1024
     """Largest piece that is in flight at once, in bytes."""
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
+    fills_parts = True
 
 
 class MemoryMap(InitMethod):
@@ -81,6 +84,7 @@ class MemoryMap(InitMethod):
 
     kind: Literal["memory_map"] = "memory_map"
     runtimes = (FUNCTION, SESSION)
+    fills_parts = True
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """There are no frozen rows of a pretrained file to map."""
