@@ -260,7 +260,7 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
         ),
         (
             {"data.split": {"kind": "random", "validation": 0.4999, "test": 0.5}},
-            "the training part of the data is empty",
+            "the split of 60 examples leaves none to train on",
         ),
         ({"task": "click"}, "task click needs labels of 0 and 1, but 40 of 60 are others"),
         (
