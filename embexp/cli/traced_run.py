@@ -19,24 +19,24 @@ LONGEST = 120
 def show(traced: Traced, console: Console) -> None:
     """Prints what tracing found; a long configuration is shortened, and that is said."""
 
-    def say(text: str = "") -> None:
+    def line(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    say()
-    say(
+    line()
+    line(
         f"traced: the training step is a graph of {byte_size(traced.graph_bytes)}; tables and slots of"
         f" {byte_size(traced.allocated_bytes)} were made for it, and not filled"
     )
     if traced.tpu_operations:
-        say()
-        say("what it asks of the TPU (here simulated), in order of first appearance:")
+        line()
+        line("what it asks of the TPU (here simulated), in order of first appearance:")
         for operation, count in Counter(str(each) for each in traced.tpu_operations).items():
-            say(f"  {f'{count} × ' if count > 1 else ''}{operation}")
+            line(f"  {f'{count} × ' if count > 1 else ''}{operation}")
     if traced.configuration:
-        say()
-        say("TPUEmbeddingConfiguration:")
-        for line in _shortened(traced.configuration.rstrip().splitlines()):
-            say(f"  {line}")
+        line()
+        line("TPUEmbeddingConfiguration:")
+        for each in _shortened(traced.configuration.rstrip().splitlines()):
+            line(f"  {each}")
 
 
 def _shortened(lines: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -180,7 +181,7 @@ def rows(**named: Any) -> Settings:
 
 SIZES = st.builds(
     lambda table, size: {f"tables.{table}.vocabulary_size": size} if table else {},
-    st.sampled_from(["", "", "user", "item", "item_bias"]),
+    st.sampled_from(["", "", "", "", "user", "item", "item_bias"]),
     st.sampled_from([1, USERS, USERS + 1, ITEMS, ITEMS + 1, 20]),
 )
 """Too few, just enough and too many: with the row of unknown values there are USERS + 1 users."""
@@ -222,8 +223,8 @@ WAYS = st.one_of(
 STORAGES = one_of(f"{ITEM}.storage", "variable", "split", "memory_map", times=4)
 RUNTIMES = one_of("runtime", {"kind": "function"}, {"kind": "session"}, times=2)
 DATA = st.one_of(
-    one_of("task", "click", times=9),
-    one_of("data.split", {"kind": "random", "validation": 0.49, "test": 0.5}, times=9),
+    one_of("task", "click", times=19),
+    one_of("data.split", {"kind": "random", "validation": 0.4999, "test": 0.5}, times=9),
     one_of("data.vocabulary.max_size", 3, times=4),
 )
 DRAWN = st.tuples(SIZES, FILES, RULES, WAYS, STORAGES, RUNTIMES, DATA).map(
@@ -250,6 +251,50 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
     return RunSpec.model_validate(content)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {f"{ITEM}.vocabulary_size": ITEMS},
+            r"tables\.item\.vocabulary_size = 8: the data has 9 values for this table",
+        ),
+        (
+            {"data.split": {"kind": "random", "validation": 0.4999, "test": 0.5}},
+            "the split of 60 examples leaves none to train on",
+        ),
+        ({"task": "click"}, "task click needs labels of 0 and 1, but 40 of 60 are others"),
+        (
+            {"init": {"kind": "constant"}, "tables.user.vocabulary_size": 200_000_000},
+            r"init=constant: a graph holds less than 2 GiB .* \(user 200000000 × 4, item 9 × 4, ",
+        ),
+        (
+            {
+                f"{ITEM}.init": {"kind": "memory_map"},
+                f"{ITEM}.freeze": {"kind": "table"},
+                f"{ITEM}.pretrained": file("long", project="truncate"),
+            },
+            r"tables\.item\.init = memory_map: rows of .*long\.npy must be projected \(pretrained\.project=trunc",
+        ),
+        (
+            {f"{ITEM}.freeze": rows(tokens_file="{folder}/none.txt")},
+            r"tables\.item\.freeze: there is no file .*none\.txt",
+        ),
+        (
+            {f"{ITEM}.freeze": rows(tokens=["nobody"])},
+            r"tables\.item\.freeze = rows: this rule takes no row of table item",
+        ),
+    ],
+    ids=["too_few_rows", "nothing_trains", "labels", "constants", "projected", "no_file", "no_row"],
+)
+def test_what_only_the_data_tells_is_refused_by_both(
+    folder: Path, ratings: RunSpec, tmp_path: Path, settings: Settings, message: str
+) -> None:
+    spec = changed(ratings, settings, folder)
+    _, why = planned(spec)
+    assert re.search(message, why)
+    assert refusal(lambda: single.run(spec, tmp_path)) == why
+
+
 @given(DRAWN, STRATEGIES)
 def test_they_refuse_alike_and_agree_on_what_to_do(
     folder: Path, ratings: RunSpec, drawn: Settings, strategy: Settings
@@ -262,6 +307,7 @@ def test_they_refuse_alike_and_agree_on_what_to_do(
         says_what_is_prepared(shown, prepared)
 
 
+@pytest.mark.slow
 @given(DRAWN)
 @examples(20)
 def test_what_was_planned_is_done(folder: Path, ratings: RunSpec, drawn: Settings) -> None:
