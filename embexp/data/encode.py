@@ -73,7 +73,7 @@ def encode(
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
-        progress: is told how far it is.
+        progress: called as the work goes on, see `source.Progress`.
     """
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]

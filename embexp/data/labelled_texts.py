@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.data.arrow_columns import Column
-from embexp.data.corpus import Corpus, Text
+from embexp.data.corpus import Corpus
 from embexp.data.readers import Chunk
+from embexp.data.text_forms import Text
 from embexp.data.words import words
 from embexp.errors import DataError
 

@@ -22,7 +22,7 @@ def chosen(entities: Iterable[str], *, share: float, seed: int) -> list[str]:
 
 
 def touched(triples: np.ndarray, tokens: Sequence[str], *, training: int, share: float, seed: int) -> np.ndarray:
-    """Which triples can't be told without new entities: bool [n].
+    """Which triples hold something new: bool [n].
 
     Beside those that are `chosen`, entities are new that no other training triple holds; and so are relations. What is
     not new is thus in at least one training triple that is not touched.

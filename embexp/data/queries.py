@@ -76,7 +76,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
         path: one file.
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
         folder: where to.
-        progress: is told how far it is.
+        progress: called as the work goes on, see `source.Progress`.
 
     Raises:
         DataError: the file's content is not what it should be.

@@ -25,7 +25,7 @@ def learn(encoded: Encoded, rules: VocabularyRules, folder: Path, *, progress: P
         encoded: the codes.
         rules: which tokens get a row.
         folder: where to; `train.npy` is there already.
-        progress: is told what is being done.
+        progress: called as the work goes on, see `source.Progress`.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.

@@ -52,7 +52,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None
         data: the source.
         columns: what the run reads of it; the label too.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
-        progress: is told what is being done and how much of it is done.
+        progress: called as the work goes on, see `source.Progress`.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -97,7 +97,7 @@ def encode_file(
         vocabularies: by table.
         cache: folder for encoded data.
         classes: of a run on labelled texts, by number.
-        progress: is told what is being done and how much of it is done.
+        progress: called as the work goes on, see `source.Progress`.
 
     Raises:
         ConfigError: the file lacks a column.

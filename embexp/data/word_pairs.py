@@ -129,7 +129,7 @@ def write(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str
         corpus: the texts.
         folder: where to.
         columns: names of those of the center and the context.
-        progress: is told how far it is.
+        progress: called as the work goes on, see `source.Progress`.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.

@@ -88,7 +88,7 @@ class VocabularyRules(Spec):
 
 
 class _Source(Spec):
-    """What every source shares."""
+    """Keys of every source. Each also has a `label_column`."""
 
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
@@ -106,7 +106,7 @@ class _Source(Spec):
 
 
 class DividedData(_Source):
-    """What every source shares that is to be divided."""
+    """Sources whose examples `split` divides; others come divided."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
     """Number of folds of a k-fold split."""
@@ -176,7 +176,7 @@ class Clicks(DividedData):
 
 
 class Columnar(DividedData):
-    """What every source shares that has columns of its own: files on disk."""
+    """Sources whose examples are rows of files, with columns that the config names."""
 
     path: str
     """File or folder."""
@@ -234,7 +234,7 @@ class Parquet(Columnar):
 
 
 class _Texts(DividedData):
-    """What sources made of texts share."""
+    """Sources made of texts."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """File or folder of texts; null: the documentation in Python's own standard library."""

@@ -77,7 +77,7 @@ def test_every_rating_is_read_and_joined(folder: Path, found: Scan) -> None:
             ]
 
 
-def test_frequencies_are_those_of_the_training_part(folder: Path, found: Scan) -> None:
+def test_frequencies_are_those_of_the_training_split(folder: Path, found: Scan) -> None:
     ratings = lines(folder / "ml-100k.inter")
     counted = Counter(ratings[row]["item_id"] for row in found.splits["train"])
     order = sorted(counted, key=lambda token: (-counted[token], token))

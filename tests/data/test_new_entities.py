@@ -24,7 +24,7 @@ FEATURES = {
     "relation": Feature(table="relation"),
     "candidates": Feature(table="entity"),
 }
-Parts = tuple[list[Triple], list[Triple], list[Triple]]
+Splits = tuple[list[Triple], list[Triple], list[Triple]]
 FILES = ("train", "valid", "test")
 NAME = st.sampled_from(["a", "b", "c", "d", "e", "r"])
 TRIPLES = st.lists(st.tuples(NAME, st.sampled_from(["r", "s", "t"]), NAME), min_size=1, max_size=8)
@@ -40,14 +40,14 @@ def scanned(folder: Path, train: Trained, *, reciprocal: bool = True, share: flo
     return scan(data, columns_of(data, FEATURES)[0], cache=folder.parent / "cache")
 
 
-def write(parts: Parts, folder: Path) -> Path:
+def write(parts: Splits, folder: Path) -> Path:
     return planted_triples.write(folder, **dict(zip(FILES, parts, strict=True)))
 
 
-def triples_of(found: Scan, part: str, *, reciprocal: bool) -> list[Triple]:
-    """The triples behind the questions of a part; each asks two."""
+def triples_of(found: Scan, split: str, *, reciprocal: bool) -> list[Triple]:
+    """The triples behind the queries of a split, each of which is two."""
     entities, relations = (found.vocabularies[name].tokens() for name in ("entity", "relation"))
-    rows = found.splits[part]
+    rows = found.splits[split]
     assert rows[1::2].tolist() == (rows[::2] + 1).tolist()
     asked = found.examples.ids[rows[::2]]
     back = found.examples.ids[rows[1::2]]
@@ -68,7 +68,7 @@ def entities_of(triples: list[Triple]) -> set[str]:
     seed=st.integers(0, 3),
 )
 def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
-    parts: Parts, reciprocal: bool, share: float, seed: int, tmp_path_factory: pytest.TempPathFactory
+    parts: Splits, reciprocal: bool, share: float, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     everywhere = list(itertools.chain(*parts))
     drawn = set(new_entities.chosen(entities_of(everywhere), share=share, seed=seed))

@@ -118,7 +118,7 @@ def single(number: float) -> float:
 
 
 def expected(table: Sequence[Row], train: np.ndarray, columns: Columns = COLUMNS) -> list[Row]:
-    """By the rules: a value that the training part lacks, or a missing one, is out of the vocabulary."""
+    """By the rules: a value that the training split lacks, or a missing one, is out of the vocabulary."""
     counted: dict[str, Counter[str]] = {name: Counter() for name in columns.ids.values()}
     for number in train:
         for name, vocabulary in columns.ids.items():
@@ -229,7 +229,7 @@ def test_vocabularies_know_the_training_part_only(tmp_path: Path) -> None:
     assert (users[found.splits["validation"]] == 0).all()
 
 
-def test_label_mean_is_that_of_the_training_part(written: Path, tmp_path: Path) -> None:
+def test_label_mean_is_that_of_the_training_split(written: Path, tmp_path: Path) -> None:
     found = scan(csv_of(written, split={"test": 0.5}), COLUMNS, cache=tmp_path / "cache")
     labels = [TABLE[number]["rating"] for number in found.splits["train"]]
     assert found.label_mean == pytest.approx(sum(labels) / len(labels), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Questions of knowledge graphs, against the triples that were written and sets in Python."""
+"""Queries of knowledge graphs, against the triples that were written and sets in Python."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FEATURES = {
     "candidates": Feature(table="entity"),
 }
 Triple = tuple[str, str, str]
-Parts = tuple[list[Triple], list[Triple], list[Triple]]
-FAMILY: Parts = (
+Splits = tuple[list[Triple], list[Triple], list[Triple]]
+FAMILY: Splits = (
     [("ann", "parent", "bob"), ("bob", "parent", "cy"), ("ann", "knows", "cy"), ("ann", "parent", "dan")],
     [("cy", "knows", "ann")],
     [("bob", "knows", "ann"), ("eve", "parent", "ann")],
@@ -41,7 +41,7 @@ def columns(**settings: object) -> Columns:
     return columns_of(Triples(path="-", **settings), FEATURES)[0]  # type: ignore[arg-type]
 
 
-def write(parts: Parts, folder: Path, order: tuple[int, int, int] = (0, 1, 2), suffix: str = ".txt") -> Path:
+def write(parts: Splits, folder: Path, order: tuple[int, int, int] = (0, 1, 2), suffix: str = ".txt") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, triples in zip(("train", "valid", "test"), parts, strict=True):
         lines = ["\t".join(triple[place] for place in order) for triple in triples]
@@ -54,7 +54,7 @@ def scanned(folder: Path, **settings: object) -> Scan:
     return scan(data, columns(**settings), cache=folder.parent / "cache")
 
 
-def questions(found: Scan, part: str) -> list[tuple[str, str, str, float]]:
+def queries(found: Scan, split: str) -> list[tuple[str, str, str, float]]:
     """source, relation, answer, and what the dense column says (0 where there is none)."""
     assert found.examples.labels is not None
     entities, relations = (found.vocabularies[name].tokens() for name in ("entity", "relation"))
@@ -66,7 +66,7 @@ def questions(found: Scan, part: str) -> list[tuple[str, str, str, float]]:
             entities[int(found.examples.labels[row])],
             float(found.examples.dense[row].sum()),
         )
-        for row in found.splits[part]
+        for row in found.splits[split]
     ]
 
 
@@ -77,8 +77,8 @@ ORDER = {(0, 1, 2): "head relation tail", (1, 0, 2): "relation head tail", (0, 2
 
 @settings(max_examples=25)
 @given(parts=st.tuples(TRIPLES, TRIPLES, TRIPLES), order=st.permutations([0, 1, 2]), reciprocal=st.booleans())
-def test_each_triple_asks_for_its_tail_and_for_its_head(
-    parts: Parts, order: list[int], reciprocal: bool, tmp_path_factory: pytest.TempPathFactory
+def test_each_triple_is_a_tail_and_a_head_prediction(
+    parts: Splits, order: list[int], reciprocal: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = write(parts, tmp_path_factory.mktemp("graphs") / "graph", tuple(order))  # type: ignore[arg-type]
     names = [list(Place)[place] for place in order]
@@ -88,7 +88,7 @@ def test_each_triple_asks_for_its_tail_and_for_its_head(
         for head, relation, tail in triples:
             expected.append((head, relation, tail, 0.0))
             expected.append((tail, f"{relation}^-1", head, 0.0) if reciprocal else (tail, relation, head, 1.0))
-        assert questions(found, part) == expected
+        assert queries(found, part) == expected
         np.testing.assert_array_equal(answers.head_predictions(found.splits[part]), [False, True] * len(triples))
     trained = Counter(itertools.chain.from_iterable((head, tail) for head, _, tail in parts[0]))
     everywhere = {name for head, _, tail in itertools.chain(*parts) for name in (head, tail)}
@@ -101,8 +101,8 @@ def test_each_triple_asks_for_its_tail_and_for_its_head(
 
 @given(parts=st.tuples(TRIPLES, TRIPLES, TRIPLES), reciprocal=st.booleans(), data=st.data())
 @settings(max_examples=25)
-def test_known_answers_are_those_of_all_parts(
-    parts: Parts, reciprocal: bool, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+def test_known_answers_are_those_of_all_splits(
+    parts: Splits, reciprocal: bool, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = write(parts, tmp_path_factory.mktemp("graphs") / "graph")
     found = scanned(folder, columns=["head", "relation", "tail"], reciprocal=reciprocal)
@@ -125,18 +125,18 @@ def test_known_answers_are_those_of_all_parts(
 @pytest.mark.parametrize("order", ORDER, ids=ORDER.get)
 def test_the_relation_is_found_by_itself(order: tuple[int, int, int], tmp_path: Path) -> None:
     found = scanned(write(FAMILY, tmp_path / "graph", order, ".tsv"))
-    assert questions(found, "validation") == [("cy", "knows", "ann", 0.0), ("ann", "knows^-1", "cy", 0.0)]
+    assert queries(found, "validation") == [("cy", "knows", "ann", 0.0), ("ann", "knows^-1", "cy", 0.0)]
 
 
 def test_a_graph_whose_fields_share_nothing_asks_for_the_columns(tmp_path: Path) -> None:
-    parts: Parts = ([("u", "likes", "i")], [("u", "likes", "j")], [("v", "likes", "i")])
+    parts: Splits = ([("u", "likes", "i")], [("u", "likes", "j")], [("v", "likes", "i")])
     folder = write(parts, tmp_path / "graph")
     with pytest.raises(DataError, match=r"can't tell which field is the relation.*set data\.columns"):
         scanned(folder)
-    assert questions(scanned(folder, columns=["head", "relation", "tail"]), "test")[0][:3] == ("v", "likes", "i")
+    assert queries(scanned(folder, columns=["head", "relation", "tail"]), "test")[0][:3] == ("v", "likes", "i")
 
 
-def test_parts_are_those_of_the_files_and_the_content_is_the_identity(tmp_path: Path) -> None:
+def test_splits_are_those_of_the_files_and_the_content_is_the_identity(tmp_path: Path) -> None:
     folder, other = write(FAMILY, tmp_path / "graph"), write(FAMILY, tmp_path / "copy")
     found = scanned(folder)
     assert {part: len(rows) for part, rows in found.splits.items()} == {"train": 8, "validation": 2, "test": 4}
@@ -176,15 +176,15 @@ def test_negatives_are_drawn_from_all_other_entities_alike(tmp_path: Path) -> No
         candidates = batch.ids["candidates"].numpy()
         assert (candidates.shape, candidates.dtype, set(batch.ids)) == ((5, 41), np.int32, {*FEATURES})
         np.testing.assert_array_equal(batch.labels, np.zeros(5))
-        asked = zip(batch.ids["source"].numpy(), batch.ids["relation"].numpy(), candidates[:, 0], strict=True)
-        assert {tuple(each) for each in asked} <= known
+        shown = zip(batch.ids["source"].numpy(), batch.ids["relation"].numpy(), candidates[:, 0], strict=True)
+        assert {tuple(each) for each in shown} <= known
         for row in candidates:
             counts[row[0]] += np.bincount(row[1:], minlength=size)
-    asked_for = counts.sum(axis=1) > 0
+    predicted = counts.sum(axis=1) > 0
     assert not counts.diagonal().any()
     expected = counts.sum(axis=1, keepdims=True) / (size - 1) * (1 - np.eye(size))
     # Each is binomial; five standard deviations.
-    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected))[asked_for].all()
+    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected))[predicted].all()
 
 
 def test_negatives_are_a_function_of_seed_and_step(tmp_path: Path) -> None:
@@ -221,9 +221,9 @@ def test_another_file_is_read_with_the_run_s_vocabularies(
     lines = [("dan", "knows", "eve"), ("eve", "parent", "ann")]
     other.write_text("".join("\t".join(line[place] for place in order) + "\n" for line in lines))
     data = Triples(path=str(tmp_path / "graph"), reciprocal=reciprocal)
-    asked = columns(reciprocal=reciprocal)
+    read_columns = columns(reciprocal=reciprocal)
     known = {"entity": found.vocabularies["entity"], "relation": found.vocabularies["relation"]}
-    read = encode_file(other, data, asked, known, cache=tmp_path / "cache")
+    read = encode_file(other, data, read_columns, known, cache=tmp_path / "cache")
     entities, relations = (known[name].tokens() for name in ("entity", "relation"))
     shown = [(entities[source], relations[relation], entities[target]) for source, relation, target in read.ids]
     back = "^-1" if reciprocal else ""
@@ -239,7 +239,7 @@ def test_another_file_is_read_with_the_run_s_vocabularies(
     assert {entities[row] for row in heads.values} == {"dan"}
     other.write_text("\t".join(("dan", "knows", "zoe")[place] for place in order) + "\n")
     with pytest.raises(VocabularyError, match=r"more\.tsv, triple 1: 'zoe' is none of the entities"):
-        encode_file(other, data, asked, known, cache=tmp_path / "cache")
+        encode_file(other, data, read_columns, known, cache=tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_relation_that_is_called_as_an_inverse(tmp_path: Path) -> None:
         scanned(write(parts, tmp_path / "graph"))
 
 
-def test_columns_that_questions_do_not_have(tmp_path: Path) -> None:
+def test_columns_that_queries_do_not_have(tmp_path: Path) -> None:
     data = Triples(path=str(write(FAMILY, tmp_path / "graph")))
     wrong = {**FEATURES, "user": Feature(table="entity"), "relation": Feature(table="relation", max_sequence_length=3)}
     faults = source_of(data).head_faults(columns_of(data, wrong)[0])

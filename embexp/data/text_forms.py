@@ -1,0 +1,186 @@
+"""Texts in each of the forms in which they come."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.data import standard_library
+from embexp.data.files import unreadable
+from embexp.data.source import Unreadable
+from embexp.errors import DataError, Fault
+
+_PARQUET_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text.
+
+    Attributes:
+        text: as it is written.
+        label: name of its class; None where labels are not read.
+        file: where it is from; for a folder with a folder per class, that of the class.
+        place: file and line, or row, for messages.
+        done: fraction of the whole that has been read with it, 0 to 1.
+    """
+
+    text: str
+    label: str | None
+    file: Path
+    place: str
+    done: float
+
+
+def from_library(*, labelled: bool) -> Iterator[Text]:
+    """The documentation in the standard library; its parts are the classes."""
+    file = Path(standard_library.NAME)
+    texts: list[tuple[str | None, str]]
+    if not labelled:
+        texts = [(None, text) for text in standard_library.unlabelled()]
+    else:
+        texts = list(standard_library.labelled())
+    for number, (label, text) in enumerate(texts, 1):
+        yield Text(text, label, file, f"{file}, text {number}", number / len(texts))
+
+
+def from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
+    """A text per file; the folder of each is its class."""
+    for number, file in enumerate(files, 1):
+        text = _decoded(file.read_bytes(), str(file))
+        label = file.parent.name if labelled else None
+        yield Text(text, label, file.parent, str(file), number / len(files))
+
+
+def from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
+    """A text per line, behind its class and a tab."""
+    size, read = path.stat().st_size, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            read += len(line)
+            place = f"{path}, line {number}"
+            content = _decoded(line, place).rstrip("\r\n")
+            if not content.strip():
+                continue
+            label, tab, text = content.partition("\t")
+            if not labelled:
+                # What stands before a tab is a label, no part of the text.
+                yield Text(text if tab else content, None, path, place, read / size)
+                continue
+            if not tab:
+                raise DataError(f"{place}: found no tab, expected label<TAB>text")
+            yield Text(text, _named(label, place), path, place, read / size)
+
+
+def from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
+    """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
+    limit = csv.field_size_limit(sys.maxsize)
+    size, read = path.stat().st_size, 0
+    try:
+        with path.open("rb") as file:
+
+            def lines() -> Iterator[str]:
+                nonlocal read
+                for number, line in enumerate(file, 1):
+                    read += len(line)
+                    yield _decoded(line, f"{path}, line {number}")
+
+            rows = csv.reader(lines())
+            header = next(rows, [])
+            column, name_column = header.index(text), None if label is None else header.index(label)
+            line = rows.line_num + 1
+            for fields in rows:
+                if fields:
+                    place = f"{path}, line {line}"
+                    if len(fields) != len(header):
+                        found = f"found {len(fields)} fields, expected {len(header)}"
+                        raise DataError(f"{place}: {found}")
+                    name = None if name_column is None else _named(fields[name_column], place)
+                    yield Text(fields[column], name, path, place, read / size)
+                line = rows.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
+
+
+def from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
+    """Columns of a Parquet file: of the texts and, unless it is None, of the classes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [text, *([] if label is None else [label])]
+    row = 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
+            texts = batch[text].cast(pa.large_string()).to_pylist()
+            names = [None] * len(texts)
+            if label is not None:
+                names = batch[label].cast(pa.large_string()).to_pylist()
+            for one, name in zip(texts, names, strict=True):
+                row += 1
+                place = f"{path}, row {row}"
+                name = None if label is None else _named(name or "", place)
+                yield Text(one or "", name, path, place, row / file.metadata.num_rows)
+
+
+def check_columns(path: Path, text: str, label: str | None) -> None:
+    """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
+    if path.stat().st_size == 0:
+        raise unreadable(path, "the file is empty")
+    kind = path.suffix.lower()
+    names: list[str]
+    if kind == ".csv":
+        with path.open("rb") as file:
+            try:
+                first = _decoded(file.readline(), f"{path}, line 1")
+            except DataError as error:
+                raise unreadable(path, str(error)) from None
+        names = next(csv.reader([first]), [])
+    elif kind == ".parquet":
+        names = _parquet_columns(path, text, label)
+    else:
+        return
+    faults = []
+    for key, name in (("text", text), ("label", label)):
+        if name is not None and names.count(name) != 1:
+            what = "no such column" if name not in names else f"{names.count(name)} columns of this name"
+            rule, remedy = f"{path} has {what}", f"its columns are: {', '.join(names[:20])}"
+            faults.append(Fault(f"data.{key}", repr(name), rule, remedy))
+    if faults:
+        raise Unreadable(faults)
+
+
+def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema: Any = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise unreadable(path, f"the file can't be read as Parquet: {error}") from error
+    for name in (text, label):
+        kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
+        if kind is not None and not (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_dictionary(kind)
+            or pa.types.is_integer(kind)
+        ):
+            raise unreadable(path, f"column {name!r} holds {kind}, expected text")
+    return list(schema.names)
+
+
+def _named(label: str, place: str) -> str:
+    if not label.strip():
+        raise DataError(f"{place}: found no label, expected the name of a class")
+    return label.strip()
+
+
+def _decoded(content: bytes, place: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
