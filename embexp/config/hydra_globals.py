@@ -1,6 +1,6 @@
 """Hydra's process-wide settings: embexp's own while it uses Hydra, and the caller's again afterwards.
 
-A notebook, or an application of Hydra's, may have them in use for itself.
+A notebook, or an application of Hydra's, may have them in use for itself. Like Hydra, not for several threads at once.
 """
 
 from __future__ import annotations

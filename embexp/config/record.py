@@ -47,7 +47,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
     return _path(config, "hydra.sweep.subdir")
 
 
-def of_sweep(config: DictConfig, directory: Path) -> None:
+def note_sweep(config: DictConfig, directory: Path) -> None:
     """Notes in a config that it is part of a sweep, and the sweep's directory."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.mode = RunMode.MULTIRUN

@@ -68,31 +68,31 @@ class _Trial:
         self._loader = loader
         self._lines = [str(each.input_line) for each in selections]
         self._ranks = [_rank(each) for each in selections]
+        self._refused_beside: dict[int, int] = {}  # how many had been added when one was refused: it may do beside more
 
     def add_what_can_be(self) -> None:
         """Adds every choice that can be, some only after others that they need.
 
         Those that need nothing come first: the fewer choices fail, the fewer configs have to be composed.
         """
-        refused_beside: dict[int, int] = {}
         while block := [
             number
             for number in sorted(range(len(self._lines)), key=lambda each: self._ranks[each])
-            if number not in self.added and refused_beside.get(number) != len(self.added)
+            if number not in self.added and self._refused_beside.get(number) != len(self.added)
         ]:
-            self._add_parts(block, refused_beside)
+            self._add_parts(block)
 
-    def _add_parts(self, block: Sequence[int], refused_beside: dict[int, int]) -> None:
+    def _add_parts(self, block: Sequence[int]) -> None:
         """Adds a block, or where that can't be, what can be added of its parts."""
         if self.add(block):
             return
         if len(block) == 1:
-            self.errors[block[0]], refused_beside[block[0]] = self.error, len(self.added)
+            self.errors[block[0]], self._refused_beside[block[0]] = self.error, len(self.added)
             return
         first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
         part = len(first) if len(first) < len(block) else len(block) // 2
-        self._add_parts(block[:part], refused_beside)
-        self._add_parts(block[part:], refused_beside)
+        self._add_parts(block[:part])
+        self._add_parts(block[part:])
 
     def add(self, block: Sequence[int]) -> bool:
         """Adds all of some choices, in the order of the command line, or none of them."""

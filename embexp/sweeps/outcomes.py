@@ -64,7 +64,7 @@ class Outcome:
         }
 
 
-def of_directory(
+def read(
     directory: Path,
     *,
     number: int,

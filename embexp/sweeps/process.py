@@ -26,7 +26,7 @@ class InterruptedSweepError(Exception):
         self.exit_status = exit_status
 
 
-def run(command: Sequence[str], *, given: str, log: Path) -> int:
+def run(command: Sequence[str], *, standard_input: str, log: Path) -> int:
     """Runs a command to its end and returns its exit status; below 0: minus the signal that ended it.
 
     The process has a session of its own: Ctrl-C reaches this process alone, which passes it on once, so that
@@ -34,7 +34,7 @@ def run(command: Sequence[str], *, given: str, log: Path) -> int:
 
     Args:
         command: program and arguments.
-        given: its standard input.
+        standard_input: what it reads, as UTF-8.
         log: file to which its output and errors are added.
 
     Raises:
@@ -51,7 +51,7 @@ def run(command: Sequence[str], *, given: str, log: Path) -> int:
         )
         try:
             with contextlib.suppress(BrokenPipeError), process.stdin:  # type: ignore[union-attr]
-                process.stdin.write(given.encode("utf-8"))  # type: ignore[union-attr]
+                process.stdin.write(standard_input.encode("utf-8"))  # type: ignore[union-attr]
             return _ended(process)
         except KeyboardInterrupt:
             print("\nending the job that is running; once more kills it", file=sys.stderr, flush=True)

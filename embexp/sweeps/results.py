@@ -117,18 +117,18 @@ def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None
         )
     console.print(table)
 
-    def say(text: str) -> None:
+    def line(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     for each in outcomes:
         if each.status is Status.FAILED and each.directory is not None:
-            say(f"job {each.number} failed: {each.reason}")
-            say(f"    {each.directory / 'run.log'}")
+            line(f"job {each.number} failed: {each.reason}")
+            line(f"    {each.directory / 'run.log'}")
         elif each.status is Status.SKIPPED:
-            say(f"job {each.number} skipped: {each.reason}")
+            line(f"job {each.number} skipped: {each.reason}")
     for key in columns.absent(outcomes):
-        say(f"output.compare: the summary.json of these jobs has nothing under {key}")
-    say(f"results in {directory}")
+        line(f"output.compare: the summary.json of these jobs has nothing under {key}")
+    line(f"results in {directory}")
 
 
 def _number(outcome: Outcome, name: str) -> float | None:

@@ -45,8 +45,8 @@ def sweep(
     plan = planned.plan(loader, overrides)
     directory = files.new_directory(record.sweep_directory(plan.base)).absolute()
     running = Sweep(loader, plan, directory, terminal.console(), command or _job_command)
-    record.of_sweep(plan.base, directory)
-    running.say_skipped()
+    record.note_sweep(plan.base, directory)
+    running.print_skipped()
     loader.multirun(plan.base, running, plan.overrides)
     results.show(running.outcomes, directory, running.console)
     return all(each.status.has_results or each.status is Status.SKIPPED for each in running.outcomes)
@@ -81,11 +81,11 @@ class Sweep:
         """
         raise TypeError("the jobs of a sweep are run by hydra/launcher=embexp alone")
 
-    def say_skipped(self) -> None:
+    def print_skipped(self) -> None:
         """Prints the jobs that will not run, as far as they are known before the first starts."""
         for job in self._plan.jobs or ():
             if job.skip:
-                self._say(f"job {job.number} of {len(self._plan.jobs or ())} is skipped: {job.skip}")
+                self._print(f"job {job.number} of {len(self._plan.jobs or ())} is skipped: {job.skip}")
 
     def run_batch(self, batch: Sequence[Sequence[str]], *, first: int) -> list[Outcome]:
         """Runs the jobs of a batch, one after the other.
@@ -118,18 +118,20 @@ class Sweep:
             return Outcome(job.number, job.settings, Status.NOT_RUN, "the sweep was interrupted")
         if job.skip:
             if self._plan.jobs is None:
-                self._say(f"{name} is skipped: {job.skip}")
+                self._print(f"{name} is skipped: {job.skip}")
             return Outcome(job.number, job.settings, Status.SKIPPED, job.skip)
         directory = files.new_directory(self._directory / record.job_directory(job.config, job.number))
-        record.of_sweep(job.config, self._directory)
+        record.note_sweep(job.config, self._directory)
         record.write(job.config, directory)
-        self._say(f"{name} started   {' '.join(self._own(job))}")
+        self._print(f"{name} started   {' '.join(self._own(job))}")
         began = time.monotonic()
         try:
-            status = process.run(self._command(directory), given=job.spec.model_dump_json(), log=directory / "run.log")
+            status = process.run(
+                self._command(directory), standard_input=job.spec.model_dump_json(), log=directory / "run.log"
+            )
         except process.InterruptedSweepError as interrupted:
             status, self._interrupted = interrupted.exit_status, True
-        outcome = outcomes.of_directory(
+        outcome = outcomes.read(
             directory,
             number=job.number,
             overrides=job.settings,
@@ -137,7 +139,7 @@ class Sweep:
             seconds=time.monotonic() - began,
             compare=job.spec.output.compare,
         )
-        self._say(f"{name} {_ended(outcome)}")
+        self._print(f"{name} {_ended(outcome)}")
         return outcome
 
     def _own(self, job: PlannedJob) -> list[str]:
@@ -147,16 +149,16 @@ class Sweep:
         keys = outcomes.varying([each.settings for each in self._plan.jobs])
         return [f"{key}={job.settings[key]}" for key in keys if key in job.settings]
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _ended(outcome: Outcome) -> str:
-    said = f"{outcome.status.value.replace('_', ' ')} after {outcome.seconds or 0:.1f} s"
+    text = f"{outcome.status.value.replace('_', ' ')} after {outcome.seconds or 0:.1f} s"
     if outcome.reason:
-        return f"{said}: {outcome.reason}"
+        return f"{text}: {outcome.reason}"
     shown = [f"{name} {value:.4f}" for name, value in outcome.metrics.items() if name.startswith("test ")]
-    return "   ".join([said, *shown[:2]])
+    return "   ".join([text, *shown[:2]])
 
 
 def _job_command(directory: Path) -> Sequence[str]:

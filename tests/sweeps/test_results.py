@@ -150,12 +150,12 @@ def test_only_losses() -> None:
 def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Status, tmp_path: Path) -> None:
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
-    found = outcomes.of_directory(tmp_path, number=0, overrides={}, exit_status=exit_status, seconds=1.0)
+    found = outcomes.read(tmp_path, number=0, overrides={}, exit_status=exit_status, seconds=1.0)
     assert found.status is expected
 
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:
-    found = outcomes.of_directory(tmp_path, number=0, overrides={}, exit_status=3, seconds=1.0)
+    found = outcomes.read(tmp_path, number=0, overrides={}, exit_status=3, seconds=1.0)
     assert found.reason == "exit status 3 without a word"
 
 
