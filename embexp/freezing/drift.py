@@ -55,7 +55,7 @@ class Drift:
         }
 
 
-def measured(pairs: Iterator[tuple[np.ndarray, np.ndarray]]) -> Drift:
+def measure(pairs: Iterator[tuple[np.ndarray, np.ndarray]]) -> Drift:
     """The drift of rows that come as pieces (rows now, rows at first), both float32 [n, dim]; sums are float64."""
     total = largest = norms = 0.0
     rows = 0
@@ -74,7 +74,7 @@ def _norms(rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def sampled(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -> np.ndarray:
+def draw_sample(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -> np.ndarray:
     """Numbers of some of the rows in question, drawn without repetition: int64, rising; all of them if they are few.
 
     Args:
@@ -112,7 +112,7 @@ class Origin:
             RunError: the file can't be written.
         """
         self._source, self._mask = source, mask
-        self._numbers = sampled(mask, source.rows, seed)
+        self._numbers = draw_sample(mask, source.rows, seed)
         first = SomeRows(source, self._numbers)
         try:
             self._file = tempfile.TemporaryFile(prefix="embexp-")  # noqa: SIM115 - lives as long as this
@@ -139,7 +139,7 @@ class Origin:
                 now = table.take(self._numbers[some])
                 yield now, np.frombuffer(self._file.read(now.nbytes), np.float32).reshape(now.shape)
 
-        return measured(pairs())
+        return measure(pairs())
 
     def of_all(self, table: ReadableTable) -> Drift:
         """The drift of all rows in question."""
@@ -155,7 +155,7 @@ class Origin:
                         yield piece[mask], self._source.read(*rows)[mask]
                 start += len(block)
 
-        return measured(pairs())
+        return measure(pairs())
 
     def close(self) -> None:
         """Deletes the temporary file."""

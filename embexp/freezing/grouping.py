@@ -27,7 +27,7 @@ class Taken:
         multiplier: what their learning rate is multiplied by.
         named: rows that it names.
         rows: those of them that no rule before it had taken.
-        misfit: why it names fewer rows than it says, or "".
+        misfit: why it names fewer rows than the config lists, or "".
     """
 
     phase: int

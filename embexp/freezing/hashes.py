@@ -1,4 +1,4 @@
-"""Whether rows are still what they were, bit for bit: their hashes in a temporary file, eight bytes a row."""
+"""Whether rows have changed, by a bit: their hashes lie in a temporary file, eight bytes a row."""
 
 from __future__ import annotations
 

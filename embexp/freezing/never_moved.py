@@ -83,7 +83,7 @@ def commonest(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: int = 
 
     Args:
         rows: bool [rows].
-        frequencies: integers [n], n ≤ rows, how often each row was meant; None, and rows beyond them: nobody counted.
+        frequencies: integers [n], n ≤ rows, how often each row was seen; None, and rows beyond them: not counted.
         shown: how many.
     """
     numbers = np.flatnonzero(rows)

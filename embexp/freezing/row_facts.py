@@ -34,7 +34,7 @@ class NamedRows:
 
     Attributes:
         mask: bool [rows].
-        misfit: why it names fewer than it says, or "".
+        misfit: why it names fewer rows than the config lists, or "".
     """
 
     mask: np.ndarray

@@ -1,4 +1,4 @@
-"""What becomes of each row of a checkpoint whose vocabulary grows."""
+"""Where each row of a checkpoint goes when its vocabularies grow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOAT_BYTES = 4
 
 
 class Gone(StrEnum):
-    """What becomes of rows whose token the new vocabulary lacks."""
+    """Whether rows stay whose token the new vocabulary lacks."""
 
     DROP = "drop"
     """They are left out."""
@@ -83,7 +83,7 @@ class TableGrowth:
 
     @property
     def bytes_after(self) -> int:
-        """Likewise."""
+        """Of the table and its slots, after the growth."""
         return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
 
     def as_json(self) -> dict[str, Any]:
@@ -100,13 +100,13 @@ class TableGrowth:
 
 
 def growths(source: Earlier, asked: Mapping[str, Path], *, match: Match, gone: Gone) -> dict[str, TableGrowth]:
-    """What becomes of every table.
+    """The growth of every table.
 
     Args:
         source: what is to be grown.
         asked: file of the new vocabulary, by table; others stay as they are.
         match: when two tokens are the same.
-        gone: what becomes of tokens that a new vocabulary lacks.
+        gone: whether rows stay whose token a new vocabulary lacks.
 
     Raises:
         DataError: a vocabulary is not what it should be, or has nothing in common with the old one.

@@ -69,7 +69,7 @@ def read(path: Path, before: Vocabulary) -> Vocabulary:
 
     Args:
         path: a token per line, in the order of the rows; or a vocabulary as a run writes it.
-        before: the old one. A file of tokens gets a row of unknown values if this has one, and tokens that it knows
+        before: the old one. A file of tokens gets an OOV row if this has one, and tokens that it knows
             keep their frequencies.
 
     Raises:

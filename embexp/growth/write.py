@@ -46,13 +46,13 @@ def write(
 
     Args:
         source: what is grown.
-        tables: what becomes of each table, see `plan.growths`.
+        tables: the growth of each table, see `plan.growths`.
         out: the directory, which must not be there.
         missing: what fills new rows.
         match: as the tables were matched, for the record.
-        gone: likewise.
+        gone: what was done with tokens that a new vocabulary lacks, for the record.
         seed: of new rows; None: the run's.
-        say: is told what is going on.
+        say: called as writing goes on.
 
     Raises:
         FileExistsError: `out` is there already.

@@ -72,7 +72,7 @@ def align(
             else:
                 tables[name] = succeeded
             continue
-        setting = sample.located(asked, cache=cache)
+        setting = sample.with_path(asked, cache=cache)
         reading = _reading(setting)
         if reading not in sources:
             sources[reading] = _open(place, setting, cache, say)

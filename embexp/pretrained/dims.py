@@ -1,4 +1,4 @@
-"""What only the pretrained files of a run tell about its tables, put into its spec."""
+"""Settles dims that the config leaves to the pretrained files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from embexp.specs.rules import combination_faults
 from embexp.specs.run import RunSpec
 
 ModelFaults = Callable[[RunSpec], list[Fault]]
+"""What keeps the model of a run, whose dims are settled, from taking its vectors."""
 
 
 def with_dims(spec: RunSpec, pretrained: Pretrained, model_faults: ModelFaults) -> RunSpec:

@@ -31,7 +31,7 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
 
     Args:
         path: of a finished run, or of a grown checkpoint.
-        cache: folder for what was found out about files.
+        cache: folder for digests of files.
 
     Raises:
         NotARunError: it is neither, or the run has not ended or left no checkpoint.
@@ -58,7 +58,7 @@ class Trained:
     Attributes:
         file: the matrix in its file.
         digest: of the whole that it is a part of.
-        tokens: what its rows stand for; None: that is looked up elsewhere.
+        tokens: what its rows stand for; None: that is in the run's vocabulary.
         converts: whether a matrix that can't be mapped where it lies is written to the cache for that.
     """
 
@@ -87,7 +87,7 @@ class Trained:
         return self.file.read(start, stop)
 
     def memory_map(self) -> np.ndarray | None:
-        """The matrix as a mapping, see `VectorSource.memory_map`, or None.
+        """The matrix as a mapping, see `MappableRows.memory_map`, or None.
 
         Unless it is to be converted it may begin anywhere in its file, so that who takes its memory over has to look.
         """
@@ -104,7 +104,7 @@ class Earlier:
         grown: whether rows were added, moved or dropped since.
         index: of the checkpoint.
         tensors: all of it, by key.
-        cache: folder for what was found out about files.
+        cache: folder for digests of files.
     """
 
     folder: RunFolder

@@ -1,4 +1,4 @@
-"""Whether a file fits a table, and what to say where it doesn't."""
+"""Whether a file fits a table, and the fault where it doesn't."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from embexp.vectors import open as vectors
 from embexp.vectors.file_source import FileSource
 
 _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
-"""Formats whose first bytes tell rows and width; others are read, or need a library that takes time to import."""
+"""Formats whose first bytes show rows and width; others are read, or need a library that takes time to import."""
 
 
 def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fault]:
-    """What is wrong with pretrained files, as far as their names and first bytes tell.
+    """What is wrong with pretrained files, as far as their names and first bytes show.
 
     Args:
         inherited: the top-level setting; None where it has faults of its own.
@@ -39,7 +39,7 @@ def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fa
 
 
 def dims(inherited: Pretrained | None, tables: Mapping[str, Table]) -> dict[str, int]:
-    """Length of each table's rows, without tables whose dim is null and whose file does not tell at a glance.
+    """Length of each table's rows, without tables whose dim is null and whose file does not show it in its first bytes.
 
     Args:
         inherited: the top-level setting; None where it has faults of its own.
@@ -56,7 +56,7 @@ def dims(inherited: Pretrained | None, tables: Mapping[str, Table]) -> dict[str,
 
 
 def rows(spec: RunSpec) -> dict[str, int | None]:
-    """Rows of each table, as far as the config and first bytes of files tell; None where the data must be read."""
+    """Rows of each table, as far as the config and first bytes of files show; None where the data must be read."""
     found: dict[str, int | None] = {}
     source = source_of(spec.data)
     for name, table in spec.tables.items():
@@ -119,10 +119,10 @@ def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:
 
 
 def _dim(setting: File | Sample) -> int | None:
-    """Numbers per row, or None where only reading the file tells.
+    """Numbers per row, or None where the whole file must be read for that.
 
     Raises:
-        DataError: it is not there, or not what its name says.
+        DataError: it is not there, or not what its name promises.
     """
     if isinstance(setting, Sample) and setting.path is None:
         return setting.dim
@@ -131,7 +131,7 @@ def _dim(setting: File | Sample) -> int | None:
 
 
 def _rows_by_position(table: Table, setting: Pretrained) -> int:
-    """Rows of a file whose rows are numbered as the table's; 0 where there is none, or it doesn't tell at a glance."""
+    """Rows of a file whose rows are numbered as the table's; 0 where there is none, or its first bytes hide it."""
     if isinstance(setting, NoPretrained | Checkpoint):  # a checkpoint's rows are matched by token
         return 0
     dim = _dim_or_none("", setting)
@@ -144,10 +144,10 @@ def _rows_by_position(table: Table, setting: Pretrained) -> int:
 
 
 def _glance(setting: File | Sample) -> FileSource | None:
-    """The file, opened, if its first bytes tell rows and width.
+    """The file, opened, if its first bytes show rows and width.
 
     Raises:
-        DataError: it is not there, or not what its name says.
+        DataError: it is not there, or not what its name promises.
     """
     path = Path(str(setting.path))
     form = setting.format or vectors.format_of(path)

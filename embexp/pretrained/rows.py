@@ -30,7 +30,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
-    projected = projection.fitted(pretrained.setting.project, pretrained.source, table.width)
+    projected = projection.fit(pretrained.setting.project, pretrained.source, table.width)
     fill = pretrained.setting.missing
     if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for

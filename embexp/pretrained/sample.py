@@ -14,8 +14,8 @@ VERSION = 1
 _ROWS_AT_ONCE = 8_192
 
 
-def located(setting: File | Sample, *, cache: Path) -> File:
-    """The same setting with the path of a file that is there, which is made first where no path is given.
+def with_path(setting: File | Sample, *, cache: Path) -> File:
+    """The setting as one of a file; where it names none, a file of random numbers is made.
 
     Args:
         setting: one of a table.
@@ -23,14 +23,14 @@ def located(setting: File | Sample, *, cache: Path) -> File:
     """
     if isinstance(setting, File):
         return setting
-    path = setting.path or str(made(setting.rows, setting.dim, setting.seed, cache=cache))
+    path = setting.path or str(make(setting.rows, setting.dim, setting.seed, cache=cache))
     return File(path=path, **setting.model_dump(exclude={"kind", "path", "rows", "dim", "seed"}))
 
 
-def made(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
+def make(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
     """A `.npy` file of standard normal float32 [rows, dim]; written in pieces, found again the next time."""
 
-    def make(folder: Path) -> None:
+    def fill(folder: Path) -> None:
         matrix = np.lib.format.open_memmap(folder / "sample.npy", mode="w+", dtype=np.float32, shape=(rows, dim))
         random = np.random.Generator(np.random.Philox(key=digests.seed_of(seed, "sample")[0]))
         for start in range(0, rows, _ROWS_AT_ONCE):
@@ -38,4 +38,4 @@ def made(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
             part[:] = random.standard_normal(part.shape, np.float32)
         matrix.flush()
 
-    return caching.folder(cache, "sample", digests.of_json([VERSION, rows, dim, seed]), make) / "sample.npy"
+    return caching.folder(cache, "sample", digests.of_json([VERSION, rows, dim, seed]), fill) / "sample.npy"

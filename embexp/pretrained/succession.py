@@ -43,7 +43,7 @@ def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | No
 def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows: int, how: Match) -> Alignment:
     """Aligns a table with an earlier one by what their rows stand for, never by position.
 
-    The row of unknown values is matched with that of the earlier table. Rows that stand for nothing, behind the last
+    The OOV row is matched with that of the earlier table. Rows that stand for nothing, behind the last
     token, are matched one by one in their order, as far as both tables have any.
 
     Args:
@@ -87,7 +87,7 @@ def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
 def slots(
     spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
-    """The slots that go with their rows, and what there is to say about others.
+    """The slots that go with their rows, and notes on others, for the user.
 
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.

@@ -74,7 +74,7 @@ def _tidy(cache: Path) -> None:
 def _abandoned(making: Path) -> bool:
     """Whether nobody makes a folder any more: its maker is gone, or for a day nothing was written.
 
-    The cache may be shared by machines, and of a process elsewhere only the day tells.
+    The cache may be shared by machines, and a process elsewhere is judged by the day alone.
     """
     name = re.fullmatch(rf"{re.escape(_MAKING)}([0-9a-f]+)-([0-9]+)-\w+", making.name)
     if name is not None and name[1] == _here() and not psutil.pid_exists(int(name[2])):

@@ -15,7 +15,7 @@ _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\
 
 
 def quiet() -> None:
-    """Asks TensorFlow and gRPC for errors only, unless the user has said otherwise; to be called before either."""
+    """Asks TensorFlow and gRPC for errors only, unless the user has set otherwise; to be called before either."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")

@@ -10,7 +10,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def anonymous_bytes() -> int | None:
-    """Resident anonymous memory of this process in bytes; None where the system doesn't tell (it has no /proc)."""
+    """Resident anonymous memory of this process in bytes; None where the system doesn't report it (it has no /proc)."""
     try:
         text = _STATUS.read_text(encoding="ascii")
     except OSError:
@@ -25,7 +25,7 @@ class PeakMemory:
     """Watches the anonymous memory between start and stop, from a thread that looks every few milliseconds.
 
     Attributes:
-        added: the largest value seen, minus the one at the start, in bytes; None where the system doesn't tell.
+        added: the largest value seen, minus the one at the start, in bytes; None where the system doesn't report it.
     """
 
     def __init__(self, interval: float = 0.005) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a table, each from where its alignment says."""
+"""The rows of a table, read from a file as an alignment maps them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS_LOOKED_AT = 1 << 20
 
 @dataclass(frozen=True)
 class AlignedRows:
-    """A table's first values: rows of a file, and others where it has none. Any range of rows can be read.
+    """A table's initial values: rows of a file, and others where it has none. Any range of rows can be read.
 
     A row depends on nothing but its number: not on which others are read with it.
 
@@ -68,7 +68,7 @@ class AlignedRows:
         return values
 
     def memory_map(self) -> np.ndarray | None:
-        """All rows as one mapping: float32 [rows, dim], see `VectorSource.memory_map`.
+        """All rows as one mapping: float32 [rows, dim], see `MappableRows.memory_map`.
 
         None where the table is not, row for row, what the file begins with, or where the file can't be mapped.
         """

@@ -24,7 +24,7 @@ def index_of(path: Path) -> Path | None:
     """The `.index` file of a checkpoint named by its prefix, its index or its folder; None: it is no checkpoint.
 
     Raises:
-        DataError: a folder with several checkpoints, of which none is said to be the latest.
+        DataError: a folder with several checkpoints, of which none is marked as the latest.
     """
     if path.name.endswith(".index"):
         return path
@@ -120,7 +120,7 @@ def of_entries(index: Path, tensors: Mapping[str, Entry], key: str | None) -> St
 
 
 def _check(key: str, entry: Entry) -> None:
-    """Compares the stored checksums, which nobody else does for mapped tensors.
+    """Compares the stored checksums, which mapping a tensor does not.
 
     Raises:
         DataError: one differs, or a file has been cut short.

@@ -59,13 +59,13 @@ class Stream:
 
 
 @contextlib.contextmanager
-def opened(path: Path, key: str | None, progress: Progress | None = None) -> Iterator[Stream]:
+def open_stream(path: Path, key: str | None, progress: Progress | None = None) -> Iterator[Stream]:
     """Opens a file, and what is compressed in it, by its suffix.
 
     Args:
         path: of the file.
         key: which file of a zip archive; None: the only one.
-        progress: told how far it is.
+        progress: receives how far it is.
 
     Raises:
         DataError: an archive that can't be read, or that doesn't hold the one file.

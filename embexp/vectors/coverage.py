@@ -20,9 +20,9 @@ class Coverage:
         missing: rows whose token it lacks.
         special: rows that stand for no token.
         by: rows found by each comparison of tokens.
-        occurrences: how often the tokens were seen in the training part, None where nobody counted.
+        occurrences: how often the tokens were seen in the training split; None where that was not counted.
         occurrences_pretrained: how often those that it has.
-        commonest_missing: tokens that it lacks and how often each was seen (None where nobody counted), the
+        commonest_missing: tokens that it lacks and how often each was seen (None where that was not counted), the
             commonest first.
     """
 
@@ -39,7 +39,7 @@ class Coverage:
         named = self.pretrained + self.missing
         counts = f"{self.pretrained:,} of {named:,} rows found in the file"
         if self.occurrences:
-            counts += f", {(self.occurrences_pretrained or 0) / self.occurrences:.1%} of what the training part holds"
+            counts += f", {(self.occurrences_pretrained or 0) / self.occurrences:.1%} of what the training split holds"
         return counts
 
     def as_json(self) -> dict[str, Any]:

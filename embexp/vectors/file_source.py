@@ -27,7 +27,7 @@ class FileSource:
         cache: folder for what is converted, and for what was found out about files.
         non_finite: what becomes of numbers that are not finite. What is mapped is looked through once, which is
             remembered; under KEEP nothing is looked at.
-        progress: told how far a pass over the file is.
+        progress: receives how far a pass over the file is.
     """
 
     def __init__(

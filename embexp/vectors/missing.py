@@ -45,5 +45,5 @@ class LikeTheFile:
 def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
     """Rows like those of a source after projection; reads it once, whole."""
     parts = moments.blocks(source)
-    found = moments.of(parts if projection is None else map(projection.apply, parts))
+    found = moments.measure(parts if projection is None else map(projection.apply, parts))
     return LikeTheFile(noise, found.mean, np.sqrt(found.spread))

@@ -34,7 +34,7 @@ def blocks(source: Rows) -> Iterator[np.ndarray]:
         yield source.read(start, min(start + rows, source.rows))
 
 
-def of(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:
+def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:
     """Moments of a matrix that comes as blocks of rows.
 
     Each block is centred on its own mean before it is squared, and the blocks are merged by the formula of

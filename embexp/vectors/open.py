@@ -14,7 +14,7 @@ from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests
 from embexp.vectors import converted, token_files
 from embexp.vectors.compressed import SUFFIXES as COMPRESSED
-from embexp.vectors.compressed import member_of, opened
+from embexp.vectors.compressed import member_of, open_stream
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.stored import Progress, Stored
 
@@ -63,7 +63,7 @@ def open_vectors(
         invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
         non_finite: what becomes of NaN and infinities.
         header_count: what becomes of a header line that names a wrong number of rows.
-        progress: told what is being done and, where known, which part of it is done.
+        progress: receives what is being done and, where known, the fraction that is done.
 
     Raises:
         DataError: the file is not there, is not what its format says, or holds what a policy doesn't allow.
@@ -128,7 +128,7 @@ def _from_stream(
     def convert(folder: Path) -> None:
         from embexp.vectors import text, word2vec_binary
 
-        with opened(path, key, progress) as stream:
+        with open_stream(path, key, progress) as stream:
             if form is Format.WORD2VEC_BINARY:
                 word2vec_binary.convert(
                     stream, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count

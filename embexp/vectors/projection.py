@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 1_024
 
 
 class Projection(Protocol):
-    """Turns rows of one length into rows of another; what becomes of a row does not depend on its company."""
+    """Turns rows of one length into rows of another; each row by itself, whatever others come with it."""
 
     @property
     def dim(self) -> int:
@@ -34,7 +34,7 @@ class Truncation:
     dim: int
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
-        """See `Projection.apply`."""
+        """The first `dim` numbers of each row: float32 [n, dim]."""
         return rows[:, : self.dim]
 
 
@@ -45,7 +45,7 @@ class ZeroPadding:
     dim: int
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
-        """See `Projection.apply`."""
+        """Each row with zeros behind it: float32 [n, dim]."""
         padded = np.zeros((len(rows), self.dim), np.float32)
         padded[:, : rows.shape[1]] = rows
         return padded
@@ -65,11 +65,11 @@ class PrincipalComponents:
 
     @property
     def dim(self) -> int:
-        """See `Projection.dim`."""
+        """Length of a row: the number of directions."""
         return int(self.directions.shape[1])
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
-        """See `Projection.apply`."""
+        """The rows along the directions: float32 [n, dim]."""
         result = np.empty((len(rows), self.dim), np.float32)
         # A matrix product may round a row otherwise in a product of another shape, so the shape is always the same.
         block = np.zeros((_ROWS_AT_ONCE, len(self.mean)))
@@ -94,7 +94,7 @@ def misfit(project: Project, file_dim: int, dim: int) -> str:
             return "" if file_dim < dim else f"{lengths}, and {project} makes rows longer, never shorter"
 
 
-def fitted(project: Project, source: VectorSource, dim: int) -> Projection | None:
+def fit(project: Project, source: VectorSource, dim: int) -> Projection | None:
     """What turns a source's rows into rows of `dim`; None where they are that already.
 
     Raises:
@@ -120,7 +120,7 @@ def principal_components(source: VectorSource, dim: int) -> PrincipalComponents:
 
     An eigenvector's sign is free: here its largest element, by magnitude, is positive (the first of equal ones).
     """
-    found = moments.of(moments.blocks(source), covariance=True)
+    found = moments.measure(moments.blocks(source), covariance=True)
     _, vectors = np.linalg.eigh(found.spread)  # by rising eigenvalue
     directions = vectors[:, ::-1][:, :dim]
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)

@@ -17,7 +17,7 @@ FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
 
 Progress = Callable[[str, float | None], None]
-"""Told what is being done and, where known, the part of it that is done."""
+"""Receives what is being done and, where known, the fraction of it that is done."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
-        progress: told how far it is.
+        progress: receives how far it is.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.

@@ -164,7 +164,7 @@ def test_rows_that_training_never_met(folder: Path, tmp_path: Path) -> None:
     assert 10 < met < OLD + NEW
     assert found["trainable_rows_moved"] == met
     assert found["never_moved_because"] == because(never_met=OLD + NEW - met)
-    assert found["special_rows_never_met"] == 10  # that of unknown values, and nine that stand for nothing
+    assert found["special_rows_never_met"] == 10  # the OOV row, and nine that stand for nothing
     (warning,) = about(result, "item")
     count = f"{OLD + NEW - met} of 50 trainable rows never moved"
     assert re.search(rf"{count}: they were never met in training, which saw 2\.6% of its data \('\w+', ", warning)
@@ -226,7 +226,7 @@ def test_a_multiplier_that_is_zero_to_the_end(folder: Path, tmp_path: Path) -> N
     assert found["trainable_rows_moved"] > NEW
 
 
-def test_rows_are_looked_at_before_better_values_are_gone_back_to(folder: Path, tmp_path: Path) -> None:
+def test_rows_are_looked_at_before_better_values_are_restored(folder: Path, tmp_path: Path) -> None:
     """With steps so large that every evaluation is worse than the first, what is kept is what one step made."""
     early = ["train.evaluate_every=1", "train.early_stopping.patience=60", "optimizer.learning_rate=10.0"]
     result = run(folder, tmp_path / "run", *early, "train.steps=6")

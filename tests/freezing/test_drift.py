@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.freezing import drift
-from embexp.freezing.drift import Origin, sampled
+from embexp.freezing.drift import Origin, draw_sample
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
@@ -92,19 +92,19 @@ def test_a_sample_is_of_the_rows_in_question_and_each_once(rows: int, most: int,
     def some(start: int, stop: int) -> np.ndarray:
         return mask[start:stop]
 
-    found = sampled(some, rows, seed, most=most)
+    found = draw_sample(some, rows, seed, most=most)
     assert len(found) == min(most, np.count_nonzero(mask))
     assert np.all(np.diff(found) > 0)
     assert mask[found].all()
-    np.testing.assert_array_equal(found, sampled(some, rows, seed, most=most))
+    np.testing.assert_array_equal(found, draw_sample(some, rows, seed, most=most))
 
 
 def test_a_sample_is_drawn_from_everywhere() -> None:
-    found = sampled(lambda start, stop: np.ones(stop - start, np.bool_), 1_000_000, 1, most=10_000)
+    found = draw_sample(lambda start, stop: np.ones(stop - start, np.bool_), 1_000_000, 1, most=10_000)
     counts = np.histogram(found, bins=10, range=(0, 1_000_000))[0]
     assert counts.min() > 850
     assert counts.max() < 1150
-    assert not np.array_equal(found, sampled(lambda a, b: np.ones(b - a, np.bool_), 1_000_000, 2, most=10_000))
+    assert not np.array_equal(found, draw_sample(lambda a, b: np.ones(b - a, np.bool_), 1_000_000, 2, most=10_000))
 
 
 def test_no_second_copy_of_the_table_is_held() -> None:
@@ -184,7 +184,7 @@ PAIRS = [("function", layout) for layout in LAYOUTS] + [("session", layout) for 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "layout"), [*PAIRS, ("estimator", "variable")])
-def test_runs_tell_it(file: Path, tmp_path: Path, runtime: str, layout: str) -> None:
+def test_runs_report_it(file: Path, tmp_path: Path, runtime: str, layout: str) -> None:
     frozen = ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,30]]"]
     quiet = ["output.plots=false", "output.tensorboard=false"]
     result = run(file, tmp_path / "run", f"runtime={runtime}", *LAYOUTS[layout], *frozen, *quiet)
@@ -198,20 +198,20 @@ def test_runs_tell_it(file: Path, tmp_path: Path, runtime: str, layout: str) -> 
     assert found["item"]["rows"] == np.count_nonzero(moving)
     assert found["item"]["mean"] == pytest.approx(expected[moving].mean(), rel=1e-9)
     assert found["item"]["largest"] == pytest.approx(expected[moving].max(), rel=1e-9)
-    told = lines(result)
-    assert [line["step"] for line in told] == [10, 20, 30]
-    assert told[-1]["drift"] == found
-    assert 0 < told[0]["drift"]["item"]["mean"] < told[1]["drift"]["item"]["mean"] < found["item"]["mean"]
+    reported = lines(result)
+    assert [line["step"] for line in reported] == [10, 20, 30]
+    assert reported[-1]["drift"] == found
+    assert 0 < reported[0]["drift"]["item"]["mean"] < reported[1]["drift"]["item"]["mean"] < found["item"]["mean"]
 
 
-def test_it_is_drawn_and_told_to_tensorboard(file: Path, tmp_path: Path) -> None:
+def test_it_is_drawn_and_reported_to_tensorboard(file: Path, tmp_path: Path) -> None:
     result = run(file, tmp_path / "run", "train.early_stopping.patience=1", "train.early_stopping.min_delta=0.5")
     assert result.summary["best_step"] == 10
     assert result.summary["steps"] == 20
     # The values of step 10 are kept, and looked at again.
-    told = lines(result)
-    assert [line["step"] for line in told] == [10, 20, 10]
-    assert told[0]["drift"] == told[2]["drift"] == result.summary["drift"]
+    reported = lines(result)
+    assert [line["step"] for line in reported] == [10, 20, 10]
+    assert reported[0]["drift"] == reported[2]["drift"] == result.summary["drift"]
     assert (result.directory / "plots" / "drift.png").stat().st_size > 10_000
     written = [
         (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
@@ -220,10 +220,12 @@ def test_it_is_drawn_and_told_to_tensorboard(file: Path, tmp_path: Path) -> None
         for value in event.summary.value
     ]
     means = {step: value for step, tag, value in written if tag == "drift/item/mean"}
-    assert means == {line["step"]: pytest.approx(line["drift"]["item"]["mean"]) for line in told}
+    assert means == {line["step"]: pytest.approx(line["drift"]["item"]["mean"]) for line in reported}
 
 
-def test_without_evaluations_it_is_told_at_the_end_and_by_a_sample_without_digests(file: Path, tmp_path: Path) -> None:
+def test_without_evaluations_it_is_reported_at_the_end_and_by_a_sample_without_digests(
+    file: Path, tmp_path: Path
+) -> None:
     result = run(file, tmp_path / "run", "data.split.validation=0.0", "output.plots=false", "output.digests=false")
     assert [line["step"] for line in lines(result)] == [30]
     assert result.summary["drift"]["item"]["rows"] == KNOWN

@@ -23,17 +23,17 @@ OWN = "pretrained@tables.item.pretrained=file"
 
 
 def test_a_sample_is_made_once_and_follows_from_its_seed(tmp_path: Path) -> None:
-    path = sample.made(20_000, 6, 3, cache=tmp_path)
+    path = sample.make(20_000, 6, 3, cache=tmp_path)
     made = np.load(path)
     assert (made.shape, made.dtype) == ((20_000, 6), np.float32)
     assert abs(made.mean()) < 4 / np.sqrt(made.size)
     assert abs(made.std() - 1) < 4 / np.sqrt(2 * made.size)
     assert len(np.unique(made[:, 0])) > 19_900  # pieces that are written one after the other are not the same
     before = path.stat().st_mtime_ns
-    assert sample.made(20_000, 6, 3, cache=tmp_path) == path
+    assert sample.make(20_000, 6, 3, cache=tmp_path) == path
     assert path.stat().st_mtime_ns == before
-    np.testing.assert_array_equal(np.load(sample.made(20_000, 6, 3, cache=tmp_path / "other")), made)
-    other = np.load(sample.made(20_000, 6, 4, cache=tmp_path))
+    np.testing.assert_array_equal(np.load(sample.make(20_000, 6, 3, cache=tmp_path / "other")), made)
+    other = np.load(sample.make(20_000, 6, 4, cache=tmp_path))
     assert not np.array_equal(other, made)
 
 
@@ -45,16 +45,16 @@ def test_a_sample_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(np.random, "Generator", lambda _: Broken())
         with pytest.raises(KeyboardInterrupt):
-            sample.made(10, 2, 0, cache=tmp_path)
+            sample.make(10, 2, 0, cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert np.load(sample.made(10, 2, 0, cache=tmp_path)).shape == (10, 2)
+    assert np.load(sample.make(10, 2, 0, cache=tmp_path)).shape == (10, 2)
 
 
 def test_a_sample_with_a_path_is_that_file(tmp_path: Path) -> None:
     setting = Sample(path="mine.vec", match=Match.LOWER, seed=5)
-    assert sample.located(setting, cache=tmp_path) == File(path="mine.vec", match=Match.LOWER)
+    assert sample.with_path(setting, cache=tmp_path) == File(path="mine.vec", match=Match.LOWER)
     assert list(tmp_path.iterdir()) == []
-    located = sample.located(Sample(rows=3, dim=2), cache=tmp_path)
+    located = sample.with_path(Sample(rows=3, dim=2), cache=tmp_path)
     assert np.load(located.path).shape == (3, 2)
 
 

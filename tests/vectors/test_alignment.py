@@ -191,7 +191,7 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
     matrix = np.random.default_rng(seed).normal(1e4, 0.5, (rows, dim)).astype(np.float32)
     parts = [matrix[start : start + size] for start in range(0, rows, size)]
     exact = matrix.astype(np.float64)
-    found, crossed = moments.of(parts), moments.of(parts, covariance=True)
+    found, crossed = moments.measure(parts), moments.measure(parts, covariance=True)
     np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-13)
     np.testing.assert_allclose(found.spread, exact.var(0), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(crossed.spread, np.atleast_2d(np.cov(exact, rowvar=False, ddof=0)), atol=1e-9)
@@ -199,12 +199,12 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
 
 def test_moments_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="a matrix without rows has no moments"):
-        moments.of([])
+        moments.measure([])
 
 
 def test_moments_of_nan_are_refused() -> None:
     with pytest.raises(DataError, match=r"(?s)found NaN or .* set non_finite to zero or skip"):
-        moments.of([np.array([[1, np.nan]], np.float32)])
+        moments.measure([np.array([[1, np.nan]], np.float32)])
 
 
 def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
@@ -224,7 +224,7 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
 
 def test_missing_rows_are_like_the_projected_file() -> None:
     matrix = np.random.default_rng(0).normal(2, 1, (100, 3)).astype(np.float32)
-    padded = projection.fitted(Project.ZERO_PAD, Memory(matrix), 5)
+    padded = projection.fit(Project.ZERO_PAD, Memory(matrix), 5)
     rows = missing.like_the_file(Numbered(5), Memory(matrix), padded)
     np.testing.assert_array_equal(rows.deviation[3:], 0)
     np.testing.assert_array_equal(rows.read(0, 1)[0, 3:], 0)
@@ -232,8 +232,8 @@ def test_missing_rows_are_like_the_projected_file() -> None:
 
 def test_truncate_and_zero_pad() -> None:
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    shorter = projection.fitted(Project.TRUNCATE, Memory(matrix), 2)
-    longer = projection.fitted(Project.ZERO_PAD, Memory(matrix), 4)
+    shorter = projection.fit(Project.TRUNCATE, Memory(matrix), 2)
+    longer = projection.fit(Project.ZERO_PAD, Memory(matrix), 4)
     assert shorter.apply(matrix).tolist() == [[0, 1], [3, 4]]
     assert longer.apply(matrix).tolist() == [[0, 1, 2, 0], [3, 4, 5, 0]]
     assert shorter.dim == 2
@@ -242,7 +242,7 @@ def test_truncate_and_zero_pad() -> None:
 
 @pytest.mark.parametrize("project", Project)
 def test_rows_of_the_right_length_are_taken_as_they_are(project: Project) -> None:
-    assert projection.fitted(project, Memory(np.zeros((3, 4), np.float32)), 4) is None
+    assert projection.fit(project, Memory(np.zeros((3, 4), np.float32)), 4) is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_rows_of_the_right_length_are_taken_as_they_are(project: Project) -> Non
 )
 def test_lengths_that_can_not_be_made_to_fit_are_refused(project: Project, dim: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        projection.fitted(project, Memory(np.zeros((2, 4), np.float32)), dim)
+        projection.fit(project, Memory(np.zeros((2, 4), np.float32)), dim)
 
 
 @given(seed=st.integers(0, 50), dim=st.integers(1, 5))
