@@ -90,7 +90,7 @@ class _Source(Spec):
         return False
 
 
-class Divided(_Source):
+class DividedData(_Source):
     """What every source shares that is to be divided."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
@@ -100,7 +100,7 @@ class Divided(_Source):
     split: Split = Split()
 
     @model_validator(mode="after")
-    def _folds(self) -> Divided:
+    def _folds(self) -> DividedData:
         if self.split.kind is SplitKind.FOLDS:
             if self.folds is None or self.fold is None:
                 raise ValueError("split.kind=folds needs data.folds and data.fold")
@@ -113,7 +113,7 @@ class Divided(_Source):
         return data_rules.of_split(self)
 
 
-class Clicks(Divided):
+class Clicks(DividedData):
     """A synthetic click log with a planted truth, so that the best possible AUC is known.
 
     Columns: `user`, `item`, `history` (items this user liked, shares the item ids), label `click`.
@@ -143,7 +143,7 @@ class Clicks(Divided):
         return column in ("user", "item")
 
 
-class Columnar(Divided):
+class Columnar(DividedData):
     """What every source shares that has columns of its own: files on disk."""
 
     path: str
@@ -191,7 +191,7 @@ class Parquet(Columnar):
     kind: Literal["parquet"] = "parquet"
 
 
-class _Texts(Divided):
+class _Texts(DividedData):
     """What sources made of texts share."""
 
     path: Annotated[str, Field(min_length=1)] | None = None

@@ -10,16 +10,16 @@ from embexp.specs.models import Task
 from embexp.specs.partial import of_each, where_known
 
 if TYPE_CHECKING:
-    from embexp.specs.data import Clicks, Divided
+    from embexp.specs.data import Clicks, DividedData
     from embexp.specs.run import RunSpec
 
 
-def of_split(data: Divided) -> Iterator[Fault]:
+def of_split(data: DividedData) -> Iterator[Fault]:
     """Settings of another kind of split."""
     return where_known(_folds(data, "folds"), _folds(data, "fold"), _group(data))
 
 
-def _folds(data: Divided, key: str) -> Iterator[Fault]:
+def _folds(data: DividedData, key: str) -> Iterator[Fault]:
     value, kind = getattr(data, key), data.split.kind
     if value is not None and kind != "folds":
         yield Fault(
@@ -30,7 +30,7 @@ def _folds(data: Divided, key: str) -> Iterator[Fault]:
         )
 
 
-def _group(data: Divided) -> Iterator[Fault]:
+def _group(data: DividedData) -> Iterator[Fault]:
     group, kind = data.split.group, data.split.kind
     if group is not None and kind != "leave_one_out":
         yield Fault(

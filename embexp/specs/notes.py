@@ -11,7 +11,6 @@ from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import NoPretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec
 from embexp.specs.running import Train
-from embexp.specs.strategies import TPU, TPUSimulator
 
 
 def inert(spec: RunSpec) -> list[str]:
@@ -28,7 +27,7 @@ def inert(spec: RunSpec) -> list[str]:
 
 
 def doubtful(spec: RunSpec) -> list[str]:
-    """What works, and is seldom meant: the user is told of it before a run, and by `embexp plan`."""
+    """What works and is seldom meant: shown before a run and by `embexp plan`."""
     lines = []
     for scope, freeze in spec.settings_of("freeze"):
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
@@ -93,7 +92,7 @@ def _train(spec: RunSpec) -> Iterator[str]:
     asked, used = spec.train.evaluation_batch_size, spec.evaluation_batch_size
     if asked not in (used, Train.model_fields["evaluation_batch_size"].default):
         why = "an output_shape names the size of batches"
-        if isinstance(spec.strategy, TPU | TPUSimulator):
+        if spec.strategy.fixed_batch:
             why = f"strategy {spec.strategy.kind} takes batches of one size only"
         yield f"train.evaluation_batch_size: {why}, so evaluations take train.batch_size ({used:,})"
     stopping = spec.train.early_stopping

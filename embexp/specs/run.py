@@ -19,7 +19,7 @@ from embexp.specs.partial import where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
 from embexp.specs.running import Output, Runtime, RuntimeKind, Train
 from embexp.specs.scope import Scope
-from embexp.specs.strategies import CPU, TPU, Strategy, TPUSimulator
+from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Table
 
@@ -137,9 +137,7 @@ class RunSpec(Spec):
     @property
     def fixed_batch(self) -> bool:
         """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU needs it."""
-        return isinstance(self.strategy, TPU | TPUSimulator) or any(
-            feature.output_shape is not None for feature in self.features.values()
-        )
+        return self.strategy.fixed_batch or any(feature.output_shape is not None for feature in self.features.values())
 
     @property
     def evaluation_batch_size(self) -> int:

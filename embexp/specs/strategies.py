@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,26 +19,33 @@ if TYPE_CHECKING:
 
 
 class _Threads(Spec):
+    simulated: ClassVar[bool] = False
+    """Whether devices are simulated that this machine does not have."""
+    own_memory: ClassVar[bool] = False
+    """Whether tables are in the devices' own memory, with frozen rows apart from those that train."""
+    fixed_batch: ClassVar[bool] = False
+    """Whether all batches must have one size."""
     intra_op_threads: WholeNumber = 0
     """Threads inside one operation; 0: TensorFlow decides."""
     inter_op_threads: WholeNumber = 0
     """Operations at once; 0: TensorFlow decides."""
-
-
-class CPU(_Threads):
-    """One device: this machine's processor."""
-
-    kind: Literal["cpu"] = "cpu"
+    kind: str
 
     @property
-    def replica_count(self) -> int:
-        """How many replicas share a batch."""
+    def replica_count(self) -> int | None:
+        """How many replicas share a batch; None where only the devices themselves tell."""
         return 1
 
     @property
     def described(self) -> str:
         """The strategy in a few words for people."""
         return self.kind
+
+
+class CPU(_Threads):
+    """One device: this machine's processor."""
+
+    kind: Literal["cpu"] = "cpu"
 
 
 class GPU(_Threads):
@@ -55,12 +62,12 @@ class GPU(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """The GPUs."""
         return self.devices
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With the number of GPUs."""
         return f"gpu of {_counted(self.devices, 'device')}"
 
 
@@ -77,18 +84,20 @@ class Mirrored(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """As it is set."""
         return self.replicas
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With the number of replicas."""
         return f"mirrored over {_counted(self.replicas, 'replica')}"
 
 
 class TPU(_Threads):
     """A TPU, its tables in its own memory."""
 
+    own_memory: ClassVar[bool] = True
+    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu"] = "tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
     """Name of the TPU, where it listens (grpc://…), or local; null: what the environment names, or this machine's."""
@@ -109,18 +118,16 @@ class TPU(_Threads):
 
     @property
     def replica_count(self) -> None:
-        """How many replicas share a batch: only the TPU itself tells."""
+        """Unknown until the TPU answers."""
         return None
-
-    @property
-    def described(self) -> str:
-        """The strategy in a few words for people."""
-        return self.kind
 
 
 class TPUSimulator(_Threads):
     """What a TPU would do, by its own code down to the TPU's operations, which this machine's processor serves."""
 
+    simulated: ClassVar[bool] = True
+    own_memory: ClassVar[bool] = True
+    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
     cores: Count = 2
     """Cores of the simulated TPU; each is a replica."""
@@ -139,12 +146,12 @@ class TPUSimulator(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """The cores."""
         return self.cores
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With its cores and hosts, and that it is a simulation."""
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
         return f"tpu_simulator of {_counted(self.cores, 'core')}{hosts} (a simulation)"
 
