@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.config import folders, partly, resources, validate
+from embexp.config import folders, resources, valid_parts, validate
 from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
@@ -81,14 +81,14 @@ def candidate(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = 
 
 
 def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSpec | None, list[Fault]]:
-    """Holds a composed config to every rule.
+    """Validates a composed config and checks it against every rule.
 
     Returns:
         The spec, or None where it can't be made, and all faults, those of composing included.
     """
-    told = {fault.path for fault in composition.faults}
-    spec, faults = validate.validate(composition.container, told=told)
-    known = spec if spec is not None and not told else partly.known(composition.container, told)
+    reported = {fault.path for fault in composition.faults}
+    spec, faults = validate.validate(composition.container, reported=reported)
+    known = spec if spec is not None and not reported else valid_parts.valid_parts(composition.container, reported)
     between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
-    faults += [fault for fault in between if fault.path not in told]
+    faults += [fault for fault in between if fault.path not in reported]
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]

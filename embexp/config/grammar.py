@@ -1,4 +1,4 @@
-"""Reading the models of a run: which model describes the place that a config path leads to."""
+"""The models of a run by config path: which pydantic model describes what stands there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def models_at(path: Sequence[str], container: Any) -> Models:
 
     Args:
         path: keys from the root of the config.
-        container: the whole config; it tells which choice of a union the way leads through.
+        container: the whole config; the kinds in it decide which choice of a union the path goes through.
 
     Returns:
         No model where the path leads to no mapping that a model describes.

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 
 def rule(error: ErrorDetails) -> str:
-    """What holds for the place of an error, as a sentence without a full stop."""
+    """The rule that an error breaks, as a sentence without a full stop."""
     context: dict[str, Any] = error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -77,7 +77,7 @@ def _last(expected: str) -> str:
 
 
 def known(error: ErrorDetails) -> list[str]:
-    """The values that would have been right, where there is a list of them."""
+    """The values that would have been valid, where there is a list of them."""
     context: dict[str, Any] = error.get("ctx", {})
     text = context.get("expected_tags") or context.get("expected") or ""
     return re.findall(r"'([^']*)'", text)

@@ -18,12 +18,12 @@ from embexp.errors import Fault
 from embexp.specs.run import RunSpec
 
 
-def validate(container: Mapping[str, Any], *, told: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
-    """Holds a whole config to the grammar.
+def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
+    """Validates a whole config.
 
     Args:
         container: plain dicts, lists and scalars.
-        told: paths that are left out of the container because of faults which are known already.
+        reported: paths that the container lacks because of faults found before.
 
     Returns:
         The spec and no fault, or None and all faults.
@@ -33,10 +33,10 @@ def validate(container: Mapping[str, Any], *, told: Collection[str] = ()) -> tup
     except ValidationError as error:
         faults = [_fault(each, container) for each in error.errors()]
     try:
-        RunSpec.model_validate(known_keys(container))  # pydantic leaves rules among keys out where it finds a stray one
+        RunSpec.model_validate(known_keys(container))  # at an unknown key pydantic skips the rules between keys
     except ValidationError as error:
         faults += [_fault(each, container) for each in error.errors()]
-    return None, [fault for fault in _merged(faults) if fault.path not in told]
+    return None, [fault for fault in _merged(faults) if fault.path not in reported]
 
 
 def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
 
 
 def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:
-    """The config path of an error, without the names of union branches, and the mapping that its last key is in.
+    """The config path of an error, without the names of union branches, and the mapping that holds its last key.
 
     pydantic puts the name of the branch that it tried between the keys.
     """
@@ -110,7 +110,7 @@ def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], An
 
 
 def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -> Fault:
-    """A key that the model of its place does not have."""
+    """The fault of a key that the model there does not have."""
     key, place = keys[-1], ".".join(keys[:-1])
     path = ".".join(keys)
     model = chosen(models, parent)
@@ -128,7 +128,7 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
 
 
 def _mentioned(text: str, path: str, value: Any) -> str:
-    """The keys of a mapping that a rule speaks of, with their values."""
+    """The keys of a mapping that a rule mentions, with their values."""
     if not isinstance(value, Mapping):
         return shown(value)
     words = set(re.findall(rf"(?<![.\w])(?:{re.escape(path)}\.)?(\w+)", text))
@@ -137,7 +137,7 @@ def _mentioned(text: str, path: str, value: Any) -> str:
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
-    """One fault per place: the branches of a union all complain."""
+    """One fault per path: each branch of a union reports its own."""
     found: dict[str, Fault] = {}
     for fault in faults:
         before = found.get(fault.path)
@@ -149,5 +149,5 @@ def _merged(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def with_sources(faults: Sequence[Fault], source_of: Callable[[str], str]) -> list[Fault]:
-    """The faults, each with where its value was set if it does not say so itself."""
+    """The faults, each with the source of its value unless it has one."""
     return [fault if fault.source else replace(fault, source=source_of(fault.path)) for fault in faults]

@@ -116,7 +116,6 @@ class RankingLoss(StrEnum):
 class _KnowledgeGraph(Spec):
     """What models of knowledge graphs share: the features source, relation and candidates, all of one dim."""
 
-    kind: str
     loss: RankingLoss = RankingLoss.SOFTMAX
     label_smoothing: Fraction = 0.0
     """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
@@ -127,6 +126,7 @@ class _KnowledgeGraph(Spec):
     """Times the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
     """Part of the numbers that source and relation make that is dropped while training."""
+    kind: str
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task than to rank."""

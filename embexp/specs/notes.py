@@ -27,7 +27,7 @@ def inert(spec: RunSpec) -> list[str]:
 
 
 def doubtful(spec: RunSpec) -> list[str]:
-    """What works, and is seldom meant: the user is told of it before a run, and by `embexp plan`."""
+    """What works and is seldom meant: shown before a run and by `embexp plan`."""
     lines = []
     for scope, freeze in spec.settings_of("freeze"):
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]

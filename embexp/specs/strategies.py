@@ -29,22 +29,23 @@ class _Threads(Spec):
     """Threads inside one operation; 0: TensorFlow decides."""
     inter_op_threads: WholeNumber = 0
     """Operations at once; 0: TensorFlow decides."""
-
-
-class CPU(_Threads):
-    """One device: this machine's processor."""
-
-    kind: Literal["cpu"] = "cpu"
+    kind: str
 
     @property
-    def replica_count(self) -> int:
-        """How many replicas share a batch."""
+    def replica_count(self) -> int | None:
+        """How many replicas share a batch; None where only the devices themselves tell."""
         return 1
 
     @property
     def described(self) -> str:
         """The strategy in a few words for people."""
         return self.kind
+
+
+class CPU(_Threads):
+    """One device: this machine's processor."""
+
+    kind: Literal["cpu"] = "cpu"
 
 
 class GPU(_Threads):
@@ -61,12 +62,12 @@ class GPU(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """The GPUs."""
         return self.devices
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With the number of GPUs."""
         return f"gpu of {_counted(self.devices, 'device')}"
 
 
@@ -83,12 +84,12 @@ class Mirrored(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """As it is set."""
         return self.replicas
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With the number of replicas."""
         where = "GPUs, or logical processors of this machine where there are fewer"
         return f"mirrored over {_counted(self.replicas, 'replica')} ({where})"
 
@@ -118,13 +119,8 @@ class TPU(_Threads):
 
     @property
     def replica_count(self) -> None:
-        """How many replicas share a batch: only the TPU itself tells."""
+        """Unknown until the TPU answers."""
         return None
-
-    @property
-    def described(self) -> str:
-        """The strategy in a few words for people."""
-        return self.kind
 
 
 class TPUSimulator(_Threads):
@@ -151,12 +147,12 @@ class TPUSimulator(_Threads):
 
     @property
     def replica_count(self) -> int:
-        """How many replicas share a batch."""
+        """The cores."""
         return self.cores
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """With its cores and hosts, and that it is a simulation."""
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
         return f"tpu_simulator of {_counted(self.cores, 'core')}{hosts} (a simulation)"
 

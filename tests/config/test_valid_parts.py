@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.config import composition, partly
+from embexp.config import composition, valid_parts
 from embexp.config.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.partial import UnknownPartError, is_whole
@@ -230,7 +230,7 @@ def test_what_is_known_of_a_part() -> None:
     container["tables"]["item"]["dim"] = -1
     container["optimizer"]["beta_1"] = 2
     container["train"]["epochs"] = None
-    spec = partly.known(container)
+    spec = valid_parts.valid_parts(container)
     assert spec.freeze_of("item").kind == "rows"
     assert spec.optimizer.kind == "adam"
     assert spec.train.batch_size == 1024
@@ -250,8 +250,8 @@ def test_what_is_known_of_a_part() -> None:
 def test_all_that_is_right_is_known_as_it_is() -> None:
     container = composed("strategy=mirrored").container
     spec, _ = composition.check(composed("strategy=mirrored"), look_at_data=False)
-    assert partly.known(container) == spec
-    known = partly.known(container, {"seed"})
+    assert valid_parts.valid_parts(container) == spec
+    known = valid_parts.valid_parts(container, {"seed"})
     assert spec is not None
     assert known.model_dump(exclude={"seed"}, warnings=False) == spec.model_dump(exclude={"seed"})
 

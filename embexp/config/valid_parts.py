@@ -1,4 +1,4 @@
-"""What is known of a config that has faults: a `RunSpec` without the parts that are wrong, for rules between others."""
+"""The valid parts of a config that has faults: a `RunSpec` without the others, for rules between them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from embexp.specs.run import RunSpec
 _Path = tuple[str, ...]
 
 
-def known(container: Mapping[str, Any], told: Collection[str] = ()) -> RunSpec:
-    """The right parts of a config as a spec; asking it for another raises `UnknownPartError`.
+def valid_parts(container: Mapping[str, Any], reported: Collection[str] = ()) -> RunSpec:
+    """The valid parts of a config as a spec; asking it for another raises `UnknownPartError`.
 
-    Wrong are also fields that a stray key is like, as it may be theirs that is meant.
+    A field that an unknown key resembles counts as invalid too, as the key may be a misspelling of it.
 
     Args:
         container: plain dicts, lists and scalars.
-        told: config paths of more that is wrong, such as overrides that could not be followed.
+        reported: config paths of faults found before, such as overrides that could not be applied.
     """
-    paths = {tuple(path.rpartition("@")[2].split(".")) for path in told}
+    paths = {tuple(path.rpartition("@")[2].split(".")) for path in reported}
     spec: RunSpec = _Reader(container, paths).part(RunSpec, container, ())
     return spec
 
@@ -36,12 +36,12 @@ class _Reader:
         self._wrong = wrong
 
     def part(self, model: type[BaseModel], value: Any, path: _Path) -> Any:
-        """What is known of a mapping that a model describes."""
+        """The valid fields of a mapping that a model describes."""
         if not isinstance(value, Mapping):
             return _without(model.model_construct(), model.model_fields)
-        strays = {str(key) for key in value if key not in model.model_fields}
+        unknown = {str(key) for key in value if key not in model.model_fields}
         rest = {key: each for key, each in value.items() if key in model.model_fields}
-        wrong = {name for stray in strays for name in nearest(stray, model.model_fields)}
+        wrong = {name for key in unknown for name in nearest(key, model.model_fields)}
         doubtful = {place[len(path)] for place in self._wrong if place[: len(path)] == path and len(place) > len(path)}
         try:
             whole = model.model_validate(rest)
@@ -50,7 +50,7 @@ class _Reader:
                 if each["loc"]:
                     doubtful.add(str(each["loc"][0]))
                 else:
-                    wrong |= _spoken_of(each["msg"], model)
+                    wrong |= _named_in(each["msg"], model)
         else:
             if not wrong and not doubtful:
                 return whole
@@ -64,7 +64,7 @@ class _Reader:
         return _without(model.model_construct(**fields), (wrong | doubtful) - fields.keys())
 
     def _inside(self, value: Any, path: _Path) -> Any:
-        """What is known of something that is not all right; None: nothing."""
+        """What is valid of a value that is not valid as a whole; None: nothing."""
         if path in self._wrong or not isinstance(value, Mapping):
             return None
         if models := models_at(path, self._container):
@@ -81,20 +81,20 @@ class _Reader:
 
 @functools.cache
 def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
-    """What holds a value to the grammar of one field."""
+    """Validates the values of one field."""
     field = model.model_fields[name]
     described: Any = Annotated[field.annotation, field]
     return TypeAdapter(described)
 
 
-def _spoken_of(message: str, model: type[BaseModel]) -> set[str]:
-    """Fields that a rule among those of a model is about; all where it names none."""
+def _named_in(message: str, model: type[BaseModel]) -> set[str]:
+    """The fields that a failed rule of a model names; all where it names none."""
     named = (model.model_fields.keys() & set(re.findall(r"\w+", message))) - {"kind"}  # by which the model was chosen
     return set(named or model.model_fields)
 
 
 def _without(part: Any, names: Collection[str]) -> Any:
-    """A part of which some fields are not known."""
+    """A part whose named fields are not known."""
     for name in names:
         part.__dict__.pop(name, None)
     return part
