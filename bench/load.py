@@ -101,7 +101,7 @@ def go(way: str, path: Path) -> Cost:
     name, _, several = way.partition(" × ")
     subprocess.run([sys.executable, "-c", TOUCH, str(FOLD * path.stat().st_size)], check=True)
     _into_the_page_cache(path)
-    command = [sys.executable, "-m", "bench.load_ways", name, str(path)]
+    command = [sys.executable, "-m", "bench.load_methods", name, str(path)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     processes = [
         subprocess.Popen(

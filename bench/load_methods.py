@@ -1,6 +1,6 @@
 """Measures one way of getting a mapped matrix into a table, for `bench.load`, which runs it in its own process.
 
-    python -m bench.load_ways WAY FILE.npy
+    python -m bench.load_methods METHOD FILE.npy
 
 Prints seconds and peak anonymous memory as JSON, then keeps the table in memory until its input is closed.
 """
