@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""A description of the machine on which a benchmark runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 
 def describe() -> dict[str, str]:
-    """Processor, cores, memory, system, and versions of the packages under comparison."""
+    """Processor, cores, memory, load, system, and the versions of the compared packages."""
     versions = {}
     for package in ("tensorflow", "keras", "torch", "pykeen", "numpy"):
         try:

@@ -1,4 +1,4 @@
-"""The launcher of `embexp run -m`, where Hydra looks for plugins. What it does is in `embexp.sweeps`."""
+"""The launcher of `embexp run -m`, in the package where Hydra finds plugins; `embexp.sweeps` does the work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from omegaconf import DictConfig
 
 
 class EmbexpLauncher(Launcher):
-    """Hands the jobs of a batch over to the sweep, which runs each in a process of its own."""
+    """Passes the jobs of a batch to the sweep, which runs each in its own process."""
 
     def __init__(self) -> None:
         self._sweep: Any = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Takes the sweep, which `embexp run -m` gives to Hydra in place of a task function."""
+        """Receives the sweep, which `embexp run -m` passes to Hydra as the task function."""
         self._sweep = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs a batch. A failed job is an outcome, not an exception: the other jobs go on."""
+        """Runs a batch of jobs. A failed job is an outcome, not an exception: the other jobs still run."""
         from embexp.sweeps.sweep import Sweep
 
         if not isinstance(self._sweep, Sweep):

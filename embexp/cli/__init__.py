@@ -1,1 +1,1 @@
-"""The command line. A module for each command, imported only when it is asked for."""
+"""The command line: a module per command, imported only when the command is used."""

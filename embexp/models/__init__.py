@@ -1,1 +1,1 @@
-"""The dense part of a run: from activations by feature name to logits, its loss and its optimizer."""
+"""The dense part of a run: models from activations by feature name to logits, their losses and optimizers."""

@@ -1,1 +1,1 @@
-"""What people look at after a run: pictures and tables."""
+"""Reports of a finished run: plots, and tables for the terminal."""

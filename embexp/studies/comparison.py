@@ -1,4 +1,4 @@
-"""What the runs of a study of new entities come to beside each other: the content of its summary.json."""
+"""The comparison of the runs of a study of new entities: the content of its summary.json."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Taken:
     """A run of the study.
 
     Attributes:
-        name: base, grown or full; that of its directory too.
+        name: base, grown or full; also the name of its directory.
         summary: the content of its summary.json.
-        seconds: by stage: see `Clock.seconds`.
+        seconds: by stage, from `Clock.seconds`.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Taken:
 
 @dataclass(frozen=True)
 class OldRows:
-    """Rows that the base run trained, before and after the grown one.
+    """The rows of the base run, before and after the grown run.
 
     Attributes:
-        rows: how many there are.
-        rows_changed: how many are not the same, bit for bit.
-        digest_before: of them as the base run left them, in the order of its vocabulary.
-        digest_after: of the same rows, in the same order, as the grown run left them.
+        rows: their number.
+        rows_changed: number of rows that differ in at least one bit.
+        digest_before: of the rows after the base run, in the order of its vocabulary.
+        digest_after: of the same rows, in the same order, after the grown run.
     """
 
     rows: int
@@ -54,9 +54,9 @@ def summarise(
 
     Args:
         spec: of the study.
-        runs: by name, those that were run.
-        old: by table; none where there is no grown run.
-        new: by table, the tokens that the base run does not know; none where only that was run.
+        runs: by name, those that have run.
+        old: by table; empty without a grown run.
+        new: by table, the tokens that the base run does not know; empty without a grown run.
     """
     changed = {f"tables.{name}": rows.rows_changed for name, rows in old.items() if rows.rows_changed}
     statuses = [each.summary["status"] for each in runs.values()]
@@ -82,7 +82,7 @@ def summarise(
 
 
 def _run(taken: Taken) -> dict[str, Any]:
-    """What the table and the plot show of a run, and where the rest of it is."""
+    """What the comparison's table and plot show of a run, and its directory."""
     summary = taken.summary
     examples = summary["examples"]["train"]
     rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
@@ -102,7 +102,7 @@ def _run(taken: Taken) -> dict[str, Any]:
         "seconds": {
             **taken.seconds,
             "best": None if best is None else round(taken.seconds["training"] * best / steps, 3),
-            # Without tracing and evaluations.
+            # Training steps alone, without tracing and evaluations.
             "steps": None if rate is None else round(epochs * examples / rate, 3),
         },
         "metrics": summary["metrics"],
@@ -110,26 +110,26 @@ def _run(taken: Taken) -> dict[str, Any]:
 
 
 def _metrics(runs: Mapping[str, Taken]) -> dict[str, float]:
-    """Metrics of the new entities' test triples, then of all: those of the grown run and of the full one in turn."""
+    """Metrics of the test triples with new entities, then of all test triples: of the grown and the full run."""
     found = {}
-    for part, ending in (("test_new", "_new"), ("test", "")):
+    for split, suffix in (("test_new", "_new"), ("test", "")):
         for metric in COMPARED:
             for name in (GROWN, FULL):
-                value = runs[name].summary["metrics"].get(part, {}).get(metric) if name in runs else None
+                value = runs[name].summary["metrics"].get(split, {}).get(metric) if name in runs else None
                 if value is not None:
-                    found[f"{name}_{metric}{ending}"] = value
+                    found[f"{name}_{metric}{suffix}"] = value
     return found
 
 
 def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
-    """The grown run in parts of the full one."""
+    """Metrics and times of the grown run divided by those of the full run."""
     if GROWN not in runs or FULL not in runs:
         return {}
     grown, full = (_run(runs[name]) for name in (GROWN, FULL))
 
     def ratio(*keys: str) -> float | None:
-        above, below = _at(grown, *keys), _at(full, *keys)
-        return above / below if above is not None and below else None
+        numerator, denominator = _at(grown, *keys), _at(full, *keys)
+        return numerator / denominator if numerator is not None and denominator else None
 
     return {
         "mrr_new": ratio("metrics", "test_new", "mrr"),
@@ -143,7 +143,7 @@ def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
 
 
 def _at(facts: Mapping[str, Any], *keys: str) -> float | None:
-    """The finite number at some keys, or None."""
+    """The number at a path of keys; None if there is none or it is not finite."""
     value: Any = facts
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -1,4 +1,4 @@
-"""The runs of a study of new entities as one picture."""
+"""The plot that compares the runs of a study of new entities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from embexp.system import files
 
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
 _STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
-"""Parts of a run's time, with how strongly each is drawn."""
+"""Stages of a run, each with the opacity of its bar."""
 _METRICS = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at_10": "Hits@10"}
 
 
 def write(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
-    """Draws how well each run ranks, and how long it took; returns the PNG file.
+    """Plots the ranking metrics and the time of each run, and returns the PNG file.
 
     Args:
         summary: the content of the study's summary.json.
-        directory: where the picture goes; made if missing.
+        directory: for the file; created if missing.
         name: of the experiment, for the title.
     """
     figure = Figure(figsize=(10.4, 4.3), dpi=160, layout="constrained")
@@ -38,10 +38,10 @@ def write(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
 
 
 def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:
-    groups = [(f"{words}\nnew", "test_new", metric) for metric, words in _METRICS.items()]
+    groups = [(f"{label}\nnew", "test_new", metric) for metric, label in _METRICS.items()]
     groups += [("MRR\nknown", "test_known", "mrr"), ("MRR\nall", "test", "mrr")]
     for offset, run in ((-0.2, GROWN), (0.2, FULL)):
-        values = [runs[run]["metrics"].get(part, {}).get(metric) or 0.0 for _, part, metric in groups]
+        values = [runs[run]["metrics"].get(split, {}).get(metric) or 0.0 for _, split, metric in groups]
         bars = axes.bar([place + offset for place in range(len(groups))], values, 0.38, label=run, color=_COLOURS[run])
         axes.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
     axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
@@ -58,12 +58,12 @@ def _times(axes: Axes, runs: Mapping[str, Any]) -> None:
             seconds = facts["seconds"].get(stage, 0.0)
             axes.barh(place, seconds, 0.55, left=start, color=_COLOURS[run], alpha=strength)
             start += seconds
-        words = f" {start:.1f} s, training {facts['seconds']['training']:.1f} s"
-        axes.text(start, place, words, va="center", fontsize=8)
+        label = f" {start:.1f} s, training {facts['seconds']['training']:.1f} s"
+        axes.text(start, place, label, va="center", fontsize=8)
     axes.set_yticks(range(len(runs)), list(runs))
     axes.invert_yaxis()
     axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] for facts in runs.values()))
-    axes.set_xlabel("seconds (pale: before and after the training)")
+    axes.set_xlabel("seconds (pale: before and after training)")
     axes.set_title("Time", loc="left", fontsize=10)
     _plain(axes, "x")
 
