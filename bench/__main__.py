@@ -1,4 +1,4 @@
-"""Runs all benchmarks in alphabetical order: every module of this folder with a `main(argv) -> int`."""
+"""Runs every benchmark of this folder, in alphabetical order: each module that defines `main(argv) -> int`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import bench
 
 
 def main(argv: list[str]) -> int:
-    """Passes `argv` to each benchmark; returns the largest of their exit statuses."""
+    """Passes `argv` on to each; the exit status is the worst of theirs."""
     status = 0
     for module in sorted(found.name for found in pkgutil.iter_modules(bench.__path__) if found.name != "__main__"):
         run = getattr(importlib.import_module(f"bench.{module}"), "main", None)

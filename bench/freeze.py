@@ -1,14 +1,14 @@
-"""What freezing 90% of the rows saves: memory and step time of each layout, relative to a table that is not frozen.
+"""What freezing nine rows in ten saves: memory and time of a step, by layout, against a table of which all rows move.
 
     python -m bench.freeze [--quick] [--pairs N] [--json FILE]
 
-Each layout trains a table of 5 million × 64 with Adam in its own process, and, alternately before and after it, so does
-the unfrozen table: ratios are taken within such a pair, and the result is their median over several pairs. Memory is
-anonymous memory (what the process allocated, without the pages of mapped files, which the system can reclaim) after the
-last step, minus that before the table was created. The time is the median over steps that look up the same ids.
+Each layout trains a table of 5 million × 64 with Adam in a process of its own, and right before or after it, in turn,
+so does the table of which all rows move: ratios are taken within such a pair, and the median of several counts. Memory
+is anonymous memory (what the process allocated, without the pages of mapped files, which the system may take back)
+after the last step, less that before the table was made. The time is the median of steps that look up the same ids.
 
-Finally each layout saves a checkpoint, rows and slots, and restores it, once: peak anonymous memory meanwhile, minus
-that before, in multiples of the memory of the table's rows.
+At the end each layout saves a checkpoint, rows and slots, and restores it, once: the most anonymous memory meanwhile,
+less that before, over what the rows of the table take once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ STEPS, WARM_UP, PAIRS = 60, 10, 5
 WHOLE, LAYOUTS = "unfrozen", ("variable", "split", "memory_map")
 FIGURES = ("bytes", "milliseconds")
 CHECKPOINTING, COPIES = ("saving", "restoring"), 0.1
-"""The operations on a checkpoint, and the largest memory for them, in copies of the table."""
+"""What is done with a checkpoint, and the most memory for it, in copies of the table."""
 FROZEN = 0.9
 TARGETS = {("memory_map", "bytes"): 0.15, **{(layout, "milliseconds"): 1.05 for layout in LAYOUTS}}
-"""Largest ratio to the unfrozen table."""
+"""Largest ratio to the table of which all rows move."""
 CHUNK = 65_536
 
 
 def write_matrix(path: Path, rows: int) -> None:
-    """Writes standard normal float32 [rows, DIM] in chunks."""
+    """Standard normal float32 [rows, DIM], a piece at a time."""
     matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, DIM))
     random = np.random.default_rng(0)
     for start in range(0, rows, CHUNK):
@@ -49,8 +49,8 @@ def write_matrix(path: Path, rows: int) -> None:
     matrix.flush()
 
 
-def create_table(layout: str, path: Path) -> Any:
-    """Creates and fills a table with slots, in a layout."""
+def made(layout: str, path: Path) -> Any:
+    """A table with its values and slots."""
     from embexp.initialization.assign import Assign
     from embexp.initialization.whole import opened
     from embexp.specs.optimizers import Adam
@@ -85,9 +85,9 @@ def child(layout: str, path: Path) -> None:
     rows = len(np.load(path, mmap_mode="r"))
     random = np.random.default_rng(1)
     batches = [tf.constant(random.integers(0, rows, (BATCH, BAG))) for _ in range(STEPS + WARM_UP)]
-    tf.ones([1]) + 1  # so that the memory of TensorFlow's runtime is not counted
+    tf.ones([1]) + 1  # the runtime's own memory is not what is measured
     before = anonymous_bytes()
-    table = create_table(layout, path)
+    table = made(layout, path)
     step = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
         {"item": table}, {"f": Feature(table="item")}, {"item": Adam()}, step=step, total_steps=len(batches)
@@ -100,23 +100,23 @@ def child(layout: str, path: Path) -> None:
 
     times = []
     for ids in batches:
-        start = time.perf_counter()
+        began = time.perf_counter()
         train(ids)
-        times.append(time.perf_counter() - start)
+        times.append(time.perf_counter() - began)
     after = anonymous_bytes()
     size = None if before is None or after is None else after - before
     print(json.dumps({"milliseconds": 1e3 * statistics.median(times[WARM_UP:]), "bytes": size}))
 
 
 def checkpointing(layout: str, path: Path) -> None:
-    """Saves and restores one layout, and prints the memory for both as JSON."""
+    """Saves one layout and restores it, and prints the memory that each takes as JSON."""
     import tensorflow as tf
 
     from embexp.checkpoints import store
     from embexp.system.memory import PeakMemory
     from embexp.tables.checkpointing import TableCheckpoint
 
-    table = create_table(layout, path)
+    table = made(layout, path)
     whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]), step=tf.Variable(0, dtype=tf.int64))
     found = {}
     for what, function in zip(CHECKPOINTING, (store.write, store.read), strict=True):
@@ -133,7 +133,7 @@ def _groups(make: Any, rows: int) -> Any:
 
 
 def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
-    """Measures a layout in its own process."""
+    """The figures of one process."""
     command = [sys.executable, "-m", "bench.freeze", what, layout, str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -141,13 +141,13 @@ def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
 
 
 def pair(layout: str, path: Path, number: int) -> dict[str, dict[str, float]]:
-    """The figures of a layout and of the unfrozen table, in an order that alternates with the number of the pair."""
+    """The figures of a layout and of the table of which all rows move, every other time in the other order."""
     order = (WHOLE, layout) if number % 2 == 0 else (layout, WHOLE)
     return {each: measure(each, path) for each in order}
 
 
 def ratios(pairs: list[dict[str, dict[str, float]]], layout: str, figure: str) -> list[float]:
-    """A figure of a layout divided by that of the unfrozen table, for each pair."""
+    """A figure of a layout over that of the table of which all rows move, pair by pair."""
     return [each[layout][figure] / each[WHOLE][figure] for each in pairs]
 
 
@@ -155,8 +155,8 @@ def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met or the table was a small one, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.freeze", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one pair")
-    parser.add_argument("--pairs", type=int, help=f"repetitions (default: {PAIRS}; quick: 1)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--pairs", type=int, help=f"times everything is measured ({PAIRS}; quick: 1)")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--checkpointing", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -168,7 +168,7 @@ def main(argv: list[str]) -> int:
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks up {BATCH * BAG:,} ids\n")
+    print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks {BATCH * BAG:,} ids up\n")
     taken: dict[str, list[dict[str, dict[str, float]]]] = {layout: [] for layout in LAYOUTS}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "item.npy"
@@ -208,7 +208,7 @@ def main(argv: list[str]) -> int:
         content = {"machine": described, "pairs": taken, "checkpoints": copies}
         files.write_text(options.json, json.dumps(content, indent=2) + "\n")
     if options.quick:
-        print("--quick: so few rows are small beside what every process allocates; the targets are for the full size")
+        print("so few rows weigh little beside what every process allocates: the targets are those of the full size")
     return 0 if met or options.quick else 1
 
 

@@ -1,16 +1,16 @@
-"""ComplEx on a knowledge graph, embexp against PyKEEN: seconds per epoch, and MRR after the same number of epochs.
+"""ComplEx on a knowledge graph, beside PyKEEN's: seconds per epoch, and the MRR that both reach after as many.
 
     python -m bench.knowledge_graph [FOLDER] [--epochs N] [--threads N] [--json FILE]
 
-FOLDER holds a graph, such as UMLS (default: random triples of the same size). Both train on the same triples in the
-same process, alternating epochs, with the same number of threads: 100 complex numbers per entity and relation, batches
-of 512, Adagrad at 0.1, a softmax over the candidates. In one case the candidates of a query are its answer and 32
-sampled entities, in the other all entities ("1-vs-all", PyKEEN's LCWA). Both start from small initial values (PyKEEN's
-default ones are large, from which it learns nothing in so few epochs) and have their default regularizers.
+FOLDER holds a graph, such as UMLS; without it, random triples of UMLS's size are taken. Both train on the same triples
+in the same process, an epoch in turn, on as many threads: 100 complex numbers for each entity and relation, batches of
+512, Adagrad at 0.1, a softmax over the candidates. In one case each answer is told from 32 drawn entities, in the other
+from all ("1-vs-all", PyKEEN's LCWA). Each begins with small values (PyKEEN as it comes with large ones, from which it
+gets nowhere in so few epochs) and has the regularizer that it comes with.
 
-embexp makes two queries of each triple per epoch, for its tail and, with the inverse relation, for its head. PyKEEN by
-default predicts tails only, so its epoch is half the work; with `create_inverse_triples` it does both. Both of its
-modes are timed.
+A question is a triple of which one side is to be found. embexp asks both sides of each triple in an epoch, as inverse
+relations. PyKEEN as it comes asks one of them, so that its epoch is half the work; with `create_inverse_triples` it
+asks both too. It is timed either way.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
 EPOCHS, WARM_UP = 13, 3
 ENTITIES, RELATIONS = 135, 46
 SIZES = {"train": 5_216, "valid": 652, "test": 661}
-"""Triples of each split of UMLS."""
+"""Of UMLS."""
 CASES = {f"{NEGATIVES} negatives": NEGATIVES, "1-vs-all": None}
 
 
 def write_graph(folder: Path) -> Path:
-    """Writes random triples, a file per split."""
+    """Random triples as files."""
     random = np.random.default_rng(0)
-    for split, count in SIZES.items():
+    for part, count in SIZES.items():
         ends = random.integers(0, ENTITIES, (count, 2))
         lines = [f"e{h}\tr{r}\te{t}\n" for (h, t), r in zip(ends, random.integers(0, RELATIONS, count), strict=True)]
-        files.write_text(folder / f"{split}.txt", "".join(lines))
+        files.write_text(folder / f"{part}.txt", "".join(lines))
     return folder
 
 
 class Ours(Listener):
-    """`embexp run` in a thread that trains one epoch per call of `epoch` and waits in between."""
+    """`embexp run` in a thread, which does an epoch whenever it is told to and rests in between."""
 
     def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
         import embexp
@@ -85,12 +85,12 @@ class Ours(Listener):
         self._thread.start()
 
     def epoch(self) -> None:
-        """Trains an epoch; returns when it is done."""
+        """Lets an epoch be trained; comes back when it is done."""
         self._go.release()
         self._done.acquire()
 
     def test_mrr(self) -> float:
-        """Ends the run and returns its test MRR."""
+        """What the run ends with."""
         self._go.release()
         self._thread.join()
         return float(self._summary["metrics"]["test"]["mrr"])
@@ -104,15 +104,15 @@ class Ours(Listener):
             self._done.release()
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Waits for the first call of `epoch`."""
+        """Waits for its first turn."""
         self._wait()
 
     def progressed(self, step: int) -> None:
-        """Notes when the last steps were done."""
+        """Some steps are done."""
         self._last = time.perf_counter()
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """Ends an epoch; the evaluation after its last step does not count."""
+        """An epoch is done, and what comes after it, which does not count."""
         self.seconds.append(self._last - self._began)
         self._done.release()
         self._wait()
@@ -124,7 +124,7 @@ class Ours(Listener):
 
 @dataclass(frozen=True)
 class Graph:
-    """Triples by split, int64 [n, 3]: head, relation, tail, as numbers from 0."""
+    """Triples by part, int64 [n, 3]: head, relation, tail, as numbers from 0."""
 
     triples: Mapping[str, np.ndarray]
     entities: int
@@ -132,26 +132,26 @@ class Graph:
 
 
 def read(folder: Path) -> Graph:
-    """Reads a graph as a run does."""
+    """The triples as a run has them."""
     import embexp
     from embexp.runs import scanned
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
         data = scanned.read_data(spec, lambda what, part: None)
-    ids = data.scan.examples.ids  # two queries per triple, and two rows per relation
+    ids = data.scan.examples.ids  # each triple is there twice, and so is each relation
     return Graph(
-        {split: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for split, rows in data.scan.splits.items()},
+        {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},
         data.vocabularies["entity"].size,
         data.vocabularies["relation"].size // 2,
     )
 
 
 def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *, inverse: bool) -> dict[str, Any]:
-    """Trains PyKEEN's ComplEx and embexp's, alternating epochs.
+    """Trains PyKEEN's ComplEx, with an epoch of ours after each of its own.
 
     Returns:
-        Seconds of each epoch of both, and their filtered test MRR at the end.
+        Seconds of each epoch of both, and the filtered test MRR that they end with.
     """
     import torch
     from pykeen.evaluation import RankBasedEvaluator
@@ -159,9 +159,9 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
     from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback
     from pykeen.triples import CoreTriplesFactory
 
-    def factory(split: str, *, inverse: bool) -> CoreTriplesFactory:
+    def factory(part: str, *, inverse: bool) -> CoreTriplesFactory:
         return CoreTriplesFactory(
-            mapped_triples=torch.as_tensor(graph.triples[split]),
+            mapped_triples=torch.as_tensor(graph.triples[part]),
             num_entities=graph.entities,
             num_relations=graph.relations,
             create_inverse_triples=inverse,
@@ -206,7 +206,7 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
         callbacks=Alternate,
         pin_memory=False,
     )
-    known = [factory(split, inverse=False).mapped_triples for split in ("train", "validation")]
+    known = [factory(part, inverse=False).mapped_triples for part in ("train", "validation")]
     ranked = RankBasedEvaluator(filtered=True).evaluate(
         model=model,
         mapped_triples=factory("test", inverse=False).mapped_triples,
@@ -223,23 +223,23 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
 
 
 def main(argv: list[str]) -> int:
-    """Measures and prints; returns 0 if an epoch takes PyKEEN longer in every case, else 1."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bench.knowledge_graph")
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each, the first {WARM_UP} not counted")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each, {WARM_UP} of them to warm up")
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=cores, help="of each (default: one per core)")
+    parser.add_argument("--threads", type=int, default=cores, help="of each; one for each core unless said otherwise")
     parser.add_argument("--quick", action="store_true", help="few epochs")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)
     import torch
 
     torch.set_num_threads(options.threads)
-    described = machine.describe()
+    told = machine.describe()
     names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
-    print("; ".join([*(f"{name} {described[name]}" for name in names), f"threads {options.threads}"]))
+    print("; ".join([*(f"{name} {told[name]}" for name in names), f"threads {options.threads}"]))
     found: dict[str, dict[str, Any]] = {}
     slower = True
     for case, negatives in CASES.items():
@@ -247,7 +247,7 @@ def main(argv: list[str]) -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 graph = options.graph or write_graph(folder / "graph")
-                triples = read(graph)  # before the thread starts: two threads must not import TensorFlow at once
+                triples = read(graph)  # first, as it imports TensorFlow, which two threads must not do at once
                 taken = beside_pykeen(
                     Ours(graph, negatives, epochs, options.threads, folder),
                     triples,
@@ -263,7 +263,7 @@ def main(argv: list[str]) -> int:
             print(f"   test MRR {taken['pykeen_mrr']:.3f}, embexp {taken['embexp_mrr']:.3f}, after {epochs} epochs")
     print(f"an epoch takes PyKEEN longer in every case: {'met' if slower else 'missed'}")
     if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "cases": found}, indent=1))
+        files.write_text(options.json, json.dumps({"machine": told, "cases": found}, indent=1))
     return 0 if slower else 1
 
 

@@ -1,12 +1,12 @@
-"""Loading a matrix from a file into a table: time and memory of each method, against a bare copy and against Keras.
+"""Getting a matrix in a file into a table: time and memory of each way, against a bare copy and against Keras.
 
-    python -m bench.load [--quick] [--rows N] [--dim N] [--methods A,B] [--repetitions N] [--json FILE]
+    python -m bench.load [--quick] [--rows N] [--dim N] [--ways A,B] [--repetitions N] [--json FILE]
 
-Every method runs in a fresh process, with imports done, the file in the page cache, and free memory that was in use
-just before: in a virtual machine the first touch of memory takes several times as long as what is measured here. A
-repetition runs all methods in turn, so that a temporary slowdown of the machine affects all alike; ratios are taken
-within a repetition, and the result is their median. Memory is what a process allocated (anonymous pages), without the
-pages of mapped files.
+Every way has a fresh process, imports done, the file in the page cache, and free memory that was in use just before:
+in a virtual machine the first touch of memory costs several times as much as what is measured here. All ways go once
+per repetition, one after the other, so that what slows the machine for a while slows all alike; ratios are taken within
+a repetition, and their median counts. Memory is what a process allocated (anonymous pages), without the pages of
+mapped files.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from embexp.system import files
 MB = 10**6
 ROWS, DIM, QUICK_ROWS = 12_000_000, 64, 1_000_000
 FOLD = 4
-"""An upper bound of the peak memory of any method, in multiples of the table."""
+"""Tables in memory that the dearest way takes at its peak, and more."""
 WRITTEN_ROWS = 250_000
 TOUCH = "import sys, numpy; numpy.ones(int(sys.argv[1]) // 8)"
-"""Allocates memory, writes to it and frees it."""
+"""Takes memory, writes to it and lets it go."""
 SEVERAL = 4
 """Processes that map one file at once."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a method: seconds until the table can be looked up, and peak anonymous memory in MB."""
+    """Of one way: seconds until the table can be looked up, and peak anonymous memory in MB."""
 
     seconds: float
     megabytes: float
@@ -50,47 +50,46 @@ class Cost:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure computed from the costs of some methods, and its bound."""
+    """A number made of the costs of some ways, and the bound that it must keep."""
 
     name: str
-    methods: tuple[str, ...]
-    figure: Callable[..., float]
+    ways: tuple[str, ...]
+    of: Callable[..., float]
     bound: float
     at_most: bool = True
 
     def value(self, costs: Mapping[str, list[Cost]]) -> float:
-        """The median of the figure over the repetitions."""
-        repetitions = zip(*(costs[method] for method in self.methods), strict=True)
-        return statistics.median(self.figure(*each) for each in repetitions)
+        """The median over the repetitions."""
+        return statistics.median(self.of(*each) for each in zip(*(costs[way] for way in self.ways), strict=True))
 
     def met(self, value: float) -> bool:
-        """Whether a value is within the bound."""
+        """Whether a value keeps the bound."""
         return value <= self.bound if self.at_most else value >= self.bound
 
 
-def _time_ratio(numerator: Cost, denominator: Cost) -> float:
+def _times(numerator: Cost, denominator: Cost) -> float:
     return numerator.seconds / denominator.seconds
 
 
 def targets(table_megabytes: float) -> list[Target]:
-    """All targets, for a table of this size."""
+    """What is to be met."""
     four = f"memory_map × {SEVERAL}"
     return [
-        Target("seconds: assign / numpy_copy", ("assign", "numpy_copy"), _time_ratio, 1.1),
+        Target("seconds: assign / numpy_copy", ("assign", "numpy_copy"), _times, 1.1),
         Target("memory: assign / the table", ("assign",), lambda cost: cost.megabytes / table_megabytes, 1.15),
-        Target("seconds: keras_constant / assign", ("keras_constant", "assign"), _time_ratio, 4, at_most=False),
-        Target("seconds: keras_set_weights / assign", ("keras_set_weights", "assign"), _time_ratio, 2, at_most=False),
+        Target("seconds: keras_constant / assign", ("keras_constant", "assign"), _times, 4, at_most=False),
+        Target("seconds: keras_set_weights / assign", ("keras_set_weights", "assign"), _times, 2, at_most=False),
         Target("seconds: memory_map", ("memory_map",), lambda cost: cost.seconds, 0.3),
         Target("MB: memory_map", ("memory_map",), lambda cost: cost.megabytes, 100),
         Target(f"MB: {four}, together", (four,), lambda cost: cost.megabytes, SEVERAL * 100),
     ]
 
 
-METHODS = ("numpy_copy", "assign", "memory_map", f"memory_map × {SEVERAL}", "keras_constant", "keras_set_weights")
+WAYS = ("numpy_copy", "assign", "memory_map", f"memory_map × {SEVERAL}", "keras_constant", "keras_set_weights")
 
 
 def write_matrix(path: Path, rows: int, dim: int) -> None:
-    """Writes random float32 rows and flushes them to the disk, so that no writing goes on while methods run."""
+    """Writes random float32 rows, all the way to the disk, so that nothing is left to be written while others run."""
     made = np.lib.format.open_memmap(path, "w+", np.float32, (rows, dim))
     random = np.random.default_rng(0)
     for start in range(0, rows, WRITTEN_ROWS):
@@ -98,12 +97,12 @@ def write_matrix(path: Path, rows: int, dim: int) -> None:
     made.flush()
 
 
-def run(method: str, path: Path) -> Cost:
-    """Runs a method in its own process or, if `method` ends in `× N`, in N processes at once."""
-    name, _, several = method.partition(" × ")
+def go(way: str, path: Path) -> Cost:
+    """One way in a process of its own, or, written with `× N`, in N at once."""
+    name, _, several = way.partition(" × ")
     subprocess.run([sys.executable, "-c", TOUCH, str(FOLD * path.stat().st_size)], check=True)
-    _fill_page_cache(path)
-    command = [sys.executable, "-m", "bench.load_methods", name, str(path)]
+    _into_the_page_cache(path)
+    command = [sys.executable, "-m", "bench.load_ways", name, str(path)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     processes = [
         subprocess.Popen(
@@ -112,31 +111,31 @@ def run(method: str, path: Path) -> Cost:
         for _ in range(int(several or 1))
     ]
     try:
-        # Each process keeps its table until all have reported, so all tables are in memory at once.
+        # Each holds its table until all have told: they have been in memory together.
         lines = [process.stdout.readline() if process.stdout else b"" for process in processes]
     finally:
-        errors = [process.communicate()[1] for process in processes]
-    for process, error in zip(processes, errors, strict=True):
+        said = [process.communicate()[1] for process in processes]
+    for process, error in zip(processes, said, strict=True):
         if process.returncode:
-            raise RuntimeError(f"{method} failed:\n{error.decode(errors='replace')}")
+            raise RuntimeError(f"{way} failed:\n{error.decode(errors='replace')}")
     found = [json.loads(line) for line in lines]
     if any(each["anonymous"] is None for each in found):
         raise RuntimeError("this system has no /proc, so anonymous memory can't be read")
     return Cost(max(each["seconds"] for each in found), sum(each["anonymous"] for each in found) / MB)
 
 
-def _fill_page_cache(path: Path) -> None:
+def _into_the_page_cache(path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 24):
             pass
 
 
 def _fitting_rows(rows: int, dim: int, folder: str) -> int:
-    """At most `rows`, as many as fit on the disk and in memory."""
+    """As many of the rows as disk and memory have room for."""
     room = min(shutil.disk_usage(folder).free * 0.9, psutil.virtual_memory().available / (FOLD + 2))
     fitting = min(rows, int(room / (4 * dim)))
     if fitting < rows:
-        print(f"{rows:,} rows don't fit on the disk or {FOLD + 2} times in memory: measuring with {fitting:,}")
+        print(f"there is no room for {rows:,} rows on the disk or {FOLD + 2} times in memory: {fitting:,} are taken")
     return fitting
 
 
@@ -144,19 +143,19 @@ def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"one repetition with {QUICK_ROWS:,} rows")
-    parser.add_argument("--rows", type=int, help=f"of the matrix (default: {ROWS:,})")
-    parser.add_argument("--dim", type=int, default=DIM, help=f"of the matrix (default: {DIM})")
-    parser.add_argument("--methods", default=",".join(METHODS), help="separated by commas (default: all)")
-    parser.add_argument("--repetitions", type=int, help="default: 3; quick: 1")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--rows", type=int, help=f"of the matrix ({ROWS:,})")
+    parser.add_argument("--dim", type=int, default=DIM, help=f"of the matrix ({DIM})")
+    parser.add_argument("--ways", default=",".join(WAYS), help="which to go, separated by commas (all)")
+    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     options = parser.parse_args(argv)
     repetitions = options.repetitions or (1 if options.quick else 3)
-    methods = options.methods.split(",")
+    ways = options.ways.split(",")
 
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    costs: dict[str, list[Cost]] = {method: [] for method in methods}
+    costs: dict[str, list[Cost]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(prefix="bench-load-") as folder:
         rows = _fitting_rows(options.rows or (QUICK_ROWS if options.quick else ROWS), options.dim, folder)
         path, size = Path(folder) / "matrix.npy", rows * options.dim * 4 / MB
@@ -164,14 +163,14 @@ def main(argv: list[str]) -> int:
         write_matrix(path, rows, options.dim)
         for repetition in range(repetitions):
             print(f"repetition {repetition + 1} of {repetitions}")
-            for method in methods:
-                cost = run(method, path)
-                costs[method].append(cost)
-                print(f"  {method:40}{cost.seconds:8.2f} s {cost.megabytes:10,.0f} MB", flush=True)
+            for way in ways:
+                cost = go(way, path)
+                costs[way].append(cost)
+                print(f"  {way:40}{cost.seconds:8.2f} s {cost.megabytes:10,.0f} MB", flush=True)
 
     print(f"\n{'':42}  median   target")
     values = {}
-    chosen = [target for target in targets(size) if set(target.methods) <= set(methods)]
+    chosen = [target for target in targets(size) if set(target.ways) <= set(ways)]
     for target in chosen:
         value = values[target.name] = target.value(costs)
         sign, word = ("<=" if target.at_most else ">="), ("MET" if target.met(value) else "MISSED")
@@ -181,7 +180,7 @@ def main(argv: list[str]) -> int:
             "machine": described,
             "rows": rows,
             "dim": options.dim,
-            "costs": {method: [vars(cost) for cost in each] for method, each in costs.items()},
+            "costs": {way: [vars(cost) for cost in each] for way, each in costs.items()},
             "values": values,
             "targets": {target.name: target.bound for target in chosen},
         }

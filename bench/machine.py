@@ -1,4 +1,4 @@
-"""A description of the machine on which a benchmark runs."""
+"""What the figures were taken on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 
 def describe() -> dict[str, str]:
-    """Processor, cores, memory, load, system, and the versions of the compared packages."""
+    """Processor, cores, memory, system, and versions of the packages under comparison."""
     versions = {}
     for package in ("tensorflow", "keras", "torch", "pykeen", "numpy"):
         try:

@@ -1,11 +1,11 @@
-"""Memory of a run that streams a Parquet file: constant over the steps, and the same for a longer file.
+"""What a run holds in memory while it streams a Parquet file: flat over the steps, and the same for a longer file.
 
     python -m bench.memory [--quick] [--json FILE]
 
-`embexp run` trains on two files with the same users and items, one with ten times the rows. Its anonymous memory (what
-it allocated, without the pages of mapped files, which the system can reclaim) is read from outside every 50 ms. Tables
-and slots depend only on the vocabulary and are subtracted. There is no validation split: exact metrics need about
-12 bytes per validation example, which would blur the result.
+`embexp run` trains on two files that hold the same users and items, one with ten times the rows. Its anonymous memory
+(what it allocated, without the pages of mapped files, which the system may take back) is read from outside, every
+50 ms. Tables and slots depend on the vocabulary alone and are taken off. Nothing is validated: exact metrics keep
+12 bytes or so for each example of the validated part, and would blur the picture.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIGS = pairs.configs(DIM)
 
 @dataclass(frozen=True)
 class Sample:
-    """Anonymous memory at one time; step None: during the scan of the data."""
+    """Anonymous memory at one moment; step None: the data is still being scanned."""
 
     step: int | None
     size: int
@@ -47,12 +47,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Course:
-    """The memory of one run over time.
+    """How the memory of one run went.
 
     Attributes:
         rows: of the file.
-        scanning: peak during the scan, in MiB.
-        training: by step, the median around it, in MiB.
+        scanning: largest value until the data was scanned, in MiB.
+        training: step -> median around it, in MiB.
         tables: tables and slots, in MiB.
     """
 
@@ -63,18 +63,18 @@ class Course:
 
     @property
     def growth(self) -> float:
-        """Growth from the first to the last of the steps."""
+        """From the first of the steps to the last."""
         steps = sorted(self.training)
         return self.training[steps[-1]] - self.training[steps[0]]
 
     @property
     def beside_tables(self) -> float:
-        """Memory at the end without tables and slots."""
+        """What the run holds at its end beside tables and slots."""
         return self.training[max(self.training)] - self.tables
 
 
 def write_log(path: Path, rows: int, users: int, items: int) -> None:
-    """Writes a click log with every user and every item, so that its vocabularies don't depend on its length."""
+    """A click log in which every user and every item occurs, so that its vocabularies are the same at any length."""
     schema = pa.schema({"user": pa.int64(), "item": pa.int64(), "click": pa.int8(), "time": pa.int64()})
     random = np.random.default_rng(rows)
     with pq.ParquetWriter(path, schema) as writer:
@@ -90,7 +90,7 @@ def write_log(path: Path, rows: int, users: int, items: int) -> None:
 
 
 def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
-    """Runs an experiment on `data` and samples its memory; also returns the run's directory."""
+    """Runs an experiment on `data` and looks at its memory all the while; also returns the run's directory."""
     for name, text in CONFIGS.items():
         files.write_text(folder / "conf" / name, text)
     run = folder / f"run_{data.stem}"
@@ -101,16 +101,16 @@ def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
     command += [f"train.log_every={LOG_EVERY}", f"hydra.run.dir={run}", f"output.cache={folder / 'cache'}"]
     command += ["output.plots=false", "output.tensorboard=false", "output.checkpoint=false", "output.digests=false"]
     samples = []
-    output = (folder / f"{data.stem}.log").open("w+b")
-    with output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+    said = (folder / f"{data.stem}.log").open("w+b")
+    with said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
             size = _anonymous(process.pid)
             if size is not None:
                 samples.append(Sample(_step(run), size))
             time.sleep(INTERVAL)
         if process.returncode:
-            output.seek(0)
-            raise RuntimeError(f"the run on {data} failed:\n{output.read().decode(errors='replace')}")
+            said.seek(0)
+            raise RuntimeError(f"the run on {data} failed:\n{said.read().decode(errors='replace')}")
     return samples, run
 
 
@@ -123,7 +123,7 @@ def _anonymous(process: int) -> int | None:
 
 
 def _step(run: Path) -> int | None:
-    """The last logged step; None until the scan has ended, after which the run writes its manifest."""
+    """The last logged step; None until the vocabularies, which the scan makes, are written."""
     if not (run / "manifest.json").exists():
         return None
     try:
@@ -134,7 +134,7 @@ def _step(run: Path) -> int | None:
 
 
 def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> Course:
-    """Writes a file with so many rows, runs on it, and summarises the samples."""
+    """Writes a file of so many rows, runs on it, and sums up what was seen."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = folder / f"rows_{rows}.parquet"
@@ -148,17 +148,17 @@ def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> 
             s.size for s in samples if s.step is not None and mark - 5 * LOG_EVERY <= s.step <= mark + 5 * LOG_EVERY
         ]
         if not near:
-            raise RuntimeError(f"no samples around step {mark}: the run was too fast for an interval of {INTERVAL} s")
+            raise RuntimeError(f"nothing was seen around step {mark}: the run was too fast for {INTERVAL} s")
         training[mark] = statistics.median(near) / MIB
     scanning = max(s.size for s in samples if s.step is None) / MIB
     return Course(rows, scanning, training, tables / MIB)
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if memory is constant and independent of the file's length, else 1."""
+    """Measures, prints, and returns 0 if the memory is flat and independent of the file's length, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows, half the steps")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     options = parser.parse_args(argv)
     if not Path("/proc/self/status").exists():
         print("this system has no /proc, so anonymous memory can't be read")
@@ -166,16 +166,16 @@ def main(argv: list[str]) -> int:
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    divisor, steps = (5, STEPS // 2) if options.quick else (1, STEPS)
+    less, steps = (5, STEPS // 2) if options.quick else (1, STEPS)
     marks = [mark for mark in (200, 500, 1_000, 1_500, 2_000) if mark <= steps]
-    users, items = USERS // divisor, ITEMS // divisor
+    users, items = USERS // less, ITEMS // less
     print(f"\nMiB{'scanning, peak':>22}" + "".join(f"{f'step {mark:,}':>12}" for mark in marks) + "   tables and slots")
     courses = []
-    for rows in (SMALL // divisor, LARGE // divisor):
+    for rows in (SMALL // less, LARGE // less):
         course = measure(rows, users, items, steps, marks)
         courses.append(course)
-        values = "".join(f"{course.training[mark]:12.1f}" for mark in marks)
-        print(f"{rows:9,} rows{course.scanning:11.1f}{values}{course.tables:19.1f}", flush=True)
+        seen = "".join(f"{course.training[mark]:12.1f}" for mark in marks)
+        print(f"{rows:9,} rows{course.scanning:11.1f}{seen}{course.tables:19.1f}", flush=True)
 
     small, large = courses
     difference = abs(large.beside_tables - small.beside_tables)
@@ -185,8 +185,8 @@ def main(argv: list[str]) -> int:
         "difference between the files, beside tables and slots": (difference, DIFFERENCE_MIB),
     }
     print()
-    for name, (value, bound) in verdicts.items():
-        print(f"{name:56}{value:8.1f} MiB <= {bound} {'met' if value <= bound else 'MISSED'}")
+    for what, (value, bound) in verdicts.items():
+        print(f"{what:56}{value:8.1f} MiB <= {bound} {'met' if value <= bound else 'MISSED'}")
     print(f"{'difference of the peaks while scanning':56}{large.scanning - small.scanning:8.1f} MiB")
     if options.json is not None:
         results = {
@@ -194,7 +194,7 @@ def main(argv: list[str]) -> int:
             "courses": [
                 {"rows": c.rows, "scanning": c.scanning, "training": c.training, "tables": c.tables} for c in courses
             ],
-            "verdicts": {name: {"mib": value, "bound": bound} for name, (value, bound) in verdicts.items()},
+            "verdicts": {what: {"mib": value, "bound": bound} for what, (value, bound) in verdicts.items()},
         }
         files.write_text(options.json, json.dumps(results, indent=2) + "\n")
     return 0 if all(value <= bound for value, bound in verdicts.values()) else 1

@@ -1,11 +1,10 @@
-"""Overhead of the framework: `embexp run` against a hand-written `tf.function` loop.
+"""What the framework costs: `embexp run` against a hand-written `tf.function` loop.
 
     python -m bench.overhead [--quick] [--json FILE]
 
-Both train the same model with the same row updates, on the same number of examples, reshuffled in each epoch. The
-hand-written loop is as fast as we can make one: its examples are in memory, it neither logs nor evaluates, and it
-shares no code with embexp. `embexp run` does everything that it does for a user, and its throughput is the one that it
-reports.
+Both train the same model with the same row updates, on as many examples in an order that is new in each epoch. The
+hand-written loop is as fast as we can make one: its examples lie in memory, it neither logs nor evaluates, and it
+shares no code with embexp. `embexp run` does all it does for a user; its figure is the one that it reports itself.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CONFIGS = pairs.configs(DIM)
 
 
 def ours(case: str, steps: int) -> float:
-    """Examples per second of `embexp run`, called as users do."""
+    """Examples per second of `embexp run`, as a user would call it."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in CONFIGS.items():
             files.write_text(Path(folder) / "conf" / name, text)
@@ -51,7 +50,7 @@ def ours(case: str, steps: int) -> float:
 
 
 def by_hand(case: str, steps: int) -> float:
-    """Examples per second of the hand-written loop, in its own process."""
+    """Examples per second of the hand-written loop, in a process of its own."""
     command = [sys.executable, "-m", "bench.overhead", "--by-hand", case, "--steps", str(steps)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -116,16 +115,16 @@ def _train_by_hand(case: str, steps: int) -> float:
             tape.watch(variables)
             logits = model(vectors["user"], vectors["item"])
             loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(y, logits))
-        vector_gradients, gradients = tape.gradient(loss, (vectors, variables))
+        of_vectors, of_variables = tape.gradient(loss, (vectors, variables))
         for name, found in distinct.items():
-            g = tf.math.unsorted_segment_sum(vector_gradients[name], found.idx, tf.size(found.y))
+            g = tf.math.unsorted_segment_sum(of_vectors[name], found.idx, tf.size(found.y))
             a = tf.raw_ops.ResourceGather(resource=slots[name].handle, indices=found.y, dtype=tf.float32) + g * g
             tf.raw_ops.ResourceScatterUpdate(resource=slots[name].handle, indices=found.y, updates=a)
             new = rows[name] - RATE * g * tf.math.rsqrt(a)
             tf.raw_ops.ResourceScatterUpdate(resource=tables[name].handle, indices=found.y, updates=new)
         beta1_power.assign(beta1_power * 0.9)
         beta2_power.assign(beta2_power * 0.999)
-        for variable, (m, v), g in zip(variables, moments, gradients, strict=True):
+        for variable, (m, v), g in zip(variables, moments, of_variables, strict=True):
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle, m=m.handle, v=v.handle, beta1_power=beta1_power, beta2_power=beta2_power,
                 lr=DENSE_RATE, beta1=0.9, beta2=0.999, epsilon=1e-7, grad=g,
@@ -141,16 +140,16 @@ def _train_by_hand(case: str, steps: int) -> float:
 
     iterator = iter(data)
     train(iterator, tf.constant(1))
-    start = time.perf_counter()
+    began = time.perf_counter()
     train(iterator, tf.constant(steps)).numpy()
-    return batch * steps / (time.perf_counter() - start)
+    return batch * steps / (time.perf_counter() - began)
 
 
 def main(argv: list[str]) -> int:
-    """Measures both alternately, prints the ratios, and returns 0 if every case meets the target, else 1."""
+    """Measures both in turn, prints the ratios, and returns 0 if every case reaches the target, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

@@ -1,10 +1,10 @@
-"""Configs shared by benchmarks of whole runs: a table of users and one of items, one id of each per example."""
+"""Configs that benchmarks of whole runs share: users and items in two tables, one id of each per example."""
 
 from __future__ import annotations
 
 
 def configs(dim: int) -> dict[str, str]:
-    """The files of a `--config-dir`, by path: graph `bench_pairs`, with tables of `dim`, and model `bench_dot`."""
+    """Files of a `--config-dir`, by path: the graph `bench_pairs` with tables of `dim`, and the model `bench_dot`."""
     return {
         "graph/bench_pairs.yaml": f"""# @package _global_
 defaults:

@@ -1,9 +1,9 @@
-"""Cost of a training step: independent of the vocabulary, and against Keras and PyTorch.
+"""Cost of a training step: flat in the vocabulary, and against Keras and PyTorch.
 
     python -m bench.step [--quick] [--repetitions N] [--json FILE]
 
-Every measurement runs in a fresh process, one at a time. A repetition runs all of them in turn, so that a temporary
-slowdown of the machine affects all alike; ratios are taken within a repetition, and the result is their median.
+Every measurement is a fresh process, one after the other, all of them once per repetition, so that what
+slows the machine for a while slows all alike; ratios are taken within a repetition, and their median counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = {"embexp": 200, "keras": 192, "torch": 100}
 
 @dataclass(frozen=True)
 class Measurement:
-    """A contender, its optimizer and the number of rows."""
+    """Who, with which optimizer, on how many rows."""
 
     contender: str
     optimizer: str
@@ -38,7 +38,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio of two step times, and its bound."""
+    """A ratio of two step times, and the bound it must keep."""
 
     numerator: Measurement
     denominator: Measurement
@@ -46,7 +46,7 @@ class Target:
     at_most: bool = False
 
     def met(self, ratio: float) -> bool:
-        """Whether a ratio is within the bound."""
+        """Whether a ratio keeps the bound."""
         return ratio <= self.bound if self.at_most else ratio >= self.bound
 
     def __str__(self) -> str:
@@ -63,13 +63,13 @@ def _targets() -> list[Target]:
     return [*flat, *keras, *(Target(Measurement("torch", o, MIDDLE), ours(o), b) for o, b in bounds.items())]
 
 
-def _measure(case: Measurement, quick: bool) -> float:
-    steps = STEPS[case.contender] // (2 if quick else 1)
-    command = [sys.executable, "-m", "bench.step_contenders", case.contender, case.optimizer, str(case.vocabulary)]
+def _measure(what: Measurement, quick: bool) -> float:
+    steps = STEPS[what.contender] // (2 if quick else 1)
+    command = [sys.executable, "-m", "bench.step_contenders", what.contender, what.optimizer, str(what.vocabulary)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run([*command, str(steps)], env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise RuntimeError(f"{case} failed:\n{result.stderr}")
+        raise RuntimeError(f"{what} failed:\n{result.stderr}")
     return float(result.stdout.strip().splitlines()[-1])
 
 
@@ -77,8 +77,8 @@ def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.step", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of fewer steps")
-    parser.add_argument("--repetitions", type=int, help="default: 3; quick: 1")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     options = parser.parse_args(argv)
     repetitions = options.repetitions or (1 if options.quick else 3)
 
@@ -91,9 +91,9 @@ def main(argv: list[str]) -> int:
     times: dict[Measurement, list[float]] = {m: [] for m in measurements}
     for repetition in range(repetitions):
         print(f"\nrepetition {repetition + 1} of {repetitions}")
-        for case in times:
-            times[case].append(_measure(case, options.quick))
-            print(f"  {case!s:28} {times[case][-1]:8.2f} ms", flush=True)
+        for what in times:
+            times[what].append(_measure(what, options.quick))
+            print(f"  {what!s:28} {times[what][-1]:8.2f} ms", flush=True)
 
     print("\nratio of step times" + " " * 41 + "median   target")
     ratios = {}
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     if options.json is not None:
         results = {
             "machine": described,
-            "milliseconds": {str(case): values for case, values in times.items()},
+            "milliseconds": {str(what): values for what, values in times.items()},
             "ratios": ratios,
             "targets": {str(target): target.bound for target in targets},
         }

@@ -1,9 +1,9 @@
-"""One training step in embexp, Keras and PyTorch, each measured in its own process.
+"""One training step in embexp, Keras and PyTorch; each measured in a process of its own.
 
-All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows concatenated, layers 256 → 64 → 1, log loss,
-one kind of optimizer for everything; on the same batches in memory, in the same order. Each contender executes steps as
-its users would: embexp like a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop with
-sparse gradients.
+The model is the same: 4096 × 8 uniform ids, rows of 32, the eight rows side by side through 256 → 64 → 1, log
+loss, one kind of optimizer for everything. So is the data: the same batches in memory, in the same order.
+Each contender runs its own way: embexp as a run executes it (many steps per call of a `tf.function`), Keras by
+`fit`, PyTorch in a loop with sparse gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
 BATCHES = 64
-"""Number of batches, over which training cycles: so many that their rows don't stay in the caches."""
+"""Batches that are gone through in turn: so many that their rows don't stay in the caches."""
 RATE = 0.01
 
 
@@ -107,7 +107,7 @@ def keras(optimizer: str, vocabulary: int, steps: int) -> float:
         ]
     )
     model.compile(_keras_optimizer(optimizer), keras.losses.BinaryCrossentropy(from_logits=True))
-    # An epoch over arrays, as users call `fit`; calls over a few steps would repeat the same few batches.
+    # An epoch over arrays, as users call `fit`; a call over a few steps would see the same few batches again and again.
     ids, labels = (array.reshape(BATCHES * BATCH, -1) for array in data(vocabulary))
 
     def advance(count: int) -> None:

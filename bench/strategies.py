@@ -1,12 +1,12 @@
-"""Throughput of each strategy against `strategy=cpu`, and the share of the rows in a step's time.
+"""Throughput of each strategy against one processor, and the part of a step that goes to the rows.
 
     python -m bench.strategies [--quick] [--strategies NAME…] [--json FILE]
 
-Each strategy trains the same experiments in its own process, several times in turn; ratios are taken within a
-repetition, and the result is their median. "busy" is the CPU time of a step over all cores, which other processes
-affect less. A rows-only step looks up and updates the same rows as a whole step, without the dense part; its CPU time
-divided by that of the whole step is the share of the rows. On one machine replicas share its cores, so a ratio below 1
-is the cost of splitting a batch here, not the gain on other devices.
+Each strategy trains the same experiments in a process of its own, several times in turn; ratios are taken within a
+repetition, and their median counts. "busy" is the time that all cores together spend on a step, which other processes
+disturb less. A step of the rows alone looks up and updates what a whole step does, without the dense part; the time
+that cores are busy with it, over that of a whole step, is the rows' share. On one machine replicas share its cores, so
+a ratio below 1 is what sharing a batch costs here, not what other devices would gain.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from embexp.system import files
 
 STRATEGIES = ("cpu", "mirrored", "tpu_simulator")
 EXPERIMENTS = {
-    # Small steps, in which the overhead of a strategy matters most.
+    # Small steps, in which what a strategy adds to each weighs most.
     "clicks": ["experiment=clicks", "data.examples=200000", "train.batch_size=1024"],
-    # Large steps with work to distribute: wide rows, wide layers.
+    # Steps with work to share: wide rows, wide layers.
     "wide": [
         "experiment=clicks",
         "data.examples=200000",
@@ -47,7 +47,7 @@ SECONDS, ROUNDS = 3.0, 3
 
 
 def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
-    """Trains one experiment with one strategy and prints its figures as JSON."""
+    """Trains one experiment in one strategy and prints its figures as JSON."""
     import tensorflow as tf
 
     import embexp
@@ -106,7 +106,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         )
         step = made[0].step
 
-        def rows_only(part: Any) -> None:
+        def rows_alone(part: Any) -> None:
             found = step.backend.activations()
             step.backend.apply_gradients({name: 1e-6 * value for name, value in found.items()})
 
@@ -115,7 +115,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
             for _ in tf.range(steps):
                 batch = next(iterator)
                 step.backend.enqueue(step.features(batch), training=True)
-                placement.run(rows_only, batch)
+                placement.run(rows_alone, batch)
 
         iterator = iter(running.dataset(training))
         whole, busy = _milliseconds(lambda steps: running.runtime.train(iterator, steps), seconds)
@@ -125,26 +125,26 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
 
 def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
-    """Milliseconds of a step: elapsed time, and CPU time over all cores.
+    """Time of a step, and the time that cores are busy with it, which other processes disturb less.
 
-    Medians over calls of about a fifth of a second, for `seconds` after tracing.
+    Medians over calls of about a fifth of a second, for some seconds after tracing.
     """
     train(1)
-    start = time.perf_counter()
+    began = time.perf_counter()
     train(10)
-    steps = max(1, round(2.0 / max(time.perf_counter() - start, 1e-6)))
+    steps = max(1, round(2.0 / max(time.perf_counter() - began, 1e-6)))
     times, busy = [], []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start, busy_start = time.perf_counter(), time.process_time()
+        began, began_busy = time.perf_counter(), time.process_time()
         train(steps)
-        times.append(1e3 * (time.perf_counter() - start) / steps)
-        busy.append(1e3 * (time.process_time() - busy_start) / steps)
+        times.append(1e3 * (time.perf_counter() - began) / steps)
+        busy.append(1e3 * (time.process_time() - began_busy) / steps)
     return statistics.median(times), statistics.median(busy)
 
 
 def measure(strategy: str, experiment: str, cache: Path, seconds: float) -> dict[str, float]:
-    """Measures one strategy in its own process."""
+    """The figures of one strategy in a process of its own."""
     command = [sys.executable, "-m", "bench.strategies", "--child", strategy, experiment, str(cache), str(seconds)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -158,8 +158,8 @@ def main(argv: list[str]) -> int:
     """Measures and prints; returns 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.strategies", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of a second each")
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="to compare with cpu")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="which, after cpu")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:

@@ -1,10 +1,10 @@
-"""Reading GloVe text: embexp, for the first time and from its cache, against gensim.
+"""Reading GloVe text: embexp against gensim, for the first time and from the cache.
 
     python -m bench.vectors [--quick] [--repetitions N] [--json FILE]
 
-Every measurement runs in a fresh process, one at a time, without the imports. Both end with a float32 matrix and the
-tokens. embexp's first time includes writing its cache to disk; from the cache, it also checks by path, size and time
-that the file has not changed. Ratios are taken within a repetition, and the result is their median.
+Every measurement is a fresh process, one after the other; imports don't count. Both end with the matrix as float32 and
+the tokens at hand. embexp's first time includes writing its cache to disk; from the cache it also checks by path,
+size and time that the file is still the one it parsed. Ratios are taken within a repetition; their median counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS = {"first time": 8.0, "from the cache": 100.0}
 
 
 def write_glove(path: Path, rows: int) -> None:
-    """Writes random vectors in GloVe's format: a token, then numbers with five significant digits."""
+    """Writes random vectors as GloVe's program does: a token, then numbers of five significant digits."""
     random = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, rows, 10_000):
@@ -38,37 +38,37 @@ def write_glove(path: Path, rows: int) -> None:
                 file.write(f"token{row} {' '.join([f'{value:.5g}' for value in vector])}\n")
 
 
-def embexp(path: Path, cache: Path) -> float:
-    """Seconds of embexp until the matrix is mapped and the tokens are loaded."""
+def ours(path: Path, cache: Path) -> float:
+    """Seconds until the matrix is mapped and the tokens are there."""
     from embexp.vectors.open import open_vectors
 
-    start = time.perf_counter()
+    began = time.perf_counter()
     source = open_vectors(path, cache=cache)
     matrix, tokens = source.memory_map(), source.tokens
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     assert matrix is not None
     assert tokens is not None
     assert len(matrix) == len(tokens)
     return seconds
 
 
-def gensim(path: Path) -> float:
+def gensims(path: Path) -> float:
     """Seconds of gensim's reader."""
     from gensim.models import KeyedVectors
 
-    start = time.perf_counter()
+    began = time.perf_counter()
     vectors = KeyedVectors.load_word2vec_format(str(path), binary=False, no_header=True)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     assert vectors.vectors.dtype == np.float32
     return seconds
 
 
-def _measure(*arguments: str) -> float:
-    command = [sys.executable, "-m", "bench.vectors", "--measure", *arguments]
+def _measure(*words: str) -> float:
+    command = [sys.executable, "-m", "bench.vectors", "--measure", *words]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if result.returncode:
-        raise RuntimeError(f"{arguments} failed:\n{result.stderr}")
+        raise RuntimeError(f"{words} failed:\n{result.stderr}")
     return float(result.stdout.strip().splitlines()[-1])
 
 
@@ -76,13 +76,13 @@ def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.vectors", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of a quarter of the rows")
-    parser.add_argument("--repetitions", type=int, help="default: 3; quick: 1")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--repetitions", type=int, help="times everything is measured (3; quick: 1)")
+    parser.add_argument("--json", type=Path, help="write the results here too")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:
-        contender, path, *cache = options.measure
-        print(embexp(Path(path), Path(cache[0])) if contender == "embexp" else gensim(Path(path)))
+        who, path, *cache = options.measure
+        print(ours(Path(path), Path(cache[0])) if who == "embexp" else gensims(Path(path)))
         return 0
     described = machine.describe()
     for key, value in described.items():
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
         path = Path(folder) / "glove.txt"
         write_glove(path, rows)
         print(f"\n{rows:,} x {DIM}, {path.stat().st_size / 1e6:.0f} MB")
-        time.sleep(3)  # the digest of a newer file is not cached, as a change of it could go unnoticed
+        time.sleep(3)  # a file that is younger than this could still change unnoticed, so its digest is not kept
         for repetition in range(repetitions):
             cache = str(Path(folder) / f"cache{repetition}")
             seconds["gensim"].append(_measure("gensim", str(path)))

@@ -15,7 +15,7 @@ from embexp.training.progress import progress
 
 
 def run(spec: RunSpec, directory: str | Path | None = None) -> story.RunResult:
-    """Runs an experiment, or all runs of a study.
+    """Runs an experiment, or all those of a study.
 
     Args:
         spec: from `embexp.compose`.

@@ -9,13 +9,13 @@ from typing import NoReturn
 from embexp.errors import CommandLineError
 
 _HYDRA_ONLY = {
-    "--info": "use --cfg hydra, or `embexp run --help` for the groups",
-    "-i": "use --cfg hydra, or `embexp run --help` for the groups",
-    "--config-path": "use --config-dir",
-    "-cp": "use --config-dir",
-    "--hydra-help": "use --help",
-    "--shell-completion": "embexp does not complete command lines",
-    "-sc": "embexp does not complete command lines",
+    "--info": "take --cfg hydra, or `embexp run --help` for the groups",
+    "-i": "take --cfg hydra, or `embexp run --help` for the groups",
+    "--config-path": "take --config-dir",
+    "-cp": "take --config-dir",
+    "--hydra-help": "take --help",
+    "--shell-completion": "`embexp run --help` lists the groups and their choices",
+    "-sc": "`embexp run --help` lists the groups and their choices",
     "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
 }
 """Options of Hydra that embexp does not have, and what to do instead."""

@@ -90,7 +90,8 @@ def _grow(options: argparse.Namespace) -> None:
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.opened(Path(options.directory), cache=places.cache(None))
-    tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
+    asked = vocabularies.files(options.vocabulary, source)
+    tables = growths(source, asked, match=match, gone=gone)
     if not options.dry_run:
         stages = Stages(Console(stderr=True))
         try:

@@ -153,8 +153,8 @@ def _run_with_progress(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     from embexp.strategies import tpu_address
     from embexp.system import environment
 
-    if isinstance(tpu := spec.strategy, TPU):  # a missing TPU is reported before TensorFlow is loaded
-        tpu_address.check(tpu.address, tpu.zone, tpu.project, tpu.timeout_seconds)
+    if isinstance(where := spec.strategy, TPU):  # that there is none can be told before TensorFlow is there
+        tpu_address.check(where.address, where.zone, where.project, where.timeout_seconds)
     environment.load_tensorflow()
     from rich.console import Console
 

@@ -23,12 +23,12 @@ def show(options: argparse.Namespace) -> int:
     """
     composed = compose(composition.loader(options.config_dir, options.config_name), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
-    config = _selected(composed.config, options.cfg)
+    config = _part(composed.config, options.cfg)
     node = config
     if options.package not in (None, "_global_"):
         node = OmegaConf.select(config, options.package)
         if node is None:
-            raise CommandLineError(f"--package {options.package}: the config has no such node")
+            raise CommandLineError(f"--package {options.package}: the config has no such part")
         print(f"# @package {options.package}")
     if options.resolve and not faults:
         try:
@@ -42,7 +42,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _selected(config: DictConfig, what: str) -> DictConfig:
+def _part(config: DictConfig, what: str) -> DictConfig:
     """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
     config = config.copy()
     OmegaConf.set_readonly(config, None)

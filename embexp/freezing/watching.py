@@ -70,7 +70,7 @@ def watch(
 
 @dataclass
 class Watch(Listener):
-    """The rows of a run under watch: as a listener of the training, it measures drift at evaluations.
+    """The rows of a run under watch. It listens to the training (`Listener`): drift is measured at evaluations.
 
     Attributes:
         spec: what the user asked for.
@@ -158,9 +158,21 @@ class Watch(Listener):
         for origin in self.origins.values():
             origin.close()
 
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Nothing to do."""
+
+    def progressed(self, step: int) -> None:
+        """Nothing to do."""
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Nothing to do."""
+
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
         self._say(step, {name: origin.of_sample(self.tables[name]) for name, origin in self.origins.items()})
+
+    def ended(self, status: str) -> None:
+        """Nothing to do."""
 
     def _say(self, step: int, drifts: Mapping[str, Drift]) -> None:
         self._said = step, drifts

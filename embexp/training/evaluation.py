@@ -16,7 +16,7 @@ class Predictor(Protocol):
     """Executes forward passes."""
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the labels, float32 [B], and logits, float32 [B] or [B, C], of each batch."""
+        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C]."""
         ...
 
 

@@ -18,10 +18,10 @@ _CALL_SECONDS = 0.2
 
 
 class Runtime(Protocol):
-    """Executes training steps."""
+    """Executes steps."""
 
     def train(self, iterator: Any, steps: int) -> float:
-        """Executes `steps` steps and returns the sum of their losses."""
+        """Does `steps` steps and returns the sum of their losses."""
         ...
 
 

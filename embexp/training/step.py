@@ -31,8 +31,8 @@ class Step:
         model: the dense part; maps activations to logits.
         loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
-        inputs: by feature, the columns that it reads.
-        counter: int64 variable, the number of steps executed; schedules read it.
+        inputs: for each feature the columns it reads.
+        counter: int64 variable, the number of steps done; schedules read it.
         placement: where the step runs, and how its replicas share a batch.
     """
 
@@ -45,14 +45,14 @@ class Step:
     placement: Placement
 
     def train(self, batch: Any) -> Any:
-        """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
+        """Trains on one batch and returns its loss, a float32 scalar with the model's own losses in it."""
         self.backend.enqueue(self.features(batch), training=True)
         loss = self.placement.total(self.placement.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
 
     def _train(self, part: Part) -> Any:
-        """The computation of one replica; returns its share of the loss."""
+        """What a replica does; returns its share of the loss."""
         activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -69,13 +69,13 @@ class Step:
         self.backend.apply_gradients(row_gradients)
         if variables:
             self.optimizer.apply(self.placement.summed(gradients), self.model.trainable_variables)
-        # Such as the running means of batch normalisation.
+        # Such as the running means of a batch normalisation.
         weights = [variable.value for variable in self.model.non_trainable_weights]
         self.placement.averaged([weight for weight in weights if weight.dtype.is_floating])
         return loss
 
     def predict(self, batch: Any) -> Any:
-        """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable."""
+        """Logits of one batch, float32 [B], or [B, C] where there are several; changes nothing."""
         self.backend.enqueue(self.features(batch), training=False)
         return self.placement.joined(self.placement.run(self._predict, batch))
 

@@ -60,10 +60,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "    the commands are run, plan, evaluate, predict, checkpoint, vectors\n",
         ),
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
-        (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
+        (["run", "--info"], "    --info is an option of Hydra that embexp does not have: take --cfg hydra"),
         (
             ["run", "--config-path=x"],
-            "    --config-path is an option of Hydra that embexp does not have: use --config-dir",
+            "    --config-path is an option of Hydra that embexp does not have: take --config-dir",
         ),
         (["run", "--cfg", "jop"], "argument -c/--cfg: invalid choice: 'jop'"),
         (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is for one\n"),

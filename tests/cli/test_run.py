@@ -138,6 +138,6 @@ class TestCfg:
         assert yaml.safe_load(out)["seed"] == -5
         assert "seed = -5: it must be at least 0" in err
 
-    def test_a_node_that_does_not_exist(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_part_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert commands.main(["run", "--cfg", "job", "-p", "tabels"]) == 2
-        assert "--package tabels: the config has no such node" in capsys.readouterr().err
+        assert "--package tabels: the config has no such part" in capsys.readouterr().err

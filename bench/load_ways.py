@@ -1,8 +1,8 @@
-"""One method of loading a mapped matrix into a table, measured in its own process for `bench.load`.
+"""One way of getting a mapped matrix into a table, in a process of its own; see `bench.load`.
 
-    python -m bench.load_methods METHOD FILE.npy
+    python -m bench.load_ways WAY FILE.npy
 
-Prints seconds and peak anonymous memory as JSON, and then keeps the table until standard input is closed.
+Prints seconds and peak anonymous memory as JSON, and then holds what it has made until its input is closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 IDS = 4096
-"""Rows that are looked up at the end: loading is done when the table can be used."""
+"""Rows that are looked up at the end, for no way is done before its table can be used."""
 
 
 class Mapped:
@@ -42,7 +42,7 @@ class Mapped:
 
 
 def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """The least that any method that copies can cost."""
+    """What any way that copies costs at least."""
     copied = matrix.copy()
     return copied, copied[ids]
 
@@ -61,20 +61,20 @@ def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
 
 
 def keras_constant(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A Keras layer whose initializer is the matrix."""
+    """A layer whose initializer is the matrix."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer=keras.initializers.Constant(matrix))
     return layer, layer(ids)
 
 
 def keras_set_weights(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A Keras layer with zeros, the cheapest initializer, then `set_weights`."""
+    """A layer of zeros, the cheapest initializer there is, and then the matrix."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer="zeros")
     layer.build()
     layer.set_weights([matrix])
     return layer, layer(ids)
 
 
-METHODS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
+WAYS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
     "numpy_copy": numpy_copy,
     "assign": assign,
     "memory_map": memory_map,
@@ -83,17 +83,17 @@ METHODS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
 }
 
 
-def measure(method: str, path: str) -> None:
-    """Runs a method, prints its cost, and waits."""
+def measure(way: str, path: str) -> None:
+    """Goes one way, prints what it took, and waits."""
     matrix = np.asarray(np.load(path, mmap_mode="c"))
     ids = np.random.default_rng(0).integers(0, len(matrix), IDS)
-    tf.constant(0)  # initializes TensorFlow, which is not to be measured
+    tf.constant(0)  # TensorFlow gets ready, which no way is to blame for
     with PeakMemory() as memory:
-        start = time.perf_counter()
-        loaded = METHODS[method](matrix, ids)
-        seconds = time.perf_counter() - start
-    if not np.array_equal(np.asarray(loaded[1]), matrix[ids]):
-        raise RuntimeError(f"{method}: the looked-up rows are not those of {path}")
+        began = time.perf_counter()
+        made = WAYS[way](matrix, ids)
+        seconds = time.perf_counter() - began
+    if not np.array_equal(np.asarray(made[1]), matrix[ids]):
+        raise RuntimeError(f"{way}: found other rows than those of {path}")
     print(json.dumps({"seconds": seconds, "anonymous": memory.added}), flush=True)
     sys.stdin.read()
 
