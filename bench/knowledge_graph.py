@@ -33,7 +33,6 @@ import numpy as np
 
 from bench import machine
 from embexp.system import files
-from embexp.training.listeners import Listener
 
 COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
 EPOCHS, WARM_UP = 13, 3
@@ -53,7 +52,7 @@ def write_graph(folder: Path) -> Path:
     return folder
 
 
-class Ours(Listener):
+class Ours:
     """`embexp run` in a thread, which does an epoch whenever it is told to and rests in between."""
 
     def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
@@ -111,11 +110,17 @@ class Ours(Listener):
         """Some steps are done."""
         self._last = time.perf_counter()
 
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Nothing to do."""
+
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """An epoch is done, and what comes after it, which does not count."""
         self.seconds.append(self._last - self._began)
         self._done.release()
         self._wait()
+
+    def ended(self, status: str) -> None:
+        """Nothing to do."""
 
     def _wait(self) -> None:
         self._go.acquire()

@@ -95,9 +95,9 @@ def dispatch(
 def _dispatch(arguments: list[str]) -> int:
     first = arguments[0] if arguments else "--help"
     if first in ("--version", "-V"):
-        from importlib.metadata import version
+        from embexp import __version__
 
-        print(f"embexp {version('embexp')}")
+        print(f"embexp {__version__}")
         return DONE
     is_override = "=" in first or (first.startswith(("-", "~")) and first not in ("--help", "-h"))
     return dispatch(["run", *arguments] if is_override else arguments, COMMANDS, modules="embexp.cli.", help_text=HELP)
