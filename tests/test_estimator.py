@@ -113,17 +113,17 @@ except RunError as error:
 """
     (tmp_path / "tensorflow_estimator").mkdir()
     (tmp_path / "tensorflow_estimator" / "__init__.py").write_text("")
-    said = python(script.format(folder=str(tmp_path))).stdout
-    assert "can't be imported (No module named 'tensorflow_estimator._api')" in said
-    assert "another version than 2.15.0?" in said
+    output = python(script.format(folder=str(tmp_path))).stdout
+    assert "can't be imported (No module named 'tensorflow_estimator._api')" in output
+    assert "another version than 2.15.0?" in output
 
 
 def test_notes_on_progress_and_on_deprecation_stay_off_the_terminal_and_errors_do_not() -> None:
     estimator.load()
     logger = logging.getLogger("tensorflow")
 
-    def shown(level: int, path: str, words: str) -> bool:
-        return bool(logger.filter(logging.LogRecord("tensorflow", level, path, 1, words, (), None)))
+    def shown(level: int, path: str, message: str) -> bool:
+        return bool(logger.filter(logging.LogRecord("tensorflow", level, path, 1, message, (), None)))
 
     theirs = "/x/tensorflow_estimator/python/estimator/estimator.py"
     deprecation = "/x/tensorflow/python/util/deprecation.py"

@@ -72,7 +72,7 @@ def test_gradients_are_those_of_the_whole_variable(
 @settings(deadline=None, max_examples=20)
 @given(ids=st.lists(IDS, min_size=1, max_size=4), seed=st.integers(0, 100))
 def test_updates_are_those_of_tensorflows_kernel(ids: list[list[int]], seed: int) -> None:
-    """`ResourceSparseApplyAdagrad`, told each row once."""
+    """`ResourceSparseApplyAdagrad`, given each row once."""
     start, loss, rule = matrix(seed), loss_of(matrix(seed + 1, 30)), RULES["adagrad"]
     ours, theirs = tf.Variable(start), tf.Variable(start)
     slots, accumulators = rows.slots(rule, ours), tf.fill([ROWS, DIM], rule.initial_accumulator_value)

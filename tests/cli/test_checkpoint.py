@@ -39,9 +39,9 @@ def columns(text: str) -> dict[str, str]:
 
 
 def test_a_dry_run_shows_and_writes_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--dry-run"]
+    arguments = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--dry-run"]
     before = sorted(tmp_path.rglob("*"))
-    assert commands.main(words) == 0
+    assert commands.main(arguments) == 0
     shown = capsys.readouterr().out
     assert columns(shown) == {
         "table": "item",
@@ -57,17 +57,17 @@ def test_a_dry_run_shows_and_writes_nothing(run: Path, tmp_path: Path, capsys: p
     }
     assert shown.endswith("nothing was written (--dry-run)\n")
     assert sorted(tmp_path.rglob("*")) == before
-    assert commands.main([*words, "--gone", "keep"]) == 0
+    assert commands.main([*arguments, "--gone", "keep"]) == 0
     kept = columns(capsys.readouterr().out)
     assert (kept["dropped"], kept["rows after"], kept["moved"]) == ("0", "5", "3")
 
 
 def test_it_writes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--out", "grown"]
-    assert commands.main(words) == 0
+    arguments = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--out", "grown"]
+    assert commands.main(arguments) == 0
     assert "wrote the checkpoint grown: pretrained=checkpoint pretrained.path=grown\n" in capsys.readouterr().out
     assert np.load(tmp_path / "grown" / "provenance" / "item.npy").tolist() == [0, 2, -1, 1]
-    assert commands.main(words) == 2
+    assert commands.main(arguments) == 2
     assert "grown already exists: give --out another name" in capsys.readouterr().err
 
 
@@ -77,9 +77,9 @@ def test_it_needs_no_tensorflow(run: Path, tmp_path: Path) -> None:
         "assert main(sys.argv[1:]) == 0\n"
         "print([name for name in ('tensorflow', 'keras', 'hydra') if name in sys.modules])"
     )
-    words = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--out", "grown"]
+    arguments = ["checkpoint", "grow", str(run), "--vocabulary", "item=new.txt", "--out", "grown"]
     result = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True, cwd=tmp_path
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert result.stdout.endswith("[]\n")
 
@@ -116,7 +116,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("words", "status", "said"), FAULTS.values(), ids=FAULTS)
-def test_faults(run: Path, words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["checkpoint", *(word.replace("RUN", str(run)) for word in words)]) == status
-    assert said.replace("RUN", str(run)) in capsys.readouterr().err
+@pytest.mark.parametrize(("arguments", "status", "message"), FAULTS.values(), ids=FAULTS)
+def test_faults(run: Path, arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["checkpoint", *(argument.replace("RUN", str(run)) for argument in arguments)]) == status
+    assert message.replace("RUN", str(run)) in capsys.readouterr().err

@@ -141,8 +141,8 @@ def test_a_classifier_is_told_the_number_of_classes(folder: Path) -> None:
         )
 
     assert build_classes("mine.good:classifier")(inputs()).shape == (6, 3)
-    words = r"its model must return logits of shape \[B, 3\], one per class, but returns \[B, 4\]"
-    with pytest.raises(ConfigError, match=words):
+    message = r"its model must return logits of shape \[B, 3\], one per class, but returns \[B, 4\]"
+    with pytest.raises(ConfigError, match=message):
         build_classes("mine.good:classifier", classes=4)
     with pytest.raises(ConfigError, match=r"does not fit its signature \(activations\): .*unexpected .*'classes'"):
         build_classes("mine.good:one_idle")
@@ -195,7 +195,7 @@ def test_activations_come_in_the_order_of_their_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "words"),
+    ("function", "args", "message"),
     [
         ("mine.bad:nothing", {}, "it must return a keras.Model, but returned None."),
         ("mine.bad:raises", {}, r"it raised KeyError: 'itm' \(.*bad.py:10\)"),
@@ -221,8 +221,8 @@ def test_activations_come_in_the_order_of_their_names(folder: Path) -> None:
         ("mine.good.deeper:f", {}, r"there is no module 'mine\.good\.deeper'"),
     ],
 )
-def test_faults_of_the_function(folder: Path, function: str, args: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_faults_of_the_function(folder: Path, function: str, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build(function, **args)
 
 
@@ -233,7 +233,7 @@ def test_an_exception_on_import_is_the_user_s(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "function", "words"),
+    ("source", "function", "message"),
     [
         ("def f(x): ...", "marked:f", None),
         ("from json import loads as f", "marked:f", None),
@@ -249,11 +249,11 @@ def test_an_exception_on_import_is_the_user_s(folder: Path) -> None:
     ids=["def", "import", "in a block", "value", "star", "getattr", "local", "misspelt", "syntax", "encoding"],
 )
 def test_the_path_is_looked_up_without_running_anything(
-    folder: Path, source: str, function: str, words: str | None
+    folder: Path, source: str, function: str, message: str | None
 ) -> None:
     (folder / "marked.py").write_text(source + "\nraise SystemExit('the module was run')\n", encoding="latin-1")
     found = "\n".join(map(str, user_path.faults(function)))
-    assert words in found if words else found == ""
+    assert message in found if message else found == ""
 
 
 def test_parent_packages_are_not_run_either(folder: Path) -> None:

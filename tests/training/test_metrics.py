@@ -202,7 +202,7 @@ def test_ratings_are_no_clicks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "classes", "words"),
+    ("labels", "classes", "message"),
     [
         ([0.0, 1, 3], 3, r"labels, 0, 1, 2, … to 2, but 1 of 3 are others, such as 3$"),
         ([0, 1, 2, -1], 3, r"1 of 4 are others, such as -1$"),
@@ -215,8 +215,8 @@ def test_ratings_are_no_clicks() -> None:
     ],
     ids=["beyond", "negative", "no whole numbers", "nan", "too many", "one class", "one named class"],
 )
-def test_labels_that_are_no_classes(labels: list[float], classes: int | None, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_labels_that_are_no_classes(labels: list[float], classes: int | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         metrics.check_labels(Task.CLASSIFICATION, np.float32(labels), classes=classes)
 
 
@@ -239,17 +239,17 @@ def test_names_of_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "logits", "words"),
+    ("labels", "logits", "message"),
     [([], [], "no examples"), ([1, 0], [1], "2 labels, but 1 values")],
     ids=["empty", "lengths"],
 )
-def test_misuse(labels: list[int], logits: list[float], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_misuse(labels: list[int], logits: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         metrics.evaluate(Task.RATING, labels, logits)
 
 
 @pytest.mark.parametrize(
-    ("labels", "logits", "words"),
+    ("labels", "logits", "message"),
     [
         ([], np.zeros((0, 3)), "no examples"),
         ([1, 0], [[1, 2]], r"2 labels, but logits of shape \[1, 2\]"),
@@ -257,8 +257,8 @@ def test_misuse(labels: list[int], logits: list[float], words: str) -> None:
     ],
     ids=["empty", "lengths", "one logit"],
 )
-def test_misuse_with_classes(labels: list[int], logits: ArrayLike, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         metrics.evaluate(Task.CLASSIFICATION, labels, logits)
 
 
@@ -281,6 +281,6 @@ def test_the_watched_metric() -> None:
     assert metrics.watched(Task.CLICK, None) == "log_loss"
     assert metrics.watched(Task.CLASSIFICATION, None) == "accuracy"
     assert metrics.watched(Task.CLICK, "auc") == "auc"
-    words = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
-    with pytest.raises(ConfigError, match=words + r"\s+did you mean 'auc'\?"):
+    message = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
+    with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
         metrics.watched(Task.CLICK, "acu")

@@ -80,19 +80,19 @@ def test_ended_may_come_before_started_and_twice() -> None:
     assert output(terminal) == ""
     listener.started(10, 10)
     listener.ended("failed")
-    said = output(terminal)
-    assert "failed" in said
+    shown = output(terminal)
+    assert "failed" in shown
     listener.ended("failed")
-    assert output(terminal) == said
+    assert output(terminal) == shown
 
 
 @pytest.mark.parametrize(
-    ("rate", "words"),
+    ("rate", "text"),
     [(0.5, "0.5 examples/s"), (999, "999 examples/s"), (1500, "1.5 k examples/s"), (25e6, "25 M examples/s")],
 )
-def test_rates(rate: float, words: str) -> None:
+def test_rates(rate: float, text: str) -> None:
     plain = console(terminal=False)
     listener = progress.progress(plain)
     listener.started(1, 1)
     listener.logged(1, 0.0, rate)
-    assert output(plain).splitlines()[-1] == f"step 1 of 1, loss 0.0000, {words}"
+    assert output(plain).splitlines()[-1] == f"step 1 of 1, loss 0.0000, {text}"
