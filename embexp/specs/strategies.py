@@ -1,4 +1,4 @@
-"""Places to run: where the rows of tables live, where the steps run, and how many replicas share a batch."""
+"""Strategies: where the rows of tables live, where the steps run, and how many replicas share a batch."""
 
 from __future__ import annotations
 
