@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
+from embexp.checkpoints.store import KEY_END
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle import bundle
-from embexp.vectors import checkpoint
 
 _OPTIMIZER = "optimizer/"
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
@@ -59,7 +59,7 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
     """
     weights, slots = _variables(parts)
     stored = {
-        key.removesuffix(checkpoint.KEY_END): entry
+        key.removesuffix(KEY_END): entry
         for key, entry in bundle.entries(index).items()
         if not key.startswith(_ELSEWHERE)
     }
