@@ -15,7 +15,7 @@ ALLOWED = {
     "__init__": "api config errors rows runs simulation specs",
     "__main__": "cli",
     "api": "runs specs studies system training",
-    "checkpoints": "errors system tables tensor_bundle vectors",
+    "checkpoints": "errors system tables tensor_bundle",
     "cli": "config data errors freezing growth pretrained records reports runs specs strategies studies sweeps"
     " system training vectors",
     "config": "data errors models pretrained specs system training",

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
+from embexp.checkpoints.store import KEY_END
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rows import read_content
-from embexp.vectors import checkpoint
 
 _CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"
@@ -61,9 +61,7 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
     """
     weights, slots = _variables(parts)
     stored = {
-        key.removesuffix(checkpoint.KEY_END): entry
-        for key, entry in read_index(index).items()
-        if not key.startswith(_ELSEWHERE)
+        key.removesuffix(KEY_END): entry for key, entry in read_index(index).items() if not key.startswith(_ELSEWHERE)
     }
     stored_slots = {
         key: entry

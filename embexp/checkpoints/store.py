@@ -21,7 +21,8 @@ from embexp.errors import CheckpointError
 from embexp.system import files
 
 _PREFIX = "checkpoint"
-_KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+"""The end of the key of every variable in an object-based checkpoint."""
 
 
 def write(checkpoint: Any, directory: Path) -> Path:
@@ -59,9 +60,9 @@ def keys(directory: Path) -> dict[str, tuple[int, ...]]:
     """Shapes by key of every variable in a checkpoint, without the end that all keys share."""
     prefix = prefix_in(directory)
     return {
-        key.removesuffix(_KEY_END): tuple(shape)
+        key.removesuffix(KEY_END): tuple(shape)
         for key, shape in tf.train.list_variables(prefix)
-        if key.endswith(_KEY_END)
+        if key.endswith(KEY_END)
     }
 
 

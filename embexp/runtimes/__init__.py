@@ -1,1 +1,1 @@
-"""Ways to execute the step, one module each."""
+"""Runtimes: what executes the step, one module each with the same `start(blueprint) -> Execution`."""

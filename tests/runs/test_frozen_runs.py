@@ -129,6 +129,29 @@ def test_frozen_rows_in_every_layout_and_runtime(
     assert embexp.load_run(result.directory).evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
 
 
+WHOLE = {
+    "by its rules": ["freeze@tables.item.freeze=schedule", "tables.item.freeze.phases=[{rules: [{kind: table}]}]"],
+    "by reference": ["freeze@tables.item.freeze=table"],
+    "with a table for which the file has nothing": ["model=mlp", "tables.user.dim=8", "freeze=table"],
+}
+
+
+@pytest.mark.parametrize("overrides", WHOLE.values(), ids=WHOLE)
+def test_tables_that_are_frozen_whole_are_read_back(file: Path, tmp_path: Path, overrides: list[str]) -> None:
+    """From their file where checkpoints do without them, and else from the checkpoint."""
+    spec = spec_of(file, *overrides, "train.steps=3")
+    if "freeze=table" in overrides:  # the file is meant for both tables, and fits one
+        item = spec.tables["item"]
+        inherits = {**spec.tables, "item": item.model_copy(update={"pretrained": None})}
+        spec = spec.model_copy(update={"pretrained": item.pretrained, "tables": inherits})
+    result = story.run(spec, tmp_path)
+    found = embexp.load_run(result.directory)
+    assert result.summary["freeze"]["item"]["trainable_rows"] == 0
+    for name, table in result.summary["tables"].items():
+        assert digests.of_rows([found.table(name)]) == table["digest"]
+    assert found.evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
+
+
 @pytest.mark.slow
 @examples(6)
 @given(graph=random_graphs.graphs())

@@ -47,13 +47,13 @@ def test_parts_are_as_equal_as_can_be(count: int, expected: list[int]) -> None:
         assert [len(part) for part in parts] == expected
 
 
-def step_of(placement: Any, optimizer: Any, layers: list[Any], rule: Any = None) -> tuple[Step, EmbeddingTable]:
+def step_of(strategy: Any, optimizer: Any, layers: list[Any], rule: Any = None) -> tuple[Step, EmbeddingTable]:
     """A step of a small model on one feature of one table that stays as it is, and on one number of each example."""
     table = EmbeddingTable("item", 7, 2, frozen=True)
     table.write(0, np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32))
     counter = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine({"item": table}, {"item": Feature(table="item")}, {}, step=counter, total_steps=9)
-    with placement.scope():
+    with strategy.scope():
         keras.utils.set_random_seed(1)
         item, dense = keras.Input((2,), name="item"), keras.Input((1,), name="dense.features")
         x = keras.layers.Concatenate()([item, dense])
@@ -66,7 +66,7 @@ def step_of(placement: Any, optimizer: Any, layers: list[Any], rule: Any = None)
     def loss(labels: Any, logits: Any) -> Any:
         return tf.reduce_mean((labels - logits[:, 0]) ** 2)
 
-    return Step(placement.backend(engine), model, loss, built, {"item": Input("item")}, counter, placement), table
+    return Step(strategy.backend(engine), model, loss, built, {"item": Input("item")}, counter, strategy), table
 
 
 def batches(count: int, size: int = 7) -> list[Batch]:
@@ -82,8 +82,8 @@ def batches(count: int, size: int = 7) -> list[Batch]:
     ]
 
 
-def final(placement: Any, optimizer: Any, layers: list[Any]) -> tuple[list[float], list[np.ndarray], Step]:
-    step, _ = step_of(placement, optimizer, layers)
+def final(strategy: Any, optimizer: Any, layers: list[Any]) -> tuple[list[float], list[np.ndarray], Step]:
+    step, _ = step_of(strategy, optimizer, layers)
     train = tf.function(step.train)
     losses = [float(train(batch)) for batch in batches(6)]
     return losses, [weight.numpy() for weight in step.model.weights], step
@@ -148,7 +148,7 @@ def test_rows_exist_once() -> None:
 def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
     """Activations [1, C, dim] are not cut, and their gradients come from all examples."""
     moved = []
-    for placement in (OneDevice(), mirrored.build(3)):
+    for strategy in (OneDevice(), mirrored.build(3)):
         table = EmbeddingTable("item", 5, 2)
         table.write(0, np.ones((5, 2), np.float32))
         from embexp.specs.optimizers import SGD
@@ -161,10 +161,10 @@ def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
             step=counter,
             total_steps=9,
         )
-        backend = placement.backend(engine)
+        backend = strategy.backend(engine)
 
         @tf.function(autograph=False)
-        def train(batch: Any, backend: Any = backend, placement: Any = placement) -> Any:
+        def train(batch: Any, backend: Any = backend, strategy: Any = strategy) -> Any:
             backend.enqueue({"all": tf.constant([[0, 2, 4]])}, training=True)
 
             def replica(part: Any) -> Any:
@@ -172,7 +172,7 @@ def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
                 backend.apply_gradients({"all": found * tf.reduce_sum(part.labels)})
                 return tf.fill([tf.size(part.labels)], tf.size(found))
 
-            return placement.joined(placement.run(replica, batch))
+            return strategy.joined(strategy.run(replica, batch))
 
         labels = tf.range(7, dtype=tf.float32)
         seen = train(Batch({}, {}, tf.zeros([7, 0]), labels))
