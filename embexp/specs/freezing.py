@@ -20,13 +20,13 @@ Range = tuple[WholeNumber, WholeNumber]
 
 
 class NoFreeze(Spec):
-    """Every row may move."""
+    """No row is frozen."""
 
     kind: Literal["none"] = "none"
 
 
 class FreezeTable(Spec):
-    """No row moves; a table that is also pretrained is no part of checkpoints, as its file and seed make it again."""
+    """All rows are frozen. Checkpoints leave the table out if it is also pretrained: its file and seed restore it."""
 
     kind: Literal["table"] = "table"
     random: bool | None = None
@@ -50,7 +50,7 @@ class FreezeTable(Spec):
 
 
 class FreezeRows(Spec):
-    """Rows that are named do not move: by number, by token, or by a mask. A row needs to be named once."""
+    """Named rows are frozen: by number, by token, or by a mask. Each source of names adds to the others."""
 
     kind: Literal["rows"] = "rows"
     rows: tuple[Range, ...] = ()
@@ -73,7 +73,7 @@ class FreezeRows(Spec):
 
 
 class FreezePretrainedRows(Spec):
-    """Rows that came from the pretrained file do not move; those that it lacks do."""
+    """Rows that came from the pretrained file are frozen; those that it lacks train."""
 
     kind: Literal["pretrained_rows"] = "pretrained_rows"
 
@@ -92,7 +92,7 @@ class FreezePretrainedRows(Spec):
 
 
 class FreezeOldRows(Spec):
-    """Rows that came from a checkpoint as trained ones do not move; new ones do."""
+    """Rows that came from a checkpoint as trained ones are frozen; new ones train."""
 
     kind: Literal["old_rows"] = "old_rows"
 
@@ -134,14 +134,14 @@ Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule, Field(
 
 
 class Phase(Spec):
-    """What holds from a step or an epoch on, until the next phase begins; neither: from the start."""
+    """Rules that hold from a step or an epoch until the next phase; from the start if neither is set."""
 
     step: WholeNumber | None = None
     """The first step of the phase, from 0."""
     epoch: NonNegative | None = None
-    """Where it begins in passes over the training part, from 0."""
+    """Where it begins in passes over the training split, from 0."""
     rules: tuple[Rule, ...] = ()
-    """In order: the first that takes a row decides. Rows that none takes move."""
+    """In order: the first that covers a row decides. Rows that none covers train as usual."""
 
     @model_validator(mode="after")
     def _one(self) -> Phase:
@@ -151,7 +151,7 @@ class Phase(Spec):
 
 
 class FreezeSchedule(Spec):
-    """Phases, one after the other, each with rules of its own: gradual unfreezing, slower rows."""
+    """Consecutive phases, each with rules of its own: gradual unfreezing, slower rows."""
 
     kind: Literal["schedule"] = "schedule"
     phases: tuple[Phase, ...]
@@ -200,7 +200,7 @@ def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[Combinati
 
 
 def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
-    """Any policy as phases: all but a schedule are one phase with one rule, or none."""
+    """Any policy as phases: all but a schedule are one phase with at most one rule."""
     match freeze:
         case FreezeSchedule():
             return freeze.phases

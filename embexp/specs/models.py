@@ -105,7 +105,7 @@ class TextCNN(Spec):
 
 
 class RankingLoss(StrEnum):
-    """What tells the answer of a query from its other candidates."""
+    """The loss that sets the answer of a query apart from its other candidates."""
 
     SOFTMAX = "softmax"
     """-log p[answer] with p = softmax(scores of the candidates)."""

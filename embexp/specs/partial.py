@@ -1,4 +1,4 @@
-"""Specs of which only a part is known, as the rest has faults; and rules that look at no more than what is known."""
+"""Specs known in part, as the rest has faults: how rules read them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _Value = TypeVar("_Value")
 
 
 class UnknownPartError(Exception):
-    """A part of a spec was asked for that is not known. Rules let it pass: see `where_known`."""
+    """A rule read a part of a spec that is not known, which ends the rule: see `where_known`."""
 
 
 def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
-    """What rules find, each up to where it asks for a part that is not known.
+    """What rules find, each until it reads a part that is not known.
 
     Args:
-        *rules: generators, so that each begins here. One that looks at several tables hands on what it finds of each
-            by `where_known` in its turn: then a table with faults hides nothing of the others.
+        *rules: generators, so that each begins here. One that reads several tables wraps each of them in `of_each`, so
+            that a table with faults hides nothing of the others.
     """
     for rule in rules:
         with suppress(UnknownPartError):
@@ -26,10 +26,10 @@ def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
 
 
 def of_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
-    """What a rule finds of each table or feature, those left out about which it asks for what is not known.
+    """What a rule finds of each table or feature, each until it reads a part that is not known.
 
     Args:
-        names: gives their names.
+        names: returns their names.
         rule: from a name to what is found.
     """
     for name in names():
@@ -37,7 +37,7 @@ def of_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_
 
 
 def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
-    """A value, or a default where it asks for a part that is not known."""
+    """A value, or a default where it reads a part that is not known."""
     try:
         return value()
     except UnknownPartError:
@@ -45,7 +45,7 @@ def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether all of a part is known."""
+    """Whether all fields of a part are known, and of the parts within it."""
     fields = getattr(type(value), "model_fields", None)
     if fields is not None:
         return all(name in value.__dict__ and is_whole(value.__dict__[name]) for name in fields)

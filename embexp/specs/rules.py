@@ -17,7 +17,11 @@ def faults(spec: RunSpec) -> list[Fault]:
     Args:
         spec: it may be known in part: rules look at no more than what they need.
     """
-    return list(where_known(*(part.faults(spec, scope) for scope, part in parts(spec))))
+
+    def of(part: Spec, scope: Scope) -> Iterator[Fault]:
+        yield from part.faults(spec, scope)  # begins here, also where it is no generator
+
+    return list(where_known(*(of(part, scope) for scope, part in parts(spec))))
 
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:

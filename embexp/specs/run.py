@@ -31,7 +31,7 @@ INHERITED = ("optimizer", "pretrained", "init", "freeze")
 
 
 class RunSpec(Spec):
-    """Everything the user asked for. What only the data can tell is resolved by the scan."""
+    """Everything the user set. What depends on the data is resolved by the scan."""
 
     name: str
     """Name of the experiment, for people."""
@@ -65,7 +65,7 @@ class RunSpec(Spec):
         return self.tables[table].freeze or self.freeze
 
     def init_of(self, table: str) -> Init:
-        """How the table is filled: its own init method, or the top-level one, or `assign` where that does not fit it.
+        """The table's init method: its own, or the top-level one, or `assign` where that does not fit it.
 
         A top-level `memory_map` does not fit a table that is not both frozen, in part at least, and pretrained, or
         that asks for another storage.
@@ -89,7 +89,7 @@ class RunSpec(Spec):
         return next(iter(self.shared_runtimes), RuntimeKind.AUTO)
 
     def frozen(self, table: str) -> bool:
-        """Whether no row of a table moves."""
+        """Whether all rows of a table are frozen."""
         return isinstance(self.freeze_of(table), FreezeTable)
 
     def mappable(self, table: str) -> bool:
@@ -110,7 +110,7 @@ class RunSpec(Spec):
         return {path: setting for path, setting in found.items() if isinstance(setting, Checkpoint)}
 
     def settled(self, dims: Mapping[str, int], unfilled: Collection[str] = ()) -> RunSpec:
-        """The spec with what only pretrained files tell.
+        """The spec with what depends on pretrained files.
 
         Args:
             dims: of tables whose own is null.

@@ -111,7 +111,7 @@ class Table(Spec):
         return self.storage in (Storage.AUTO, Storage.MEMORY_MAP)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A table without a feature, a dim that nothing tells, and a storage that it can't have."""
+        """A table without a feature, a dim that nothing sets, and a storage that it can't have."""
         name = scope.path.removeprefix("tables.")
         return where_known(_unused(spec, name), _open_dim(spec, name), _storage(spec, name))
 

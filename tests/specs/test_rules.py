@@ -53,6 +53,19 @@ def test_a_new_choice_brings_its_rules(part: str) -> None:
     assert [(fault.path, fault.rule) for fault in rules.faults(known)] == [(part, "no good for ")]
 
 
+class Hasty(Spec):
+    """A choice whose rule reads what is not known at once, not as a generator would."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        return iter([Fault(scope.path, spec.model.kind, "never told")])
+
+
+def test_a_rule_may_be_no_generator() -> None:
+    known = RunSpec.model_construct(init=Hasty(), freeze=Toy(), tables={})
+    del known.__dict__["strategy"], known.__dict__["runtime"]
+    assert [fault.path for fault in rules.faults(known)] == ["freeze"]
+
+
 def test_an_inherited_choice_is_told_of_the_tables_that_take_it(spec: RunSpec) -> None:
     faulty = spec.model_copy(update={"freeze": Toy()})
     assert [fault.rule for fault in rules.faults(faulty)] == ["no good for user", "no good for item"]
