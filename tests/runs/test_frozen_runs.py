@@ -144,7 +144,7 @@ def test_tables_that_are_frozen_whole_are_read_back(file: Path, tmp_path: Path, 
         item = spec.tables["item"]
         inherits = {**spec.tables, "item": item.model_copy(update={"pretrained": None})}
         spec = spec.model_copy(update={"pretrained": item.pretrained, "tables": inherits})
-    result = story.run(spec, tmp_path)
+    result = single.run(spec, tmp_path)
     found = embexp.load_run(result.directory)
     assert result.summary["freeze"]["item"]["trainable_rows"] == 0
     for name, table in result.summary["tables"].items():
