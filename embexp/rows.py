@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,11 +30,8 @@ import tensorflow as tf
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import optimizers as rules
 from embexp.tables import schedules
+from embexp.tables.autograph import without_autograph
 from embexp.tables.variables import gather_rows, scatter_rows
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
-"""AutoGraph can't convert what these functions call, and would warn; nothing here needs it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +67,7 @@ class Gathered:
         """The row of every gathered id, repetitions included: float32 [..., dim]."""
         return tf.gather(self.values, self.positions)
 
-    @_as_written
+    @without_autograph
     def gradient(self, found: Any, *, frozen: Any = None, loss: Any = None) -> RowGradient:
         """The gradient that a tape computed for `values`, ready for `update`.
 
@@ -86,7 +83,7 @@ class Gathered:
         return _without(frozen, RowGradient(self.ids, found, loss))
 
 
-@_as_written
+@without_autograph
 def gather(variable: Any, ids: Any) -> Gathered:
     """Gathers rows, each once.
 
@@ -128,7 +125,7 @@ def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any
     return chosen.gradient(tape.gradient(value, chosen.values), frozen=frozen, loss=value)
 
 
-@_as_written
+@without_autograph
 def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
     """The gradient that a tape returned for a whole variable, with each row once.
 
@@ -154,7 +151,7 @@ def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
     }
 
 
-@_as_written
+@without_autograph
 def update(
     optimizer: TableOptimizer,
     variable: Any,

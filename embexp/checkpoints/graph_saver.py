@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.checkpoints import streaming
-from embexp.tables.streamed import Apart, StreamedTable, apart
+from embexp.tables.streamed import Bypass, StreamedTable, bypass
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def saver_of(checkpoint: Any) -> GraphSaver:
         ValueError: there is a global variable that the checkpoint does not reach: a session that starts from it would
             find that variable without a value.
     """
-    with tf.device("/cpu:0"), apart(streaming.streamed_in(checkpoint), Apart.WRITTEN):
+    with tf.device("/cpu:0"), bypass(streaming.streamed_in(checkpoint), Bypass.SAVING):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [each.op for each in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}

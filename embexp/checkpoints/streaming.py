@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.errors import CheckpointError
-from embexp.tables.streamed import Apart, StreamedTable, apart
+from embexp.tables.streamed import Bypass, StreamedTable, bypass
 from embexp.tensor_bundle import rows as stored_rows
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.writer import BundleWriter
@@ -28,7 +28,7 @@ def streamed_in(checkpoint: Any) -> list[StreamedTable]:
 def write(checkpoint: Any, prefix: str) -> None:
     """Writes a `tf.train.Checkpoint`; the files are whole only at the end."""
     tables = streamed_in(checkpoint)
-    with apart(tables, Apart.WRITTEN):
+    with bypass(tables, Bypass.SAVING):
         checkpoint.write(prefix)
     if tables:
         add(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))
@@ -43,7 +43,7 @@ def read(checkpoint: Any, prefix: str) -> None:
         ValueError, AssertionError, tf.errors.OpError: TensorFlow says so of anything else.
     """
     tables = streamed_in(checkpoint)
-    with apart(tables, Apart.READ):
+    with bypass(tables, Bypass.RESTORING):
         checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
     if tables:
         restore(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))

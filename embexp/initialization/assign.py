@@ -14,7 +14,7 @@ from embexp.initialization.method import CHUNK_BYTES, InitMethod, Pairs, Session
 from embexp.initialization.whole import Fills, pairs
 from embexp.system import arrays
 from embexp.system.rows import Rows
-from embexp.tables.parts import WritableRows
+from embexp.tables.variables import WritableRows
 
 _BYTES_PER_VALUE = 4
 

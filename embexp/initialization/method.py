@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embexp.system.rows import Rows
-from embexp.tables.parts import TablePart
+from embexp.tables.variables import TableVariable
 
 CHUNK_BYTES = 64 * 1024 * 1024
 """Largest piece of initial values that is in flight at once where nothing else is asked for."""
@@ -53,7 +53,7 @@ class InitMethod:
         chunk_bytes: largest piece that is read at once by those who read the rows for the method.
     """
 
-    eagerly: Callable[[TablePart, Rows], None] | None = None
+    eagerly: Callable[[TableVariable, Rows], None] | None = None
     in_session: Callable[[Pairs, SessionFills, bool], None] | None = None
     initial_value: Callable[[Rows], Callable[..., Any]] | None = None
     check: Callable[[Mapping[str, tuple[int, int]]], None] = lambda sizes: None

@@ -116,7 +116,7 @@ class TablePlan:
             self.source.dim,
             combiner=self.combiner,
             optimizer=self.optimizer,
-            still=self.frozen_rows,
+            frozen_rows=self.frozen_rows,
             by_reference=self.by_reference,
             hosts=hosts,
             chunk_bytes=chunk_bytes,

@@ -213,7 +213,7 @@ class EstimatorRuntime:
             self._training = Conversation(
                 lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared
             )
-        with bounds.readable():
+        with bounds.translated_errors():
             return sum(float(self._training.step(components(next(iterator)))) for _ in range(steps))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -227,7 +227,7 @@ class EstimatorRuntime:
         predicting = Conversation(everything, self._prepared)
         try:
             for batch in batches:
-                with bounds.readable():
+                with bounds.translated_errors():
                     yield batch.labels.numpy(), predicting.step(components(batch))
         finally:
             predicting.stop()

@@ -104,12 +104,12 @@ class FunctionRuntime:
         count = tf.constant(steps, tf.int64)
         if self.graph_def_bytes is None:
             self.graph_def_bytes = self.graph(iterator).as_graph_def().ByteSize()
-        with bounds.readable():
+        with bounds.translated_errors():
             return float(self._train_steps(iterator, count))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels and logits, float32 [B] both."""
         for batch in self._dataset(batches):
-            with bounds.readable():
+            with bounds.translated_errors():
                 logits = self._predict(batch).numpy()
             yield self._labels(batch).numpy(), logits

@@ -131,7 +131,7 @@ class SessionRuntime:
             RunError: another fault of the inputs.
         """
         total = 0.0
-        with bounds.readable():
+        with bounds.translated_errors():
             for _ in range(steps):
                 total += float(self._session.run(self._loss, self._train_feeds.of(components(next(iterator)))))
         return total
@@ -139,7 +139,7 @@ class SessionRuntime:
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, [B] or [B, C]."""
         for batch in batches:
-            with bounds.readable():
+            with bounds.translated_errors():
                 logits = self._session.run(self._logits, self._predict_feeds.of(components(batch)))
             yield batch.labels.numpy(), logits
 

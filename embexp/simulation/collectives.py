@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.simulation import replicas
-from embexp.simulation.as_written import as_written
+from embexp.tables.autograph import without_autograph
 
 
-@as_written
+@without_autograph
 def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
     """Serves `CrossReplicaSum`: the sum of x over all replicas, added in their order.
 
@@ -26,7 +26,7 @@ def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = N
     return tf.custom_gradient(summed)(tf.convert_to_tensor(x))
 
 
-@as_written
+@without_autograph
 def all_to_all(
     x: Any,
     concat_dimension: int,

@@ -13,12 +13,12 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from embexp.simulation import features, optimizers, replicas
-from embexp.simulation.as_written import as_written
 from embexp.simulation.features import Described, Layout
 from embexp.simulation.queues import Queue
 from embexp.simulation.sharded import ShardedTable
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
+from embexp.tables.autograph import without_autograph
 from embexp.tables.row_engine import RowEngine
 
 _TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
@@ -105,7 +105,7 @@ class Engine:
         """Whether a `TPUEmbedding` was built."""
         return self._configured is not None
 
-    @as_written
+    @without_autograph
     def configure(self, proto: Any) -> None:
         """Takes the configuration of a `TPUEmbedding`.
 
@@ -159,7 +159,7 @@ class Engine:
         if memory is not None:
             _copy(memory, variables)
 
-    @as_written
+    @without_autograph
     def enqueue(
         self,
         sample_indices_or_row_splits: Sequence[Any],
@@ -187,13 +187,13 @@ class Engine:
             self._enqueued.setdefault(ops.get_default_graph(), _Enqueued()).waiting.append(kind)
         return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
 
-    @as_written
+    @without_autograph
     def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
         """Serves `RecvTPUEmbeddingActivations`: the activations of this replica, by feature."""
         received: list[Any] = replicas.meet("TPUEmbedding.dequeue", self._looked_up, None)
         return received
 
-    @as_written
+    @without_autograph
     def send(
         self, inputs: Sequence[Any], config: Any, learning_rates: Sequence[Any] | None = None, name: str | None = None
     ) -> Any:
@@ -201,7 +201,7 @@ class Engine:
         replicas.meet("TPUEmbedding.apply_gradients", self._moved, (list(inputs), list(learning_rates or [])))
         return tf.no_op()
 
-    @as_written
+    @without_autograph
     def replicate(self, computation: Callable[..., Any], inputs: Sequence[Sequence[Any]], **_: Any) -> list[Any]:
         """Serves `tpu.replicate`; its options are about compiling for a TPU.
 

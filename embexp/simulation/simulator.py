@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from embexp.simulation import collectives, inlining
+from embexp.simulation import collectives, replicas
 from embexp.simulation.devices import MadeUpCluster, fetched
 from embexp.simulation.engine import Engine
 from embexp.tables import bounds
+from embexp.tables.autograph import without_autograph
 
 _inside = False
 """TensorFlow's modules are changed for the whole process."""
@@ -83,7 +86,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         with contextlib.ExitStack() as stack:
             for owner, name, value in [*_stubbed(cluster, engine), *(_served(engine) if serve else [])]:
                 stack.enter_context(_replaced(owner, name, value))
-            with bounds.readable():
+            with bounds.translated_errors():
                 strategy = tf.distribute.TPUStrategy(cluster)
                 # A packed variable tells its copies apart by their devices, and here all are on one.
                 strategy._enable_packed_variable_in_eager_mode = False
@@ -139,8 +142,30 @@ def _served(engine: Engine) -> list[Replacement]:
         (tpu_ops, "all_to_all", collectives.all_to_all),
         (tpu, "replicate", engine.replicate),
         (tpu_replication, "outside_compilation_impl", outside),
-        (function, "__call__", inlining.inlined(function.__call__)),
+        (function, "__call__", _inlined(function.__call__)),
     ]
+
+
+def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`Function.__call__` that traces a tf.function inside a replica's step into that step's graph.
+
+    Replicas meet in that graph, so a graph between would be in the way. A TPU too compiles all into one program.
+
+    Args:
+        call: TensorFlow's own.
+    """
+
+    @without_autograph
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not replicas.inside():
+            return call(self, *args, **kwargs)
+        function = self.python_function
+        if self._autograph:
+            function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
+        with replicas.function():
+            return function(*args, **kwargs)
+
+    return called
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a training loop asks of whoever holds the tables."""
+"""The protocol between a training loop and the tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 
 class EmbeddingBackend(Protocol):
-    """Looks features up and moves the rows behind them, in the shape of TPUEmbedding's mid-level API.
+    """Looks features up and updates their rows, with the calls of TPUEmbedding's mid-level API.
 
-    A step is one `enqueue`, then one `activations`, then, while training, one `apply_gradients`; each is
-    called once while the step is traced. `enqueue` belongs to the host, the other two to the replica. The
-    backend records nothing on a gradient tape: the caller computes d loss / d activations.
+    A step is one `enqueue`, then one `activations`, then, in training, one `apply_gradients`; each is called once while
+    the step is traced. `enqueue` runs on the host, the other two on the replica. The backend records nothing on a
+    gradient tape: the caller computes d loss / d activations.
     """
 
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
@@ -19,7 +19,7 @@ class EmbeddingBackend(Protocol):
 
         Args:
             features: for every feature name its ids, or a pair of ids and weights: each a `tf.Tensor`,
-                `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating.
+                `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating-point.
             training: whether `apply_gradients` will follow.
         """
         ...
@@ -29,7 +29,7 @@ class EmbeddingBackend(Protocol):
         ...
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Moves the rows that the step looked up.
+        """Updates the rows that the step looked up.
 
         Args:
             gradients: for every feature name d loss / d activations, float32, of the activations' shape;

@@ -1,4 +1,4 @@
-"""Faults of a step's inputs: found while the traced step runs, told in words outside of it."""
+"""Checks of a step's inputs while the traced step runs, and their errors translated outside of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
 
 
 def check(feature: str, table: str, rows: int, ids: Any) -> Any:
-    """An operation that fails if any id is outside [0, rows); `readable` makes a VocabularyError of it.
+    """An operation that fails if any id is outside [0, rows); `translated_errors` turns this into a VocabularyError.
 
     Args:
         feature: name of the feature.
@@ -24,10 +24,10 @@ def check(feature: str, table: str, rows: int, ids: Any) -> Any:
         rows: the table's vocabulary size.
         ids: int32 or int64 [n].
     """
-    # As an unsigned number a negative id is a huge one: one pass over the ids finds both ends.
+    # As an unsigned number a negative id is huge: one pass over the ids checks both bounds.
     unsigned = tf.uint32 if ids.dtype == tf.int32 else tf.uint64
     largest = tf.reduce_max(tf.bitcast(ids, unsigned))
-    # The bare operation: what tf.debugging makes of it is a condition with two branches, several times as dear.
+    # The bare operation: tf.debugging would add a condition with two branches, several times as slow.
     return tf.raw_ops.Assert(
         condition=largest < tf.constant(min(rows, unsigned.max), unsigned),
         data=[f"ids of feature {feature} in table {table} of {rows} rows, {ids.dtype.name}", largest],
@@ -35,8 +35,8 @@ def check(feature: str, table: str, rows: int, ids: Any) -> Any:
 
 
 @contextlib.contextmanager
-def readable() -> Iterator[None]:
-    """Gives what a step inside the block finds wrong with its inputs its proper class and words.
+def translated_errors() -> Iterator[None]:
+    """Translates TensorFlow's errors about a step's inputs into embexp's.
 
     Raises:
         VocabularyError: an id is outside its table; names feature, table, id and vocabulary size.

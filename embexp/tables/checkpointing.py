@@ -1,4 +1,4 @@
-"""Tables under the checkpoint keys that `tf.tpu.experimental.embedding.TPUEmbedding` writes, whatever their layout."""
+"""Tables of any layout under the checkpoint keys of `tf.tpu.experimental.embedding.TPUEmbedding`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from embexp.tables.tpu_tables import TPUTable
 
 
 class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[misc]
-    """What a checkpoint sees of the tables.
+    """The tables as a checkpoint holds them.
 
     `tf.train.Checkpoint(embedding=TableCheckpoint(tables))` has the keys
 
         embedding/<table>/.ATTRIBUTES/VARIABLE_VALUE
         embedding/<table>.S<slot>/.ATTRIBUTES/VARIABLE_VALUE        (".S" is an escaped "/")
 
-    and the object graph of a TPUEmbedding, so each restores what the other wrote. A table that is kept in parts is
-    written as one, in the order of the vocabulary; slots of rows that never move have their first values there, and
-    what a checkpoint has for them is not looked at. Which rows were touched is not part of it.
+    and the object graph of a TPUEmbedding, so each restores what the other wrote. A split table is written as one, in
+    the order of the vocabulary. Slots of frozen rows are written with their initial values, and ignored when restored.
+    Which rows were touched is not saved.
     """
 
     def __init__(self, tables: Iterable[EmbeddingTable | SplitTable | MappedTable | TPUTable]) -> None:

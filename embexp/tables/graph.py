@@ -1,4 +1,4 @@
-"""Tables and features as TensorFlow's own objects, `tf.tpu.experimental.embedding`."""
+"""Converts tables and features to TensorFlow's own objects, `tf.tpu.experimental.embedding`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from embexp.tables import schedules
 
 @dataclass(frozen=True)
 class TableShape:
-    """What the graph needs of a table once the data have told its size.
+    """Size, combiner and initializer of a table.
 
     Attributes:
         rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
-        initializer: callable `(shape, dtype) -> tensor` that a `TPUEmbedding` fills the table with;
+        initializer: callable `(shape, dtype) -> tensor` with which a `TPUEmbedding` fills the table;
             None: TensorFlow's default, truncated normal of 1/sqrt(dim).
     """
 
@@ -41,14 +41,14 @@ def to_tensorflow(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Builds fresh `TableConfig` and `FeatureConfig` objects.
 
-    They are fresh at each call because the constructor of `TPUEmbedding` changes the ones it is given.
+    Each call builds new ones, because the constructor of `TPUEmbedding` changes its arguments.
 
     Args:
         tables: by name.
         features: by name; features of one table share its `TableConfig` object.
         optimizers: by table name.
         step: int64 variable with the number of the step; needed if any learning rate changes over time.
-        total_steps: length of the run; needed likewise.
+        total_steps: length of the run; needed if any learning rate changes over time.
 
     Returns:
         TableConfig by table name and FeatureConfig by feature name.
@@ -134,9 +134,9 @@ def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
 def _learning_rate(
     table: str, optimizer: TableOptimizer, step: Any, total_steps: int | None, known: dict[Any, Any]
 ) -> Any:
-    """A number, or a function that gives it anew at each step: one for all tables whose rates are the same.
+    """A number, or a function that computes it at each step.
 
-    A TPU is sent one number for each such function, and more of them cost time.
+    Tables with the same rate share one function: a TPU is sent one number per function, and more of them cost time.
     """
     schedule, rate = optimizer.schedule, optimizer.learning_rate
     if schedules.is_constant(schedule):

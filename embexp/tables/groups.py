@@ -1,4 +1,4 @@
-"""Groups of rows that learn at their own pace: none at all while their multiplier is 0."""
+"""Groups of rows with their own learning-rate multipliers; at a multiplier of 0 they don't move."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from embexp.tables.variables import variable_over
 
 @dataclass(frozen=True, eq=False)
 class Moving:
-    """Those of some rows that move at a step.
+    """Which rows of a batch move at a step.
 
     Attributes:
-        places: int32 [k], rising, their places among the rows that were asked about.
+        places: int32 [k], rising, their positions in the batch.
         multipliers: float32 [k, 1], of their learning rates; None: all 1.
     """
 
@@ -27,10 +27,10 @@ class Moving:
 
 
 class RowGroups:
-    """The group of each row of a table, and what its learning rate is multiplied by."""
+    """The group of each row of a table, and the learning-rate multipliers of the groups."""
 
     def __init__(self, name: str, groups: np.ndarray, multipliers: np.ndarray, starts: Sequence[int]) -> None:
-        """Makes a variable of a byte per row, in the graph that is current; see `variable_over` for TensorFlow 1.
+        """Creates a variable of one byte per row in the current graph; see `variable_over` for TensorFlow 1.
 
         Args:
             name: of the table.
@@ -49,32 +49,32 @@ class RowGroups:
             raise ValueError(f"table {name!r}: groups are bytes, and multipliers finite numbers of 0 or more")
         if len(groups) and int(groups.max()) >= multipliers.shape[1]:
             raise ValueError(
-                f"table {name!r}: there is a group {groups.max()}, and {multipliers.shape[1]} have multipliers"
+                f"table {name!r}: there is a group {groups.max()}, but {multipliers.shape[1]} groups have multipliers"
             )
         self._values = arrays.empty(groups.shape, np.uint8)
         self._values[:] = groups
         self._multipliers, self._starts = multipliers.astype(np.float32), tuple(starts)
         self._variable = variable_over(f"{name}/groups", self._values)
 
-    def still(self) -> np.ndarray:
-        """Bool [rows]: whether a row never moves."""
-        found: np.ndarray = (self._multipliers == 0).all(0)[self._values]
-        return found
+    def frozen_rows(self) -> np.ndarray:
+        """Bool [rows]: which rows never move."""
+        frozen: np.ndarray = (self._multipliers == 0).all(0)[self._values]
+        return frozen
 
     @property
     def scaled(self) -> bool:
-        """Whether any row that moves has another learning rate than its table's."""
+        """Whether a moving row can have another learning rate than its table."""
         return bool(((self._multipliers != 0) & (self._multipliers != 1)).any())
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
-        """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""
+        """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
         return [(self._variable, self._values)]
 
     def moving(self, ids: Any, step: Any) -> Moving:
-        """Which of some rows move at a step.
+        """Which rows of a batch move at a step.
 
         Args:
-            ids: int32 or int64 [n], rows of the table.
+            ids: int32 or int64 [n], the batch's rows.
             step: number of the step from 0, int64 scalar, tensor or variable.
         """
         now = tf.constant(self._multipliers[0])

@@ -1,7 +1,7 @@
-"""What a feature may be given, and what is read from it.
+"""Allowed inputs of features, and how they are read.
 
 Ids are int32 or int64. The reference is TensorFlow's serving path (`serving_embedding_lookup`); where it and the
-TPU path differ, or drop something without a word, this table says what holds here:
+TPU path differ, or silently drop something, this table shows what embexp does:
 
 | input                               | here                          | serving path        | TPU path                |
 |-------------------------------------|-------------------------------|---------------------|-------------------------|
@@ -17,8 +17,8 @@ TPU path differ, or drop something without a word, this table says what holds he
 | ragged [B, None]                    | combined: [B, dim]; nothing   | the same            | the same                |
 |                                     | dropped                       |                     |                         |
 | sequence (max_sequence_length L):   | [B, L, dim], cut or padded    | the same            | the same                |
-| sparse [B, n] or ragged [B, None]   | with zeros; ids beyond L are  | (looks at cut       |                         |
-|                                     | not looked at                 | ragged ids)         |                         |
+| sparse [B, n] or ragged [B, None]   | with zeros; ids beyond L are  | (checks cut         |                         |
+|                                     | ignored                       | ragged ids)         |                         |
 | sequence, sparse of another rank    | error                         | L ignored           | L ignored               |
 | sequence, dense                     | error                         | error               | no sequence             |
 | output_shape, dense or sparse       | must be the input's own shape | ignored             | must be the input's own |
@@ -29,8 +29,8 @@ TPU path differ, or drop something without a word, this table says what holds he
 | float ids                           | error                         | error               | cast                    |
 | weights of a dense input or of a    | error                         | error               | error                   |
 | sequence                            |                               |                     |                         |
-| weights at other places than the    | error while it runs           | accepted if as many | accepted if as many     |
-| ids                                 |                               |                     |                         |
+| weights at other positions than     | error while it runs           | accepted if as many | accepted if as many     |
+| the ids                             |                               |                     |                         |
 
 A shape that `output_shape` contradicts is a ValueError while tracing, or, where only the running step knows the
 size, an error then. The ids of one example in a sparse input must be in order, as TensorFlow asks everywhere.
@@ -57,9 +57,9 @@ class Occurrences:
         segments: int32 [n], rising: which row of the result, flattened, each occurrence adds to;
             None: occurrence i is row i.
         weights: float32 [n], None for all 1.
-        denominator: float32 [rows of the result], what its sum is divided by (0 where it is 0); None for 1.
+        denominator: float32 [rows of the result], divides the sum (the result is 0 where it is 0); None for 1.
         shape: int32, shape of the result without dim.
-        static_shape: what is known of it while tracing.
+        static_shape: the part of it that is known while tracing.
     """
 
     source: tuple[Any, ...]
@@ -76,12 +76,12 @@ def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> 
 
     Args:
         name: of the feature, for errors.
-        feature: how it is to be looked up.
+        feature: its settings.
         combiner: of the feature's table.
         value: ids, or a pair (ids, weights).
 
     Raises:
-        ValueError: the input is none that the table above allows.
+        ValueError: the table above does not allow the input.
     """
     ids, weights = value if isinstance(value, tuple) else (value, None)
     _check_ids(name, ids)
@@ -139,10 +139,10 @@ def _sparse(name: str, feature: Feature, combiner: Combiner, ids: Any, weights: 
         return _sparse_sequence(name, feature, ids)
     dense_shape = tf.cast(ids.dense_shape, tf.int32)
     shape = _own_shape(name, feature, dense_shape[:-1], ids.shape[:-1])
-    places = tf.cast(ids.indices, tf.int32)
-    segments = places[:, 0]
+    positions = tf.cast(ids.indices, tf.int32)
+    segments = positions[:, 0]
     for axis in range(1, rank - 1):
-        segments = segments * dense_shape[axis] + places[:, axis]
+        segments = segments * dense_shape[axis] + positions[:, axis]
     values = ids.values
     factors = None if weights is None else tf.cast(weights.values, tf.float32)
     source: tuple[Any, ...] = ("all", id(ids))
@@ -165,9 +165,9 @@ def _sparse_sequence(name: str, feature: Feature, ids: Any) -> Occurrences:
         raise ValueError(f"feature {name!r}: a sparse sequence must have rank 2, got rank {ids.shape.rank}")
     static = tf.TensorShape([ids.shape[0], length])
     shape = _own_shape(name, feature, tf.stack([tf.cast(ids.dense_shape[0], tf.int32), length]), static)
-    places = tf.cast(ids.indices, tf.int32)
-    kept = places[:, 1] < length
-    segments = tf.boolean_mask(places[:, 0] * length + places[:, 1], kept)
+    positions = tf.cast(ids.indices, tf.int32)
+    kept = positions[:, 1] < length
+    segments = tf.boolean_mask(positions[:, 0] * length + positions[:, 1], kept)
     source = ("first", length, id(ids))
     return Occurrences(source, tf.boolean_mask(ids.values, kept), segments, None, None, shape, static)
 
@@ -197,7 +197,7 @@ def _ragged(name: str, feature: Feature, combiner: Combiner, ids: Any, weights: 
 
 
 def _ragged_shape(name: str, feature: Feature, ids: Any, weights: Any) -> tuple[int, Any, Any]:
-    """Length of the sequence (0: combined), shape of the result without dim, and what is known of it."""
+    """Length of the sequence (0: combined), and shape and static shape of the result without dim."""
     batch, length = ids.shape[0], feature.max_sequence_length
     if feature.output_shape is None:
         shape = tf.cast(ids.nrows(), tf.int32)[None]
@@ -229,19 +229,19 @@ def _ragged_shape(name: str, feature: Feature, ids: Any, weights: Any) -> tuple[
 
 
 def _row_numbers(ids: Any) -> Any:
-    """Row of each value: how many inner splits lie at or before it; `value_rowids` pads every row to the longest."""
+    """Row of each value: the number of inner splits at or before it; `value_rowids` pads every row to the longest."""
     inner, count = tf.cast(ids.row_splits[1:-1], tf.int32), tf.size(ids.values)
     starting = tf.math.unsorted_segment_sum(tf.ones_like(inner), inner, count + 1)
     return tf.cumsum(starting)[:count]
 
 
 def _own_shape(name: str, feature: Feature, shape: Any, static: Any) -> Any:
-    """The shape read off the input, which `output_shape` must not contradict."""
+    """The input's shape, which `output_shape` must not contradict."""
     if feature.output_shape is None:
         return shape
     output = feature.output_shape
     if not static.is_compatible_with(output):
-        raise ValueError(f"feature {name!r}: output_shape is {output}, but the shape read off the input is {static}")
+        raise ValueError(f"feature {name!r}: output_shape is {output}, but the input's shape is {static}")
     message = f"feature {name!r}: output_shape is {output}, but the input has another shape"
     with tf.control_dependencies([tf.debugging.assert_equal(shape, tf.constant(output, tf.int32), message)]):
         return tf.constant(output, tf.int32) + 0
@@ -254,7 +254,7 @@ def _same(name: str, ours: Any, theirs: Any, what: str) -> Any:
 
 
 def _denominator(combiner: Combiner, weights: Any, segments: Any, rows: Any) -> Any:
-    """What each row's weighted sum is divided by: sum(w) for mean, sqrt(sum(w^2)) for sqrtn, None for sum."""
+    """Divisor of each row's weighted sum: for mean sum(w), for sqrtn sqrt(sum(w^2)), for sum None."""
     if combiner is Combiner.SUM:
         return None
     weights = tf.ones_like(segments, tf.float32) if weights is None else weights

@@ -1,4 +1,4 @@
-"""From rows to activations, and from the activations' gradients back to each occurrence of a row."""
+"""Rows to activations, and gradients of activations to gradients of each occurrence of a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embexp.tables.inputs import Occurrences
 
 
 def activations(read: Occurrences, rows: Any, positions: Any) -> Any:
-    """Combines the rows that a feature names.
+    """Combines the rows of a feature.
 
     Each row of the result is sum(w * e) over its occurrences, divided by its denominator: by sum(w) for mean,
     by sqrt(sum(w^2)) for sqrtn; 0 where that is 0.
@@ -18,7 +18,7 @@ def activations(read: Occurrences, rows: Any, positions: Any) -> Any:
     Args:
         read: the feature's occurrences.
         rows: float32 [m, dim].
-        positions: int32 [n], which of `rows` each occurrence names; None: occurrence i names row i.
+        positions: int32 [n], the position in `rows` of each occurrence; None: occurrence i is row i.
 
     Returns:
         float32, `read.shape + [dim]`.
@@ -34,7 +34,7 @@ def activations(read: Occurrences, rows: Any, positions: Any) -> Any:
 
 
 def occurrence_gradients(read: Occurrences, gradient: Any, dim: int) -> Any:
-    """Takes d loss / d activations back to the occurrences: float32 [n, dim], times w / denominator."""
+    """The gradient of each occurrence, float32 [n, dim]: d loss / d activations, times w / denominator."""
     flat = tf.reshape(gradient, [-1, dim])
     if read.segments is None:
         return flat

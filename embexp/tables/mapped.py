@@ -1,4 +1,4 @@
-"""A frozen table whose rows stay in a mapped file: no copy of them, and one set of pages for all processes."""
+"""A frozen table whose rows stay in a memory-mapped file: no copy, and one set of pages for all processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
-from embexp.tables.parts import TablePart
 from embexp.tables.reading import ReadableTable, gathered
-from embexp.tables.variables import variable_over
+from embexp.tables.variables import TableVariable, variable_over
 
-_ROWS_LOOKED_AT = 1 << 20
+_ROWS_COMPARED = 1 << 20
 
 
 class MappedTable(ReadableTable):
-    """`rows` × `dim` float32 values: rows of a mapped file, and a small variable of those that it lacks.
+    """`rows` × `dim` float32 values: rows of a memory-mapped file, and a small variable of rows that the file lacks.
 
-    To lookups it is an `EmbeddingTable` that is frozen and kept by reference. Eagerly TensorFlow is handed the mapping
-    itself. In a graph of TensorFlow 1 the variables are local ones, and `feeds` has what each new session is to
-    be fed; sessions take such arrays without a copy too. `read`, `blocks` and `digest` work in either.
+    Lookups see a frozen `EmbeddingTable` that is kept by reference. Eagerly, TensorFlow uses the mapping itself. In a
+    graph of TensorFlow 1 the variables are local, and each new session is fed the arrays that `feeds` returns, also
+    without a copy. `read`, `blocks` and `digest` work in both.
 
     Attributes:
         name: of the table.
@@ -31,7 +30,7 @@ class MappedTable(ReadableTable):
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         slots: none.
-        touched: None: no step moves a row.
+        touched: None.
         frozen: True.
         by_reference: True: no checkpoint holds it.
         storage: how the rows are kept.
@@ -52,19 +51,19 @@ class MappedTable(ReadableTable):
         *,
         combiner: Combiner = Combiner.MEAN,
     ) -> None:
-        """Makes the variables; looks at no row of the file.
+        """Creates the variables; reads no row of the file.
 
         Args:
             name: of the table.
-            mapping: float32 [file rows, dim], C-contiguous, aligned to 64 bytes, of a file mapped for writing in
-                private (mode `c`), as `VectorSource.memory_map` gives it.
-            file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none;
+            mapping: float32 [file rows, dim], C-contiguous, aligned to 64 bytes, of a file mapped copy-on-write (mode
+                `c`), as `VectorSource.memory_map` returns it.
+            file_rows: integers [rows], for each row of the table its row in the file, -1 where the file lacks it;
                 None: the table is the file.
-            others: the table's rows; only those that the file lacks are read, and kept.
+            others: the table's rows; only those that the file lacks are read, and copied.
             combiner: how several rows of one example become one vector.
 
         Raises:
-            ValueError: the mapping can't be taken over without a copy, or `file_rows` asks for what it doesn't have.
+            ValueError: TensorFlow can't use the mapping without a copy, or `file_rows` are not rows of it.
         """
         check_mapping(name, mapping)
         if file_rows is not None:
@@ -89,37 +88,37 @@ class MappedTable(ReadableTable):
         """Rows `ids` of the table: float32 [n, dim]; it has no slots."""
         if slot is not None:
             raise KeyError(slot)
-        # Read, then gathered: the one operation that does both first makes a variable's memory its own, by a copy.
+        # Read, then gathered: the operation that does both would first copy the variable's memory.
         parts = {part: variable.read_value() for part, variable in self._variables.items()}
         if "index" not in parts:
             return tf.gather(parts["mapping"], ids)
         places = tf.gather(parts["index"], ids)
         if "others" not in parts:
             return tf.gather(parts["mapping"], places)
-        found = tf.gather(parts["mapping"], tf.maximum(places, 0))
-        return tf.where(places[:, None] < 0, tf.gather(parts["others"], tf.maximum(-1 - places, 0)), found)
+        in_file = tf.gather(parts["mapping"], tf.maximum(places, 0))
+        return tf.where(places[:, None] < 0, tf.gather(parts["others"], tf.maximum(-1 - places, 0)), in_file)
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
-        """The table's variables and their values: what a new session of a graph of TensorFlow 1 is to be fed.
+        """Variables and values to feed each new session of a graph of TensorFlow 1.
 
-        That is `session.run(variable.initializer, {variable.initial_value: values})`, for all of them together.
+        Feed each by `session.run(variable.initializer, {variable.initial_value: values})`.
         """
         return [(self._variables[part], values) for part, values in self._values.items()]
 
-    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
-        """Nothing is to be filled: the rows are in their file, and in what `feeds` has."""
+    def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
+        """None: the rows are in the file, and in the values of `feeds`."""
         return []
 
-    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
-        """Nothing: a table that no step moves has no slots."""
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TableVariable, Rows]]:
+        """None: a frozen table has no slots."""
         return []
 
     def checkpointed(self, slot: str | None = None) -> Any:
-        """Refuses: no checkpoint holds a table that is kept by reference."""
+        """Raises ValueError: no checkpoint holds a table that is kept by reference."""
         raise ValueError(f"table {self.name!r} is kept by reference: no checkpoint holds it")
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to."""
+        """Rows [start, stop), float32 [stop - start, dim]; possibly a read-only view of the file."""
         self.check_range(start, stop)
         if slot is not None:
             raise KeyError(slot)
@@ -135,34 +134,34 @@ class MappedTable(ReadableTable):
 
 
 def check_mapping(name: str, mapping: np.ndarray) -> None:
-    """Raises ValueError unless TensorFlow can use the mapping where it lies."""
+    """Raises ValueError unless TensorFlow can use the mapping in place."""
     fits = mapping.dtype == np.float32 and mapping.ndim == 2 and mapping.size > 0
     if not (fits and arrays.can_be_taken_over(mapping)):
         raise ValueError(
-            f"table {name!r}: found an array of {mapping.dtype} {mapping.shape}; one that is to be used where it lies"
-            f" has rows of float32, one behind the other, begins at a multiple of {arrays.ALIGNMENT} bytes, and is"
-            " writeable (a file is mapped with mode 'c')"
+            f"table {name!r}: found an array of {mapping.dtype} {mapping.shape}; to be used in place, it must be"
+            f" a C-contiguous float32 matrix, aligned to {arrays.ALIGNMENT} bytes, and writeable (map the file with"
+            " mode 'c')"
         )
 
 
 def check_file_rows(name: str, file_rows: np.ndarray, count: int) -> None:
-    """Raises ValueError unless these are rows of a file that has `count`, or -1."""
+    """Raises ValueError unless these are rows of a file with `count` rows, or -1."""
     if not len(file_rows) or file_rows.min() < -1 or file_rows.max() >= count:
         raise ValueError(f"table {name!r}: rows of the file are 0 to {count - 1}, or -1 for none, at least one of them")
 
 
 def _in_order(file_rows: np.ndarray) -> bool:
-    """Whether the table is the file's first rows, one for one; looked at in pieces, as there may be many."""
+    """Whether the table is the file's first rows, in order; compared in pieces, to save memory."""
     return all(
         np.array_equal(
-            file_rows[start : start + _ROWS_LOOKED_AT], np.arange(start, min(start + _ROWS_LOOKED_AT, len(file_rows)))
+            file_rows[start : start + _ROWS_COMPARED], np.arange(start, min(start + _ROWS_COMPARED, len(file_rows)))
         )
-        for start in range(0, len(file_rows), _ROWS_LOOKED_AT)
+        for start in range(0, len(file_rows), _ROWS_COMPARED)
     )
 
 
 def _index(file_rows: np.ndarray, lacking: np.ndarray, count: int) -> np.ndarray:
-    """Where each row is: its row in the file, or -1 - its number among the lacking ones."""
+    """For each row its row in the file, or -1 - its number among the lacking rows."""
     width = np.int32 if max(count, lacking.size) <= np.iinfo(np.int32).max else np.int64
     index = arrays.empty((len(file_rows),), width)
     index[:] = file_rows

@@ -1,9 +1,9 @@
 """Update rules of embedding tables, as pure functions of gathered rows.
 
-The rules are those a TPU computes, each row on its own: `g` is the sum of the row's gradients over the whole
-batch, and one application follows. The order is: clip g (`clipvalue`), decay the row, take the step, clip the
-row. Weight decay is decoupled, w -= factor * w (times the learning rate if asked), before the step, and only
-on touched rows: TensorFlow's documents contradict each other here, and this is what its protocol buffer says.
+The rules are those of a TPU, applied once per row and step: `g` is the sum of the row's gradients over the whole
+batch. The order is: clip g (`clipvalue`), decay the row, take the step, clip the row. Weight decay is decoupled,
+w -= factor * w (times the learning rate if set so), before the step, and only on touched rows: TensorFlow's documents
+contradict each other here; this follows its protocol buffer.
 
     SGD               w -= lr g
     Adagrad           a += g^2;  w -= lr g / sqrt(a)                                          (Duchi et al. 2011)
@@ -41,11 +41,11 @@ def updated(
     """One application of an optimizer's rule.
 
     Args:
-        optimizer: the rule and its constants; its own `learning_rate` and `schedule` are not looked at.
+        optimizer: the rule and its constants; its `learning_rate` and `schedule` are ignored.
         rows: float32 [n, dim], the rows before the step.
         slots: for each name in `slots_of(optimizer)` float32 [n, dim].
         gradient: float32 [n, dim], summed over all occurrences of each row; None for zero.
-        learning_rate: float32 scalar, what the schedule makes of the optimizer's rate at this step.
+        learning_rate: float32 scalar, the learning rate at this step.
 
     Returns:
         The rows and slots after the step.
@@ -128,10 +128,10 @@ def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) ->
 
 
 def _zeros(rows: Any) -> Any:
-    """Zeros that TensorFlow's graph optimizer takes for any numbers.
+    """Zeros that TensorFlow's graph optimizer does not recognise as zeros.
 
-    What it knows to be zero it leaves out where it can prove that shapes agree, and then reorders products: the bits
-    would depend on how the rows were looked up.
+    It removes known zeros if it can prove that shapes agree, and then reorders products: the bits would depend on how
+    the rows were looked up.
     """
     return tf.raw_ops.PlaceholderWithDefault(input=tf.zeros_like(rows), shape=rows.shape)
 

@@ -1,4 +1,4 @@
-"""What can be read of a table, whatever it is made of."""
+"""Reading the rows of a table of any layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embexp.tables.variables import scatter_rows
 class ReadableTable(ABC):
     """`rows` × `dim` float32 values that are read a block at a time.
 
-    In a graph of TensorFlow 1, what reads at once is of no use where the values are variables: sessions hold them.
+    In a graph of TensorFlow 1, sessions hold the values of variables, so reading works only eagerly.
 
     Attributes:
         name: of the table.
@@ -25,7 +25,7 @@ class ReadableTable(ABC):
         dim: width of a row.
         frozen: no step moves a row.
         storage: how rows are kept: a `Storage`, or "sharded".
-        touched: uint8 [rows], 1 for each row that a training step looked up to move it; None when not tracked.
+        touched: uint8 [rows], 1 for each row that a training step looked up; None when not tracked.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ReadableTable(ABC):
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
+        """Rows with these numbers, rising, float32 [n, dim]; at most a few thousand."""
         return SomeRows(self, numbers).read(0, len(numbers))
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
@@ -53,24 +53,24 @@ class ReadableTable(ABC):
         return digests.of_rows(self.blocks(slot))
 
     def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        """Bool [rows]: which rows training steps have looked up; None: not tracked."""
         return None if self.touched is None else self.touched.numpy() != 0
 
     def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up to move them: none of a frozen table's.
+        """Number of rows that training steps have looked up; 0 for a frozen table.
 
         Raises:
             ValueError: the table does not track it.
         """
         if self.frozen:
             return 0
-        found = self.looked_up()
-        if found is None:
+        looked_up = self.looked_up()
+        if looked_up is None:
             raise ValueError(f"table {self.name!r} was made with track_touched=False")
-        return int(np.count_nonzero(found))
+        return int(np.count_nonzero(looked_up))
 
     def mark_touched(self, ids: Any) -> None:
-        """Remembers that training looked these rows up to move them."""
+        """Records that training looked up these rows."""
         if self.touched is not None:
             scatter_rows(self.touched, ids, tf.constant(1, tf.uint8))
 
@@ -89,6 +89,6 @@ class Gathers(Protocol):
 
 
 def gathered(table: Gathers, numbers: np.ndarray) -> np.ndarray:
-    """Rows of these numbers, float32 [n, dim]: `take` of a table whose rows need not be read by ranges."""
+    """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
     values: np.ndarray = table.gather(tf.constant(numbers)).numpy()
     return values

@@ -1,22 +1,22 @@
-"""Training on the rows that a batch touches, and on no others.
+"""Trains only the rows that a batch touches.
 
 Per table and step: the distinct ids of all its features, one gather of their rows, lookups from those rows, the
-gradients summed per distinct row, one application of the optimizer's rule, and one assignment. Nothing in it is as
-large as the table, but for `adam` with `lazy_adam: false`, which by definition moves every row.
+gradients summed per distinct row, one application of the optimizer's rule, and one assignment. Nothing is as large as
+the table, except for `adam` with `lazy_adam: false`, which by definition moves every row.
 
 Assigning new rows assumes one writer at a time. The order of every sum is fixed by the batch, so the same step
 gives the same bits.
 
-Tables that are frozen are looked up, in training as in prediction, and that is all. Frozen rows of a table that trains
-are left out before the optimizer's rule: neither they nor their slots are computed anew or assigned, so nothing that
-a rule does (momentum, decay, clipping, a learning rate of 0) can reach them.
+Frozen tables are only looked up. Frozen rows of other tables are removed before the optimizer's rule: neither they nor
+their slots are computed or assigned, so no part of a rule (momentum, decay, clipping, a learning rate of 0) can change
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -24,6 +24,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
 from embexp.tables import bounds, inputs, lookup, schedules
 from embexp.tables import optimizers as rules
+from embexp.tables.autograph import without_autograph
 from embexp.tables.inputs import Occurrences
 from embexp.tables.mapped import MappedTable
 from embexp.tables.split import SplitTable
@@ -32,28 +33,25 @@ from embexp.tables.table import EmbeddingTable
 MovingTable = EmbeddingTable | SplitTable
 AnyTable = MovingTable | MappedTable
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
-"""AutoGraph rewrites what a traced function calls, and warns where it can't; nothing here needs it."""
-
 _BLOCK = 65_536
-"""Rows that a pass over a whole table takes at once."""
+"""Rows per block in a pass over a whole table."""
 
 _MANY = 16_384
-"""Occurrences from which on it pays to sum gradients without adding to zeros; below, the fewest operations are best."""
+"""Occurrences from which on it pays to sum gradients without adding to zeros, by more operations."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Distinct:
-    """The ids of some inputs, and the same without repetition.
+    """The distinct ids of some inputs.
 
     Attributes:
-        ids: [u], each once, by first occurrence; int32 where every table is small enough, which is found faster.
-        all_positions: int32 [n], which of `ids` each occurrence is.
-        positions: the same for each input, by its source.
-        first: int32 [u], the first occurrence of each of `ids`; None, like what follows, for a few occurrences.
+        ids: [u], in order of first occurrence; int32 if every table is small enough, which is faster.
+        all_positions: int32 [n], the position in `ids` of each occurrence.
+        positions: `all_positions` by input, by its source.
+        first: int32 [u], the first occurrence of each of `ids`. `first`, `later` and `later_positions` are None for
+            fewer than `_MANY` occurrences.
         later: int32 [n - u], all other occurrences, rising.
-        later_positions: int32 [n - u, 1], which of `ids` these are.
+        later_positions: int32 [n - u, 1], their positions in `ids`.
     """
 
     ids: Any
@@ -66,7 +64,7 @@ class _Distinct:
 
 @dataclass(frozen=True, eq=False)
 class _Lookup:
-    """One feature's occurrences, the rows to look them up in, and which of these each one names (None: its own)."""
+    """One feature's occurrences, gathered rows, and each occurrence's position in them (None: in order)."""
 
     read: Occurrences
     rows: Any
@@ -75,7 +73,7 @@ class _Lookup:
 
 @dataclass(frozen=True, eq=False)
 class _Touched:
-    """What a step knows of one table: its distinct ids, found to be inside its vocabulary, and their rows before it."""
+    """One table's distinct ids in a step, checked against its vocabulary, and their rows before the step."""
 
     distinct: _Distinct
     ids: Any
@@ -84,10 +82,10 @@ class _Touched:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """What `enqueue` leaves for the calls that follow it.
+    """The state between `enqueue` and `apply_gradients`.
 
     Attributes:
-        inputs: what was enqueued, kept alive because sources are identities of these tensors.
+        inputs: the enqueued tensors, kept alive because sources contain their `id()`.
         lookups: by feature.
         touched: by table that is not frozen; empty unless training.
     """
@@ -109,7 +107,7 @@ class RowEngine:
         step: Any,
         total_steps: int,
     ) -> None:
-        """Puts the engine together; makes no variables.
+        """Creates no variables.
 
         Args:
             tables: by name, with the slots of their optimizers.
@@ -119,7 +117,7 @@ class RowEngine:
             total_steps: length of the run, for schedules that end with it.
 
         Raises:
-            ValueError: a feature's table is missing, or a table's slots are not those of its optimizer.
+            ValueError: a feature's table is missing, or a table's slots do not match its optimizer.
         """
         for name, feature in features.items():
             if feature.table not in tables:
@@ -139,13 +137,13 @@ class RowEngine:
         self._current: _Step | None = None
         self._training = self._looked_up = False
 
-    @_as_written
+    @without_autograph
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
         """Takes the step's ids; see `EmbeddingBackend.enqueue`.
 
         Raises:
-            ValueError: a feature is missing or unknown, or its input is none that `inputs` allows.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+            ValueError: a feature is missing or unknown, or `inputs` does not allow its input.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
         """
         _check_names("enqueue", features, self._features)
         read = {
@@ -154,18 +152,18 @@ class RowEngine:
         }
         self.enqueue_occurrences(read, training=training, kept=features)
 
-    @_as_written
+    @without_autograph
     def enqueue_occurrences(self, read: Mapping[str, Occurrences], *, training: bool, kept: Any = None) -> None:
-        """Takes the step's ids, read already.
+        """Takes the step's ids as occurrences.
 
         Args:
             read: by feature.
             training: whether `apply_gradients` will follow.
-            kept: what they were read from, if their sources are identities of it.
+            kept: the tensors that they were read from, if their sources contain the `id()` of these.
 
         Raises:
             ValueError: a feature is missing or unknown.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
         """
         _check_names("enqueue", read, self._features)
         lookups: dict[str, _Lookup] = {}
@@ -176,12 +174,12 @@ class RowEngine:
             if not training or name not in self._moving:
                 lookups.update(_gather_each(table, mine))
             elif mine:
-                found = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
-                positions = found.distinct.positions
-                lookups.update({f: _Lookup(r, found.rows, positions[r.source]) for f, r in mine.items()})
+                rows = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
+                positions = rows.distinct.positions
+                lookups.update({f: _Lookup(r, rows.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(kept, lookups, touched), training, False
 
-    @_as_written
+    @without_autograph
     def activations(self) -> dict[str, Any]:
         """Looks up what was enqueued; see `EmbeddingBackend.activations`.
 
@@ -199,11 +197,11 @@ class RowEngine:
             for name in self._features
         }
 
-    @_as_written
+    @without_autograph
     def apply_gradients(self, gradients: Mapping[str, Any], learning_rates: Mapping[str, Any] | None = None) -> None:
         """Moves the rows that were looked up; see `EmbeddingBackend.apply_gradients`.
 
-        Gradients of features of frozen tables are not looked at.
+        Gradients of features of frozen tables are ignored.
 
         Args:
             gradients: by feature.
@@ -221,7 +219,7 @@ class RowEngine:
             if gradient is not None and gradient.dtype != tf.float32:
                 raise ValueError(f"the gradient of feature {name!r} is {gradient.dtype.name}; it must be float32")
         self._current = None
-        read = {name: found.read for name, found in step.lookups.items()}
+        read = {name: looked_up.read for name, looked_up in step.lookups.items()}
         for name, touched in step.touched.items():
             summed = _summed(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
@@ -256,8 +254,8 @@ class RowEngine:
         table.mark_touched(ids)
 
 
-def _check_names(call: str, given: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
-    missing, unknown = sorted(set(features) - set(given)), sorted(set(given) - set(features))
+def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
+    missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
     if missing or unknown:
         raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
 
@@ -265,7 +263,7 @@ def _check_names(call: str, given: Mapping[str, Any], features: Mapping[str, Fea
 def _gather_distinct(
     table: MovingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct], narrow: bool
 ) -> _Touched:
-    """The distinct ids of a table's features and their rows; tables with the same inputs share the former."""
+    """The distinct ids of a table's features, and their rows; tables with the same inputs share the distinct ids."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for feature, occurrences in read.items():
         by_source.setdefault(occurrences.source, (feature, occurrences.ids))
@@ -292,11 +290,11 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
         first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
         later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)
         later_positions = tf.gather(positions, later)[:, None]
-    apart = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
+    by_input = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
     return _Distinct(
         ids=distinct,
         all_positions=positions,
-        positions=dict(zip(ids, apart, strict=True)),
+        positions=dict(zip(ids, by_input, strict=True)),
         first=first,
         later=later,
         later_positions=later_positions,
@@ -304,13 +302,13 @@ def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
 
 
 def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
-    """Rows of each occurrence: with no gradients to sum, finding the distinct ones costs more than it saves."""
-    found = {}
+    """Rows of each occurrence: with no gradients to sum, finding distinct ids costs more than it saves."""
+    lookups = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids
         with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
-            found[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
-    return found
+            lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
+    return lookups
 
 
 def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int) -> Any:
@@ -329,16 +327,16 @@ def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Map
     spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
     if distinct.first is None:
         return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
-    # What unsorted_segment_sum would give, in the same order: most ids of a batch occur once, and copying their
+    # The same sums as unsorted_segment_sum, in the same order. Most ids of a batch occur once, and copying their
     # gradients is far cheaper than adding them to zeros.
     summed = tf.gather(spread, distinct.first)
     return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
 
 
 def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, step: Any) -> None:
-    """Applies the rule with a gradient of zero to all rows that move, block by block of the table.
+    """Applies the rule with a gradient of zero to all rows that move, block by block.
 
-    Touched ones are overwritten after it.
+    The caller overwrites touched rows afterwards.
     """
     undecayed = optimizer.model_copy(update={"weight_decay_factor": 0.0})
 

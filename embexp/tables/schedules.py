@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 import tensorflow as tf
 
@@ -15,21 +14,18 @@ from embexp.specs.schedules import (
     PiecewiseSchedule,
     Schedule,
 )
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
-"""AutoGraph can't rewrite a `match`, and warns; nothing here needs it."""
+from embexp.tables.autograph import without_autograph
 
 
-@_as_written
+@without_autograph
 def factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
     """Factor on the learning rate at a step; the formulas are those of `embexp.specs.schedules`.
 
     Args:
-        schedule: what was asked for.
+        schedule: the kind of schedule and its settings.
         step: number of the step from 0: an int64 scalar, tensor or variable, or several of them. A variable is read
-            each time the traced step runs, so the factor does not freeze when the step is traced.
-        total_steps: length of the run in steps, which a cosine without `decay_steps` ends at.
+            each time the traced step runs, so tracing does not fix the factor.
+        total_steps: length of the run in steps, where a cosine without `decay_steps` ends.
 
     Returns:
         A float32 tensor, of the shape of `step`. It is computed in float64, which holds every step number exactly.

@@ -1,58 +1,55 @@
-"""What a TPU trained, looked up on a processor: TensorFlow's own `TPUEmbeddingForServing`, from the same config."""
+"""Looks up on a CPU what a TPU trained, by TensorFlow's own `TPUEmbeddingForServing`, from the same config."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from embexp.specs.tables import Feature
 from embexp.tables import bounds, graph, inputs
+from embexp.tables.autograph import without_autograph
 from embexp.tables.graph import TableShape
-from embexp.tables.tpu_backend import first_values
-from embexp.tables.tpu_tables import STILL, TPUTable
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+from embexp.tables.tpu_backend import shard_initializer
+from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, TPUTable
 
 
 class ServingBackend:
-    """An `EmbeddingBackend` that looks up and trains nothing.
+    """An `EmbeddingBackend` that looks up, but trains nothing.
 
-    It makes the tables' variables, rows and slots, and attaches them, so that a checkpoint of a TPU's tables restores
-    them; its rows are the tables' first values until then.
+    It creates the variables of the tables' rows and slots and attaches them, so that a checkpoint of a TPU's tables can
+    be restored into them. Until then they hold the tables' initial values.
 
     Attributes:
         embedding: the `tf.tpu.experimental.embedding.TPUEmbeddingForServing`.
     """
 
     def __init__(self, tables: Mapping[str, TPUTable], features: Mapping[str, Feature]) -> None:
-        """Makes the variables.
+        """Creates the variables.
 
         Args:
-            tables: by name, each in one part.
+            tables: by name, each in one device table.
             features: by name.
 
         Raises:
-            ValueError: a table is in two parts, which only a TPU needs.
+            ValueError: a table has two device tables, which only a TPU needs.
         """
         for name, table in tables.items():
             if table.index is not None:
-                raise ValueError(f"table {name!r} is in two parts; on a processor it is to be whole")
+                raise ValueError(f"table {name!r} has two device tables; on a CPU it must have one")
         self._tables, self._features = dict(tables), dict(features)
         shapes = {
             name: TableShape(
                 table.rows,
                 table.dim,
                 table.combiner,
-                first_values(table.source, table.rows, table.dim, table.chunk_bytes),
+                shard_initializer(table.source, table.rows, table.dim, table.chunk_bytes),
             )
             for name, table in tables.items()
         }
-        still = dict.fromkeys(tables, STILL)
-        optimizers = still | {name: table.optimizer for name, table in tables.items() if table.optimizer is not None}
-        # The learning rates are never asked for, so they may be those of step 0.
+        optimizers = {name: table.optimizer or FROZEN_ROWS_OPTIMIZER for name, table in tables.items()}
+        # Nothing reads the learning rates, so they may be those of step 0.
         _, configs = graph.to_tensorflow(shapes, features, optimizers, step=0, total_steps=1)
         self.embedding = tf.tpu.experimental.embedding.TPUEmbeddingForServing(configs, optimizer=None)
         self.embedding.build()
@@ -64,17 +61,17 @@ class ServingBackend:
             table.attach(values, lambda: None)
         self._enqueued: tuple[dict[str, Any], dict[str, Any]] | None = None
 
-    @_as_written
+    @without_autograph
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
-        """Takes ids to be looked up; see `EmbeddingBackend.enqueue`.
+        """Takes ids to look up; see `EmbeddingBackend.enqueue`.
 
         Raises:
-            RuntimeError: it is for training.
-            ValueError: an input is none that `inputs` allows.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+            RuntimeError: `training` is set.
+            ValueError: `inputs` does not allow an input.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
         """
         if training:
-            raise RuntimeError("rows that are looked up for serving can't be trained")
+            raise RuntimeError("the serving backend only looks rows up; it can't train them")
         ids, weights = {}, {}
         for name, feature in self._features.items():
             table, value = self._tables[feature.table], features[name]
@@ -84,7 +81,7 @@ class ServingBackend:
                 ids[name] = tf.nest.map_structure(tf.identity, own, expand_composites=True)
         self._enqueued = ids, weights
 
-    @_as_written
+    @without_autograph
     def activations(self) -> dict[str, Any]:
         """Looks up what was enqueued; see `EmbeddingBackend.activations`.
 
@@ -102,5 +99,5 @@ class ServingBackend:
         }
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Refuses; see `enqueue`."""
-        raise RuntimeError("rows that are looked up for serving can't be trained")
+        """Raises RuntimeError: this backend trains nothing."""
+        raise RuntimeError("the serving backend only looks rows up; it can't train them")

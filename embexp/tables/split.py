@@ -1,4 +1,4 @@
-"""A table in two parts: rows that never move, without slots or as they lie in a file, and rows that may move."""
+"""A table in two parts: frozen rows, without slots or in their file, and rows that may move."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
-from embexp.tables.parts import TablePart
 from embexp.tables.reading import ReadableTable, gathered
 from embexp.tables.split_checkpoint import SplitRows
-from embexp.tables.streamed import StreamedTable, streamed
-from embexp.tables.variables import gather_rows, scatter_rows, variable, variable_over
+from embexp.tables.streamed import StreamedTable
+from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, variable_over
 
 
 class SplitTable(ReadableTable):
-    """`rows` × `dim` float32 values, of which some never move.
+    """`rows` × `dim` float32 values, some of them frozen.
 
-    To lookups and to the row engine it is one table: each id is routed to its part, one by one, and rows are put
-    together again before anything is computed from them, so the bits are those of an `EmbeddingTable`. The part that
-    never moves is a variable without slots, or a mapped file. The other has the rows that may move, in their order, and
-    behind them those that never move and that the file lacks; slots are as long as the rows that may move.
+    Lookups and the row engine see one table: each id is routed to its part, and rows are put together again before
+    anything is computed from them, so the bits are those of an `EmbeddingTable`. Frozen rows are in a variable without
+    slots, or in a mapped file. The other part has the rows that may move, in order, then frozen rows that the file
+    lacks; slots have only the rows that may move.
 
-    In a graph of TensorFlow 1, `feeds` has what each new session is to be fed, and what reads at once (`read`,
-    `blocks`, `digest`, `touched_rows`) is of no use, as for an `EmbeddingTable`.
+    In a graph of TensorFlow 1, `feeds` returns what each new session must be fed; `read`, `blocks`, `digest` and
+    `touched_rows` work only eagerly.
 
     Attributes:
         name: of the table.
@@ -38,13 +37,13 @@ class SplitTable(ReadableTable):
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         slots: by slot name, float32 [rows that may move, dim].
-        initial: value of each slot before the first step.
+        initial: initial value of each slot.
         groups: which rows move when, and how fast.
         touched: uint8 [rows], see `EmbeddingTable.touched`.
         frozen: False: some rows may move.
-        by_reference: False: checkpoints hold it, whole.
+        by_reference: False: checkpoints hold all rows.
         storage: how the rows are kept.
-        fixed: variable of the rows that never move, float32 [n, dim].
+        fixed: variable of the frozen rows, float32 [n, dim].
         others: variable of the other rows, float32 [m, dim].
         index: variable, int32 or int64 [rows]: the row of `fixed`, or -1 - the row of `others`.
     """
@@ -65,39 +64,39 @@ class SplitTable(ReadableTable):
         slots: Mapping[str, float] | None = None,
         track_touched: bool = True,
     ) -> None:
-        """Makes the variables; those that are to be filled (`fills`) are uninitialised memory.
+        """Creates the variables; those that `fills` returns are uninitialised memory.
 
         Args:
             name: of the table.
-            groups: which rows move when, and how fast; those that never do are kept apart.
+            groups: which rows move when, and how fast; rows that never move are frozen.
             dim: width of a row.
-            mapping: a file in which rows that never move stay, see `MappedTable`; None: they are in a variable.
+            mapping: a file in which frozen rows stay, see `MappedTable`; None: they are in a variable.
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
             combiner: how several rows of one example become one vector.
             slots: initial value of each slot, see `optimizers.slots_of`.
-            track_touched: keep a byte per row that tells whether training ever looked the row up.
+            track_touched: keep a byte per row, 1 once training has looked the row up.
 
         Raises:
             ValueError: a part would be empty, or the mapping can't be used as it is.
         """
-        still = groups.still()
+        frozen = groups.frozen_rows()
         if mapping is not None:
             check_mapping(name, mapping)
-            if file_rows is None or len(file_rows) != len(still) or mapping.shape[1] != dim:
-                raise ValueError(f"table {name!r} is {len(still)} × {dim}, and its file is to have rows for it")
+            if file_rows is None or len(file_rows) != len(frozen) or mapping.shape[1] != dim:
+                raise ValueError(f"table {name!r} is {len(frozen)} × {dim}, but its file's rows do not fit")
             check_file_rows(name, file_rows, len(mapping))
-        in_file = still if file_rows is None else still & (file_rows >= 0)
-        fixed_rows, moving_rows = int(np.count_nonzero(in_file)), int(np.count_nonzero(~still))
+        in_file = frozen if file_rows is None else frozen & (file_rows >= 0)
+        fixed_rows, moving_rows = int(np.count_nonzero(in_file)), int(np.count_nonzero(~frozen))
         if not fixed_rows or not moving_rows:
             raise ValueError(
-                f"table {name!r}: {fixed_rows} rows would be in the part that never moves and {moving_rows} may move;"
+                f"table {name!r}: {fixed_rows} frozen rows would be split off and {moving_rows} rows may move;"
                 " a table is split only where there are both"
             )
-        self.name, self.rows, self.dim, self.combiner = name, len(still), dim, combiner
+        self.name, self.rows, self.dim, self.combiner = name, len(frozen), dim, combiner
         self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
         self.groups, self.initial = groups, dict(slots or {})
         self._mapping, self._moving = mapping, moving_rows
-        self._index, self._others_rows = _index(still, in_file, file_rows)
+        self._index, self._others_rows = split_index(frozen, in_file, file_rows)
         self.index = variable_over(f"{name}/index", self._index)
         if mapping is None:
             self.fixed = _empty(f"{name}/fixed", [fixed_rows, dim])
@@ -124,62 +123,57 @@ class SplitTable(ReadableTable):
         return tf.where(places[:, None] < 0, others, self._gather_fixed(tf.maximum(places, 0)))
 
     def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> Any:
-        """Assigns `rows` to the rows `ids`, which must not repeat, and must be such that may move."""
+        """Assigns `rows` to the rows `ids`, which must not repeat and must be rows that may move."""
         return scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
 
     def scatter_fixed(self, ids: Any, rows: Any) -> Any:
-        """Assigns `rows` to the rows `ids` of `fixed`, which must not repeat, nor stay in a file."""
+        """Assigns `rows` to the frozen rows `ids`, which must not repeat or stay in a file."""
         return scatter_rows(self.fixed, self._places(ids), rows)
 
-    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
-        """What is to be filled, and with which of the table's initial values; see `EmbeddingTable.fills`."""
-        filled: list[tuple[TablePart, Rows]]
-        filled = [(TablePart(self.name, self.others), SomeRows(source, self._others_rows))]
+    def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
+        """The variables to fill, each with its rows of `source`."""
+        filled: list[tuple[TableVariable, Rows]]
+        filled = [(TableVariable(self.name, self.others), SomeRows(source, self._others_rows))]
         if self._mapping is None:
             rows = np.flatnonzero(self._index >= 0).astype(self._index.dtype)
-            filled.append((TablePart(f"{self.name}/fixed", self.fixed), SomeRows(source, rows)))
+            filled.append((TableVariable(f"{self.name}/fixed", self.fixed), SomeRows(source, rows)))
         return filled
 
-    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
-        """What is to be filled with values of slots that are of all rows: those of rows that may move."""
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TableVariable, Rows]]:
+        """The slots to fill, each with the values of the rows that may move."""
         rows = self._others_rows[: self._moving]
         return [
-            (TablePart(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows))
+            (TableVariable(f"{self.name}/{slot}", self.slots[slot]), SomeRows(source, rows))
             for slot, source in slots.items()
         ]
 
     def checkpointed(self, slot: str | None = None) -> StreamedTable:
-        """What a checkpoint holds of the table, or of one slot: it whole, whatever its parts."""
+        """The table, or one slot, as a checkpoint holds it: all rows in one variable."""
         covered = [self.others, self.fixed] if slot is None else [self.slots[slot]]
-        return streamed(self, slot, covered, SplitRows(self, slot))
+        rows = SplitRows(self, slot)
+        return StreamedTable(self, slot, covered, rows.read, rows.write)
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
-        """What a new session of a graph of TensorFlow 1 is to be fed; see `MappedTable.feeds`."""
+        """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
         fed = [(self.index, self._index), *self.groups.feeds()]
         if self._mapping is not None:
             fed.append((self.fixed, self._mapping))
         return fed
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop) of the table, or of one slot, float32; slots of rows that never move are as at first."""
+        """Rows [start, stop) of the table, or of one slot, float32; slots of frozen rows have their initial value."""
         self.check_range(start, stop)
-        if slot is None:
-            values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64)).numpy()
-            return values
-        values = np.full((stop - start, self.dim), self.initial[slot], np.float32)
-        moving = self.moving(start, stop)
-        values[moving] = self.gather(tf.constant(start + np.flatnonzero(moving)), slot).numpy()
-        return values
+        return SplitRows(self, slot).read(start, stop)
 
     @property
     def mapped(self) -> bool:
-        """Whether rows that never move stay in a file."""
+        """Whether frozen rows stay in a file."""
         return self._mapping is not None
 
     def in_fixed(self, start: int, stop: int) -> np.ndarray:
         """Bool [stop - start]: which of the rows [start, stop) are in `fixed`."""
-        found: np.ndarray = self._index[start:stop] >= 0
-        return found
+        fixed: np.ndarray = self._index[start:stop] >= 0
+        return fixed
 
     def moving(self, start: int, stop: int) -> np.ndarray:
         """Bool [stop - start]: which of the rows [start, stop) may move, and so have slots."""
@@ -199,13 +193,26 @@ def _empty(name: str, shape: list[int]) -> Any:
     return variable(name, functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32), shape)
 
 
-def _index(still: np.ndarray, in_file: np.ndarray, file_rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Where each row is, see `SplitTable.index`, and the rows that the other part holds, in its order."""
-    most = len(still) if file_rows is None else max(len(still), int(file_rows.max()) + 1)
+def split_index(
+    frozen: np.ndarray, fixed: np.ndarray | None = None, file_rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Routes the rows of a table to its two parts, `fixed` and `others`.
+
+    Args:
+        frozen: bool [rows], which rows never move.
+        fixed: bool [rows], which of them are in `fixed`; None: all.
+        file_rows: integers [rows], the row of `fixed` of each row there; None: `fixed` has no others, in order.
+
+    Returns:
+        The index, int32 or int64 [rows]: the row of `fixed`, or -1 - the row of `others`. And the numbers of the rows
+        in `others`, in order: those that may move come first.
+    """
+    fixed = frozen if fixed is None else fixed
+    most = len(frozen) if file_rows is None else max(len(frozen), int(file_rows.max()) + 1)
     width = np.int32 if most <= np.iinfo(np.int32).max else np.int64
-    index = arrays.empty(still.shape, width)
-    fixed = np.flatnonzero(in_file)
-    index[fixed] = np.arange(len(fixed), dtype=width) if file_rows is None else file_rows[fixed]
-    others = np.concatenate([np.flatnonzero(~still), np.flatnonzero(still & ~in_file)]).astype(width)
+    index = arrays.empty(frozen.shape, width)
+    numbers = np.flatnonzero(fixed)
+    index[numbers] = np.arange(len(numbers), dtype=width) if file_rows is None else file_rows[numbers]
+    others = np.concatenate([np.flatnonzero(~frozen), np.flatnonzero(frozen & ~fixed)]).astype(width)
     index[others] = -1 - np.arange(len(others), dtype=width)
     return index, others

@@ -1,8 +1,8 @@
-"""A split table in checkpoints: whole, block by block, each row from and to the part that holds it."""
+"""Reads and writes the rows of a split table in order, each from or to the part that holds it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,26 +13,22 @@ if TYPE_CHECKING:
 
 
 class SplitRows:
-    """The rows of a split table, or of one slot, by blocks: of the default session in a graph of TensorFlow 1."""
+    """The rows of a split table, or of one slot: in a graph of TensorFlow 1, those of the default session."""
 
     def __init__(self, table: SplitTable, slot: str | None) -> None:
-        """Makes the operations that read and write; in a graph of TensorFlow 1 they become part of it."""
+        """Creates the operations that read and write, in a graph of TensorFlow 1 as part of it."""
         self._table, self._slot = table, slot
         ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.dim], tf.float32)
         self._take = _function(lambda ids: table.gather(ids, slot), ids)
         self._put = _function(lambda ids, rows: table.scatter(ids, rows, slot), ids, rows)
         self._fix = None if table.mapped or slot else _function(table.scatter_fixed, ids, rows)
 
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """All rows in their order, float32, `rows` of them at a time; slots of frozen rows are as at first."""
-        for start in range(0, self._table.rows, rows):
-            yield self._read(start, min(start + rows, self._table.rows))
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim]; slots of frozen rows have their initial value."""
         numbers = np.arange(start, stop)
         if self._slot is None:
-            whole: np.ndarray = self._take(numbers)
-            return whole
+            rows: np.ndarray = self._take(numbers)
+            return rows
         values = np.full((stop - start, self._table.dim), self._table.initial[self._slot], np.float32)
         moving = self._table.moving(start, stop)
         values[moving] = self._take(numbers[moving])
@@ -42,7 +38,7 @@ class SplitRows:
         """Assigns float32 [n, dim] to the rows from `start`.
 
         Raises:
-            ValueError: rows that stay in their file are not the same.
+            ValueError: rows that stay in their file would change.
         """
         stop = start + len(values)
         numbers = np.arange(start, stop)
@@ -54,7 +50,7 @@ class SplitRows:
         self._put(numbers[~fixed], values[~fixed])
         if self._fix is not None:
             self._fix(numbers[fixed], values[fixed])
-        # Rows that stay in their file can't be restored, but they can be found to be the same.
+        # Rows that stay in their file can't be assigned, only compared.
         elif not np.array_equal(self._take(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
             raise ValueError(
                 f"frozen rows of table {self._table.name} in the checkpoint are not those of its pretrained file"
@@ -62,14 +58,14 @@ class SplitRows:
 
 
 def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
-    """A computation as a function of arrays: eagerly, or in what is the default session when it is called."""
+    """A computation as a function of arrays: eager, or in the default session at the time of the call."""
     if tf.executing_eagerly():
 
-        def eagerly(*given: np.ndarray) -> Any:
-            result = compute(*(tf.constant(each) for each in given))
+        def eagerly(*arrays: np.ndarray) -> Any:
+            result = compute(*(tf.constant(each) for each in arrays))
             return None if result is None else result.numpy()
 
         return eagerly
-    fed = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
-    fetched = compute(*fed)
-    return lambda *given: tf.compat.v1.get_default_session().run(fetched, dict(zip(fed, given, strict=True)))
+    placeholders = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
+    fetched = compute(*placeholders)
+    return lambda *arrays: tf.compat.v1.get_default_session().run(fetched, dict(zip(placeholders, arrays, strict=True)))

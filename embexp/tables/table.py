@@ -13,20 +13,19 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows
 from embexp.tables.groups import RowGroups
-from embexp.tables.parts import TablePart
 from embexp.tables.reading import ReadableTable, gathered
-from embexp.tables.streamed import RowRanges, streamed
-from embexp.tables.variables import gather_rows, scatter_rows, variable, write_rows
+from embexp.tables.streamed import StreamedTable
+from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, write_rows
 
 
 class EmbeddingTable(ReadableTable):
     """`rows` × `dim` float32 values and as many for each slot.
 
-    The table's own values are left uninitialised, so that filling them (`write`) is the only time their pages
-    are touched: never two copies, never filled twice. Slots hold their constant from the start.
+    The table's values start uninitialised, so that filling them (`write`) is the first time that their pages are
+    touched: never two copies, never filled twice. Slots start with their initial value.
 
-    The variables are made in the graph that is current. In a graph of TensorFlow 1, what reads or writes at once
-    (`write`, `read`, `blocks`, `digest`, `touched_rows`) is of no use: sessions hold the values there.
+    The variables are created in the current graph. In a graph of TensorFlow 1, sessions hold the values: `write`,
+    `read`, `blocks`, `digest` and `touched_rows` work only eagerly.
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.
@@ -38,7 +37,7 @@ class EmbeddingTable(ReadableTable):
         touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
             TensorFlow 1; None when not tracked.
         frozen: no step moves a row.
-        by_reference: the rows can be had again from where they came, so no checkpoint holds them.
+        by_reference: the rows can be read again from their source, so no checkpoint holds them.
         groups: which rows move when, and how fast; None: all do, unless frozen.
         storage: how the rows are kept.
     """
@@ -60,7 +59,7 @@ class EmbeddingTable(ReadableTable):
         initial_value: Callable[[], Any] | None = None,
         groups: RowGroups | None = None,
     ) -> None:
-        """Makes the variables.
+        """Creates the variables.
 
         Args:
             name: of the table.
@@ -68,11 +67,11 @@ class EmbeddingTable(ReadableTable):
             dim: width of a row, at least 1.
             combiner: how several rows of one example become one vector.
             slots: initial value of each slot, see `optimizers.slots_of`.
-            track_touched: keep a byte per row that tells whether training ever looked the row up; not if frozen.
-            frozen: no step moves a row, so there is nothing to keep for steps: no slots, no `touched`.
+            track_touched: keep a byte per row, 1 once training has looked the row up; not if frozen.
+            frozen: no step moves a row, so there are no slots and no `touched`.
             by_reference: leave the table out of checkpoints; only if frozen. In a graph of TensorFlow 1 its variable
-                is then a local one, which no `Saver` knows and every new session has to fill.
-            initial_value: gives the variable's first value, float32 [rows, dim]; None: uninitialised memory.
+                is then local: no `Saver` saves it, and every new session must fill it.
+            initial_value: returns the variable's initial value, float32 [rows, dim]; None: uninitialised memory.
             groups: which rows move when, and how fast; None: all do, unless frozen.
 
         Raises:
@@ -92,7 +91,7 @@ class EmbeddingTable(ReadableTable):
         empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32)
         self.variable = variable(name, initial_value or empty, shape, local=by_reference)
         if initial_value is None and tf.executing_eagerly():
-            # Memory that nothing has touched: the view is gone before it is written to.
+            # No page of this memory is touched yet. The view is gone before the first write.
             arrays.prefer_huge_pages(np.frombuffer(memoryview(self.variable.read_value()), np.uint8))
         self.slots = {
             slot: variable(f"{name}/{slot}", lambda value=value: tf.fill(shape, np.float32(value)), shape)
@@ -105,32 +104,35 @@ class EmbeddingTable(ReadableTable):
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]. Reading the variable whole would copy it."""
-        return gather_rows(self._of(slot), ids)
+        return gather_rows(self._variable(slot), ids)
 
     def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
         """Assigns `rows` to the rows `ids`, which must not repeat."""
-        scatter_rows(self._of(slot), ids, rows)
+        scatter_rows(self._variable(slot), ids, rows)
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
-        """What a new session of a graph of TensorFlow 1 is to be fed, beside the rows; see `MappedTable.feeds`."""
+        """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
         return [] if self.groups is None else self.groups.feeds()
 
-    def fills(self, source: Rows) -> list[tuple[TablePart, Rows]]:
-        """What is to be filled with the table's initial values, and with which of them: all, in one part."""
-        return [(TablePart(self.name, self.variable), source)]
+    def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
+        """The variable to fill, with all rows of `source`."""
+        return [(TableVariable(self.name, self.variable), source)]
 
-    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TablePart, Rows]]:
-        """What is to be filled with values of slots that an earlier checkpoint has, and with which of them."""
-        return [(TablePart(f"{self.name}/{slot}", self.slots[slot]), source) for slot, source in slots.items()]
+    def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[TableVariable, Rows]]:
+        """The slots to fill, each with its values from an earlier checkpoint."""
+        return [(TableVariable(f"{self.name}/{slot}", self.slots[slot]), source) for slot, source in slots.items()]
 
     def checkpointed(self, slot: str | None = None) -> Any:
-        """What a checkpoint holds of the table, or of one slot.
+        """The table, or one slot, as a checkpoint holds it.
 
-        In a graph of TensorFlow 1 it is the variable, as Estimators have savers of their own. Eagerly, TensorFlow would
+        In a graph of TensorFlow 1 this is the variable, which Estimators save themselves. Eagerly, TensorFlow would
         restore the variable with a second copy of its rows in memory.
         """
-        variable = self._of(slot)
-        return streamed(self, slot, [variable], RowRanges(self, slot)) if tf.executing_eagerly() else variable
+        variable = self._variable(slot)
+        if not tf.executing_eagerly():
+            return variable
+        read, write = functools.partial(self.read, slot=slot), functools.partial(self.write, slot=slot)
+        return StreamedTable(self, slot, [variable], read, write)
 
     def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
         """Assigns `values` [n, dim] float32 to the rows from `start`.
@@ -141,7 +143,7 @@ class EmbeddingTable(ReadableTable):
             ValueError: the values' dtype or shape does not fit.
         """
         self.check_range(start, start + len(values))
-        write_rows(self._of(slot), self.name, start, values)
+        write_rows(self._variable(slot), self.name, start, values)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
@@ -149,5 +151,5 @@ class EmbeddingTable(ReadableTable):
         values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64), slot).numpy()
         return values
 
-    def _of(self, slot: str | None) -> Any:
+    def _variable(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]

@@ -1,9 +1,9 @@
-"""The `EmbeddingBackend` of TPUs: TensorFlow's own `TPUEmbedding`, set up with the house's tables and features."""
+"""The `EmbeddingBackend` of TPUs: TensorFlow's own `TPUEmbedding`, set up with embexp's tables and features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,21 +14,17 @@ from embexp.specs.tables import Feature
 from embexp.system import arrays
 from embexp.system.rows import Rows
 from embexp.tables import graph, tpu_inputs
+from embexp.tables.autograph import without_autograph
 from embexp.tables.graph import TableShape
 from embexp.tables.tpu_inputs import Enqueued, combiner_of, feature_of
-from embexp.tables.tpu_tables import STILL, TPUTable
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_as_written: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
-"""AutoGraph rewrites what a traced function calls, and warns where it can't; nothing here needs it."""
+from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, TPUTable
 
 
 class TPUBackend:
     """Looks rows up and moves them on the TPUs of a `tf.distribute.TPUStrategy`.
 
-    `enqueue` is for the host: what it takes are the values of all replicas, as an iterator of a distributed dataset
-    gives them. `activations` and `apply_gradients` are for the function that `strategy.run` runs, and are about one
-    replica.
+    Call `enqueue` on the host, with the values of all replicas, as an iterator of a distributed dataset returns them.
+    Call `activations` and `apply_gradients` in the function that `strategy.run` runs on each replica.
 
     Attributes:
         embedding: the `tf.tpu.experimental.embedding.TPUEmbedding`.
@@ -45,21 +41,21 @@ class TPUBackend:
         total_steps: int,
         pipelined: bool = False,
     ) -> None:
-        """Sets the TPU up: makes the variables of its hosts, fills them, and loads them.
+        """Sets the TPU up: creates and fills the variables of its hosts, and loads them.
 
         Args:
             strategy: a `tf.distribute.TPUStrategy`, whose TPU has not been set up for embeddings before.
             tables: by name.
             features: by name; an `output_shape` is that of all replicas together.
-            inputs: by feature the `tf.TypeSpec` of its ids on one replica.
+            inputs: by feature, the `tf.TypeSpec` of its ids on one replica.
             step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
             total_steps: length of the run, for schedules that end with it.
-            pipelined: let the TPU look a step's rows up while the step before is computed. It is faster, and each step
-                then sees rows as they were one step earlier.
+            pipelined: look up a step's rows while the step before is computed: faster, but each step sees the rows
+                of one step earlier.
 
         Raises:
             RunError: the TPU was set up for embeddings before.
-            ValueError: a feature's table is missing, or the shape of its activations is not known in full.
+            ValueError: a feature's table is missing, or the shape of its activations is not fully known.
         """
         for name, feature in features.items():
             if feature.table not in tables:
@@ -68,7 +64,7 @@ class TPUBackend:
         replicas = strategy.num_replicas_in_sync
         self._features = {name: _of_one_replica(name, feature, replicas) for name, feature in features.items()}
         self._forms = {
-            name: tpu_inputs.shaped(name, feature, tables[feature.table], inputs[name])
+            name: tpu_inputs.input_form(name, feature, tables[feature.table], inputs[name])
             for name, feature in self._features.items()
         }
         self._step = step
@@ -81,24 +77,24 @@ class TPUBackend:
             )
             self._build()
         values = {
-            part: {slot: list(sharded.variables) for slot, sharded in of_part.items()}
-            for part, of_part in self.embedding._variables.items()
+            name: {slot: list(sharded.variables) for slot, sharded in by_slot.items()}
+            for name, by_slot in self.embedding._variables.items()
         }
         for table in tables.values():
             table.attach(values, self.retrieve)
         self._retrieved_at = self._now()
 
-    @_as_written
+    @without_autograph
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
         """Takes the step's ids of all replicas; see `EmbeddingBackend.enqueue`.
 
         Args:
             features: as for one replica, each tensor with a value for each replica.
-            training: whether `apply_gradients` will follow; a TPU waits for it for good.
+            training: whether `apply_gradients` will follow; if it does not, a TPU waits forever.
 
         Raises:
-            ValueError: a feature is missing or unknown, or its input is none that `inputs` allows.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.readable` translates it.
+            ValueError: a feature is missing or unknown, or `inputs` does not allow its input.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
         """
         missing, unknown = sorted(set(self._features) - set(features)), sorted(set(features) - set(self._features))
         if missing or unknown:
@@ -119,22 +115,22 @@ class TPUBackend:
                     for name, read in taken.read.items():
                         self._tables[self._features[name].table].mark_touched(read.ids)
 
-    @_as_written
+    @without_autograph
     def activations(self) -> dict[str, Any]:
-        """What the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
+        """The activations that the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
         found = self.embedding.dequeue()
         activations = {}
         for name, feature in self._features.items():
             table = self._tables[feature.table]
-            parts = [found[feature_of(name, table, part)] for part in table.parts]
-            activations[name] = parts[0] if len(parts) == 1 else tf.add_n(parts)
+            vectors = [found[feature_of(name, table, device_table)] for device_table in table.device_tables]
+            activations[name] = vectors[0] if len(vectors) == 1 else tf.add_n(vectors)
         return activations
 
-    @_as_written
+    @without_autograph
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Sends this replica's gradients to the TPU; see `EmbeddingBackend.apply_gradients`.
 
-        The TPU sums those of all replicas. What never moves is sent zeros.
+        The TPU sums those of all replicas. Frozen rows get zeros.
 
         Raises:
             ValueError: a gradient is missing or unknown.
@@ -145,23 +141,23 @@ class TPUBackend:
         sent = {}
         for name, feature in self._features.items():
             table, gradient = self._tables[feature.table], gradients[name]
-            for part in table.parts:
-                sent[feature_of(name, table, part)] = (
+            for device_table in table.device_tables:
+                sent[feature_of(name, table, device_table)] = (
                     tf.zeros([*self._forms[name].output, table.dim])
-                    if gradient is None or part.still
+                    if gradient is None or device_table.frozen
                     else tf.convert_to_tensor(gradient)
                 )
         self.embedding.apply_gradients(sent)
 
     def retrieve(self) -> None:
-        """Brings what the TPU has learned into the variables of its hosts, unless they have it."""
+        """Copies the TPU's memory into the variables of its hosts, if a step was taken since the last copy."""
         now = self._now()
         if now != self._retrieved_at:
             self.embedding._retrieve_variables()
             self._retrieved_at = now
 
     def load(self) -> None:
-        """Brings the variables of the hosts into the TPU, after something else was assigned to them."""
+        """Copies the variables of the hosts into the TPU's memory, after they were assigned to."""
         self.embedding._load_variables()
         self._retrieved_at = self._now()
 
@@ -173,29 +169,33 @@ class TPUBackend:
         return int(self._step.numpy())
 
     def _configs(self, total_steps: int) -> dict[str, Any]:
-        """Fresh configs, as the constructor of `TPUEmbedding` changes those that it is given."""
+        """Fresh configs, as the constructor of `TPUEmbedding` changes its arguments."""
         shapes: dict[str, TableShape] = {}
         optimizers: dict[str, TableOptimizer] = {}
         for table in self._tables.values():
-            for part in table.parts:
-                filled = first_values(table.rows_of(part), part.rows, table.dim, table.chunk_bytes)
-                shapes[part.name] = TableShape(part.rows, table.dim, combiner_of(table), filled)
-                optimizers[part.name] = STILL if part.still or table.optimizer is None else table.optimizer
+            for device_table in table.device_tables:
+                filled = shard_initializer(
+                    table.initial_values(device_table), device_table.rows, table.dim, table.chunk_bytes
+                )
+                shapes[device_table.name] = TableShape(device_table.rows, table.dim, combiner_of(table), filled)
+                optimizers[device_table.name] = (
+                    FROZEN_ROWS_OPTIMIZER if device_table.frozen or table.optimizer is None else table.optimizer
+                )
         features = {}
         for name, feature in self._features.items():
             table, form = self._tables[feature.table], self._forms[name]
-            for part in table.parts:
-                own = feature.model_copy(update={"table": part.name})
+            for device_table in table.device_tables:
+                own = feature.model_copy(update={"table": device_table.name})
                 if not (form.as_is or form.dense):
                     own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
-                features[feature_of(name, table, part)] = own
+                features[feature_of(name, table, device_table)] = own
         return graph.to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=total_steps)[1]
 
     def _build(self) -> None:
         shapes = {
-            feature_of(name, self._tables[feature.table], part): self._forms[name].enqueued
+            feature_of(name, self._tables[feature.table], device_table): self._forms[name].enqueued
             for name, feature in self._features.items()
-            for part in self._tables[feature.table].parts
+            for device_table in self._tables[feature.table].device_tables
         }
         try:
             self.embedding.build(shapes)
@@ -209,18 +209,18 @@ class TPUBackend:
             ) from error
 
 
-def first_values(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
-    """An initializer of `TableConfig` that gives each shard of a table its own rows, and reads no others.
+def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+    """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
-        rows: of the whole table.
-        count: how many there are.
+        rows: the whole table.
+        count: number of rows.
         dim: width of a row.
-        chunk_bytes: largest piece that is read at once.
+        chunk_bytes: most bytes that are read at once.
 
     Returns:
-        A function of (shape, dtype, shard_info): TensorFlow calls it for each shard with the `ShardInfo` that says
-        where in the table it begins, as the function asks for it by that name.
+        A function of (shape, dtype, shard_info). Because it takes `shard_info`, TensorFlow calls it for each shard with
+        the shard's offset.
     """
 
     def initialize(shape: Any, dtype: Any = tf.float32, shard_info: Any = None) -> Any:

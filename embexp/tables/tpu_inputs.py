@@ -1,7 +1,7 @@
-"""A feature's input as a TPU takes it.
+"""Converts a feature's input to a form that a TPU takes.
 
-What a feature may be given is what the row engine takes (see the table in `inputs`), and means the same. A TPU takes
-less, so some inputs are put into another form on the host, without a loss:
+Allowed inputs are those of the row engine (see the table in `inputs`), with the same meaning. A TPU takes fewer forms,
+so the host converts some inputs, without loss:
 
 | input                     | becomes                                                                               |
 |---------------------------|---------------------------------------------------------------------------------------|
@@ -9,8 +9,8 @@ less, so some inputs are put into another form on the host, without a loss:
 | dense [B, ...]            | dense [B, ..., 1]: a TPU drops the last dimension                                     |
 | ragged                    | itself                                                                                |
 | sparse                    | ragged, a row for each row of the result: a TPU takes no mixture of sparse and ragged |
-| any, of a table whose     | two ragged ones, for the two parts of the table, with a row for each row of the       |
-| rows partly never move    | result and weights w / denominator: both parts are summed, and then their sums        |
+| any, of a table with some | two ragged ones, for the two device tables, with a row for each row of the result and |
+| frozen rows               | weights w / denominator: each device table sums its rows, then the sums are added     |
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, inputs
 from embexp.tables.inputs import Occurrences
-from embexp.tables.tpu_tables import TPUPart, TPUTable
+from embexp.tables.tpu_tables import DeviceTable, TPUTable
 
 
 @dataclass(frozen=True)
-class Shaped:
-    """How a feature's input goes to a TPU, as far as its type tells.
+class TPUInput:
+    """The form in which a feature's input goes to a TPU, derived from its type.
 
     Attributes:
-        output: shape of the feature's activations on one replica without dim.
-        as_is: the TPU takes the ragged input as it is, with the feature's own settings; else every row of the input
-            that it is sent is one row of the result.
+        output: shape of the feature's activations on one replica, without dim.
+        as_is: the TPU takes the ragged input unchanged, with the feature's own settings; else each row of the converted
+            input is one row of the result.
         dense: the input is dense.
-        rows: of the input.
+        rows: number of rows of the input.
     """
 
     output: tuple[int, ...]
@@ -45,21 +45,21 @@ class Shaped:
 
     @property
     def enqueued(self) -> Any:
-        """The shape that `TPUEmbedding.build` asks for: its last dimension is dropped."""
+        """The shape for `TPUEmbedding.build`, which drops the last dimension."""
         return tf.TensorShape([*self.output, 1])
 
 
-def shaped(name: str, feature: Feature, table: TPUTable, spec: Any) -> Shaped:
-    """Says how a feature goes to a TPU.
+def input_form(name: str, feature: Feature, table: TPUTable, spec: Any) -> TPUInput:
+    """The form in which a feature goes to a TPU.
 
     Args:
         name: of the feature, for errors.
-        feature: how it is to be looked up; an `output_shape` is that of one replica.
-        table: of its rows.
+        feature: its settings; an `output_shape` is that of one replica.
+        table: its table.
         spec: `tf.TypeSpec` of its ids on one replica.
 
     Raises:
-        ValueError: the shape of its activations is not known in full, which a TPU needs.
+        ValueError: the shape of its activations is not fully known, which a TPU needs.
     """
     shape = tf.TensorShape(spec.shape)
     dense = isinstance(spec, tf.TensorSpec)
@@ -70,26 +70,26 @@ def shaped(name: str, feature: Feature, table: TPUTable, spec: Any) -> Shaped:
         output = tf.TensorShape([shape[0], feature.max_sequence_length])
     if not output.is_fully_defined() or shape[0] is None:
         raise ValueError(
-            f"feature {name!r}: a TPU must know the shape of its activations beforehand, and {output} is not known in"
-            " full; give batches of one size, or the feature an output_shape"
+            f"feature {name!r}: a TPU must know the shape of its activations beforehand, but {output} is not fully"
+            " known; give batches of one size, or the feature an output_shape"
         )
     whole = table.index is None
     # Sequences of 1 would be taken for bags, as there are as many results as rows.
     bags = isinstance(spec, tf.RaggedTensorSpec) and not (
         feature.max_sequence_length and output.num_elements() == shape[0]
     )
-    return Shaped(tuple(output.as_list()), whole and bags, whole and dense, shape[0])
+    return TPUInput(tuple(output.as_list()), whole and bags, whole and dense, shape[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Enqueued:
-    """What one replica's features are to a TPU.
+    """One replica's inputs in the form that a TPU takes.
 
     Attributes:
-        ids: by the TPU's feature: dense or ragged.
-        weights: by the TPU's feature, ragged as the ids; None for all 1.
+        ids: by the TPU's feature, dense or ragged.
+        weights: by the TPU's feature, ragged like the ids; None for all 1.
         checks: operations that must have succeeded before the ids are looked up.
-        read: by feature, what it names.
+        read: by feature.
     """
 
     ids: dict[str, Any] = field(default_factory=dict)
@@ -98,19 +98,19 @@ class Enqueued:
     read: dict[str, Occurrences] = field(default_factory=dict)
 
 
-def add(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: Shaped, value: Any) -> None:
-    """Adds one feature to what a replica enqueues.
+def add(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: TPUInput, value: Any) -> None:
+    """Adds one feature to a replica's inputs.
 
     Args:
-        into: takes it.
+        into: the replica's inputs.
         name: of the feature.
-        feature: how it is to be looked up; an `output_shape` is that of one replica.
-        table: of its rows.
-        form: see `shaped`.
+        feature: its settings; an `output_shape` is that of one replica.
+        table: its table.
+        form: from `input_form`.
         value: ids, or a pair (ids, weights).
 
     Raises:
-        ValueError: the input is none that `inputs` allows.
+        ValueError: `inputs` does not allow the input.
     """
     read = inputs.occurrences(name, feature, table.combiner, value)
     into.read[name] = read
@@ -132,29 +132,29 @@ def add(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: Shap
             into.ids[name] = _ragged(read.ids, rows, form)
             into.weights[name] = None if read.weights is None else _ragged(read.weights, rows, form)
         else:
-            _add_parts(into, name, table, form, read)
+            _add_to_both(into, name, table, form, read)
 
 
-def _add_parts(into: Enqueued, name: str, table: TPUTable, form: Shaped, read: Occurrences) -> None:
+def _add_to_both(into: Enqueued, name: str, table: TPUTable, form: TPUInput, read: Occurrences) -> None:
     places = tf.gather(table.index.read_value(), read.ids)
     rows = _segments(read)
     factors = _normalised(read)
-    for part in table.parts:
-        mine = places >= 0 if part.still else places < 0
+    for device_table in table.device_tables:
+        mine = places >= 0 if device_table.frozen else places < 0
         own = tf.boolean_mask(places, mine)
         own_rows = tf.boolean_mask(rows, mine)
-        key = feature_of(name, table, part)
-        into.ids[key] = _ragged(own if part.still else -1 - own, own_rows, form)
+        key = feature_of(name, table, device_table)
+        into.ids[key] = _ragged(own if device_table.frozen else -1 - own, own_rows, form)
         into.weights[key] = None if factors is None else _ragged(tf.boolean_mask(factors, mine), own_rows, form)
 
 
-def feature_of(name: str, table: TPUTable, part: TPUPart) -> str:
-    """Name of the TPU's feature for one part of a table."""
-    return f"{name}/fixed" if table.index is not None and part.still else name
+def feature_of(name: str, table: TPUTable, device_table: DeviceTable) -> str:
+    """Name of the TPU's feature for one device table."""
+    return f"{name}/fixed" if table.index is not None and device_table.frozen else name
 
 
 def combiner_of(table: TPUTable) -> Combiner:
-    """The combiner of the TPU's tables: weights of a table in parts are normalised beforehand."""
+    """The combiner of the device tables: weights for two of them are normalised beforehand."""
     return table.combiner if table.index is None else Combiner.SUM
 
 
@@ -170,8 +170,8 @@ def _normalised(read: Occurrences) -> Any:
     return tf.math.divide_no_nan(tf.ones_like(of_rows) if read.weights is None else read.weights, of_rows)
 
 
-def _ragged(values: Any, rows: Any, form: Shaped) -> Any:
-    """Values of rows that rise, with a row for each row of the result."""
+def _ragged(values: Any, rows: Any, form: TPUInput) -> Any:
+    """A ragged tensor with a row for each row of the result; `rows` are the row numbers of `values`, rising."""
     count = tf.TensorShape(form.output).num_elements()
     lengths = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, count)
     splits = tf.concat([tf.zeros([1], lengths.dtype), tf.cumsum(lengths)], 0)

@@ -1,10 +1,11 @@
-"""Variables of rows: made without a copy, read and written by rows."""
+"""Variables of embedding rows: created without a copy, read and written by rows."""
 
 from __future__ import annotations
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,60 @@ from embexp.system import arrays
 
 _LARGE = 16 * 1024 * 1024
 """Bytes from which on it pays to write in two threads."""
+
+
+class WritableRows(Protocol):
+    """Rows that can be assigned by ranges: all that an init method needs of a table."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table or slot."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        ...
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TableVariable:
+    """A variable with rows of a table or slot, to be filled; `WritableRows`.
+
+    Attributes:
+        name: of the variable.
+        variable: float32 [rows, dim].
+        read_whole: whether the variable is also read whole, which must not copy it.
+    """
+
+    name: str
+    variable: Any
+    read_whole: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.variable.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return int(self.variable.shape[1])
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`; see `write_rows`."""
+        write_rows(self.variable, self.name, start, values)
+        if self.read_whole:  # once rows were assigned, TensorFlow would copy the variable at each reading
+            tf.raw_ops.DisableCopyOnRead(resource=self.variable.handle)
 
 
 def gather_rows(variable: Any, ids: Any) -> Any:
@@ -50,7 +105,7 @@ def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None
     if not arrays.can_be_taken_over(values):
         _assign(variable, start, tf.constant(values))
         return
-    # Two threads, as what takes time is memory that is touched for the first time. Each part is aligned too.
+    # Two threads, as touching memory for the first time takes most of the time. Both halves are aligned.
     half = len(values) // 2 // arrays.ALIGNMENT * arrays.ALIGNMENT if values.nbytes >= _LARGE else 0
     parts = [(low, values[low:high]) for low, high in ((0, half), (half, len(values))) if high > low]
 
@@ -62,36 +117,36 @@ def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None
 
 
 def _assign(variable: Any, start: int, values: Any) -> None:
-    # In a third of the time of assigning to a slice.
+    # Takes a third of the time of assigning to a slice.
     narrow = tf.int32 if variable.shape[0] <= tf.int32.max else tf.int64
     stop = start + int(values.shape[0])
     scatter_rows(variable, tf.range(tf.constant(start, narrow), tf.constant(stop, narrow)), values)
 
 
 def variable_over(name: str, values: np.ndarray) -> Any:
-    """A variable that is to hold an array for good: at once where that can be, or else when a session is fed it.
+    """A variable that uses an array's memory: eagerly at once, in a graph of TensorFlow 1 once a session is fed it.
 
-    In a graph of TensorFlow 1 it is a local variable. It must not be written to, and has to be read by `read_value`: a
-    gather that reads the variable itself makes its memory its own, by a copy.
+    In a graph of TensorFlow 1 it is a local variable. Don't write to it, and read it by `read_value`: a gather from the
+    variable itself would first copy its memory.
 
     Args:
         name: of the variable.
-        values: any array that `arrays.can_be_taken_over`.
+        values: an array that `arrays.can_be_taken_over`.
     """
     shape = list(values.shape)
     if tf.executing_eagerly():
         return variable(name, tf.experimental.dlpack.from_dlpack(values.__dlpack__()), shape)
-    # Memory that nothing touches until the array takes its place.
+    # No page of this memory is touched before the array replaces it.
     empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.as_dtype(values.dtype))
     return variable(name, empty, shape, local=True)
 
 
 def variable(name: str, value: Any, shape: list[int], *, local: bool = False) -> Any:
-    """A variable that no gradient tape watches, in the graph that is current.
+    """Creates a variable that no gradient tape watches, in the current graph.
 
     Args:
         name: of the variable.
-        value: its first value, or a callable that gives it.
+        value: its initial value, or a callable that returns it.
         shape: of the variable.
         local: in a graph of TensorFlow 1, make it a local variable instead of a global one.
     """

@@ -78,7 +78,7 @@ def trained(table: Any) -> Any:
 def on_tpu(strategy: Any, values: np.ndarray, *, split: bool) -> tuple[TPUBackend, TPUTable]:
     with strategy.scope():
         step = tf.Variable(0, dtype=tf.int64)
-    table = TPUTable("item", Given(values), ROWS, DIM, optimizer=Adam(), still=STILL if split else None)
+    table = TPUTable("item", Given(values), ROWS, DIM, optimizer=Adam(), frozen_rows=STILL if split else None)
     spec = tf.TensorSpec([4], tf.int64)
     backend = TPUBackend(strategy, {"item": table}, {"f": Feature(table="item")}, {"f": spec}, step=step, total_steps=1)
     return backend, table

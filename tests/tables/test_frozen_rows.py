@@ -161,21 +161,21 @@ def test_policies_in_all_layouts(
         step, _ = step_of(table, rule)
         run(step, given_batches)
         states[layout] = state(table)
-        still = (multipliers == 0).all(0)[groups]
+        frozen = (multipliers == 0).all(0)[groups]
         for slot, found in states[layout].items():
             changed = (found.view(np.uint32) != first[slot].view(np.uint32)).any(1)
-            assert not changed[still].any(), (layout, slot)
-        assert table.touched_rows() <= np.count_nonzero(~still)
+            assert not changed[frozen].any(), (layout, slot)
+        assert table.touched_rows() <= np.count_nonzero(~frozen)
         if layout != "variable":
-            assert {each.shape[0] for each in table.slots.values()} <= {np.count_nonzero(~still)}
+            assert {each.shape[0] for each in table.slots.values()} <= {np.count_nonzero(~frozen)}
     for layout in LAYOUTS[1:]:
         for slot, found in states[layout].items():
             np.testing.assert_array_equal(found.view(np.uint32), states["variable"][slot].view(np.uint32))
     factors = np.stack([multipliers[min(number // 17, len(phases) - 1)][groups] for number in range(STEPS)])
-    course = exact(rule, {slot: np.where(still[:, None], 1, each) for slot, each in first.items()},
+    course = exact(rule, {slot: np.where(frozen[:, None], 1, each) for slot, each in first.items()},
                    given_batches, factors)  # fmt: skip
     for slot, error in course.errors(states["variable"]).items():
-        assert (error <= 1)[~still].all(), slot
+        assert (error <= 1)[~frozen].all(), slot
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -256,11 +256,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         RowGroups("item", np.zeros(2, np.uint8), np.ones((2, 1), np.float32), [0, 0])
     with pytest.raises(ValueError, match="multipliers finite numbers of 0 or more"):
         RowGroups("item", np.zeros(2, np.uint8), np.array([[-1]], np.float32), [0])
-    with pytest.raises(ValueError, match="there is a group 3, and 2 have multipliers"):
+    with pytest.raises(ValueError, match="there is a group 3, but 2 groups have multipliers"):
         RowGroups("item", np.array([3], np.uint8), one, [0])
     made = RowGroups("item", np.array([0, 1], np.uint8), one, [0])
     with pytest.raises(ValueError, match="table 'item' is frozen, so it has no use for groups"):
         EmbeddingTable("item", 2, DIM, frozen=True, groups=made)
     mapping = np.asarray(np.memmap(tmp_path / "m", np.float32, "w+", shape=(2, DIM)))
-    with pytest.raises(ValueError, match="table 'item' is 2 × 3, and its file is to have rows for it"):
+    with pytest.raises(ValueError, match="table 'item' is 2 × 3, but its file's rows do not fit"):
         SplitTable("item", made, DIM, mapping=mapping, file_rows=np.array([0]))

@@ -24,7 +24,7 @@ MULTIPLIERS = np.array([[0, 1, 0], [0, 1, 1]], np.float32)
 FILE_ROWS = np.array([4, 0, -1, 3, -1, 2, 1, 5, -1])
 LAYOUTS = ("variable", "split", "memory_map")
 VALUES = np.random.default_rng(0).standard_normal((ROWS, DIM)).astype(np.float32)
-STILL = GROUPS == 0
+FROZEN = GROUPS == 0
 
 
 class Matrix:
@@ -59,7 +59,7 @@ def fill(table: Any) -> None:
 
 def train(table: Any) -> None:
     """As steps would: rows that move get other values, and their slots."""
-    ids = tf.constant(np.flatnonzero(~STILL))
+    ids = tf.constant(np.flatnonzero(~FROZEN))
     table.scatter(ids, 2 * table.gather(ids))
     for number, slot in enumerate(table.slots):
         table.scatter(ids, table.gather(ids) + number, slot)
@@ -86,8 +86,8 @@ def test_saved_in_one_layout_restored_in_another(tmp_path: Path, saved: str, res
     store.read(checkpoint(second), tmp_path / "c")
     for before, after in zip(state(first), state(second), strict=True):
         np.testing.assert_array_equal(after.view(np.uint32), before.view(np.uint32))
-    np.testing.assert_array_equal(second.read(0, ROWS), np.where(STILL[:, None], VALUES, 2 * VALUES))
-    assert (second.read(0, ROWS, "momenta")[STILL] == 0).all()
+    np.testing.assert_array_equal(second.read(0, ROWS), np.where(FROZEN[:, None], VALUES, 2 * VALUES))
+    assert (second.read(0, ROWS, "momenta")[FROZEN] == 0).all()
 
 
 @pytest.mark.parametrize("layout", ["split", "memory_map"])

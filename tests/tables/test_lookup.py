@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from embexp.errors import RunError
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables.bounds import readable
+from embexp.tables.bounds import translated_errors
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 
@@ -220,7 +220,7 @@ def test_output_shape_of_dense_ids_is_checked_even_where_it_is_known_only_while_
     assert step(tf.zeros([2, 2], tf.int64)).shape == (2, 2, DIM)
     with (
         pytest.raises(RunError, match=r"^feature 'f': output_shape is \(2, 2\), but the input has another shape$"),
-        readable(),
+        translated_errors(),
     ):
         step(tf.zeros([3, 2], tf.int64))
 
@@ -300,12 +300,12 @@ REFUSED = {
     "dense against output_shape": (
         Feature(table="item", output_shape=(2,)),
         tf.constant([[1], [2]], tf.int64),
-        r"output_shape is \(2,\), but the shape read off the input is \(2, 1\)",
+        r"output_shape is \(2,\), but the input's shape is \(2, 1\)",
     ),
     "sparse against output_shape": (
         Feature(table="item", output_shape=(3,)),
         SPARSE,
-        r"output_shape is \(3,\), but the shape read off the input is \(2,\)",
+        r"output_shape is \(3,\), but the input's shape is \(2,\)",
     ),
     "ragged against output_shape": (
         Feature(table="item", output_shape=(4,)),
@@ -352,7 +352,7 @@ def test_weights_must_stand_where_the_ids_stand(ids: Any, weights: Any, what: st
     made = bench(Combiner.SUM, {"f": Feature(table="item")})
     step = tf.function(lambda ids, weights: looked_up(made.engine, (ids, weights), True))
     message = f"^feature 'f': the {what} of the weights are not those of the ids$"
-    with pytest.raises(RunError, match=message), readable():
+    with pytest.raises(RunError, match=message), translated_errors():
         step(ids, weights)
-    with pytest.raises(RunError, match=message), readable():
+    with pytest.raises(RunError, match=message), translated_errors():
         looked_up(made.engine, (ids, weights), True)

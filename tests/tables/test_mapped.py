@@ -155,17 +155,17 @@ def test_the_engine_looks_it_up_beside_a_table_that_trains(mapping: np.ndarray, 
     }
 
 
-def test_what_can_not_be_used_where_it_lies_is_refused(mapping: np.ndarray, tmp_path: Path) -> None:
+def test_what_can_not_be_used_in_place_is_refused(mapping: np.ndarray, tmp_path: Path) -> None:
     refused = {
         "read-only": np.asarray(np.load(tmp_path / "m.npy", mmap_mode="r")),
         "another type": arrays.empty((7, DIM), np.float64),
-        "turned": np.asfortranarray(arrays.empty((7, DIM), np.float32)),
+        "transposed": np.asfortranarray(arrays.empty((7, DIM), np.float32)),
         "begins elsewhere": mapping[1:],
         "empty": arrays.empty((0, DIM), np.float32),
     }
-    for name, found in refused.items():
-        with pytest.raises(ValueError, match=rf"table '{name}': found an array of float(32|64) \(.*, 5\); one that is"):
-            MappedTable(name, found, None, Others(7))
+    for name, refused_array in refused.items():
+        with pytest.raises(ValueError, match=rf"table '{name}': found an array of float(32|64) \(.*, 5\); to be used in place"):
+            MappedTable(name, refused_array, None, Others(7))
     for file_rows in ([0, 7], [-2], []):
         with pytest.raises(ValueError, match="table 'item': rows of the file are 0 to 6, or -1 for none"):
             MappedTable("item", mapping, np.array(file_rows, np.int64), Others(7))

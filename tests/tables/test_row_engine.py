@@ -257,13 +257,13 @@ def test_an_id_outside_the_vocabulary_is_named(training: bool, traced: bool, id_
 
     message = rf"^feature 'history' looks up id {bad} in table 'item', whose ids are 0 to 6 \(vocabulary size 7\)$"
     history = tf.RaggedTensor.from_row_lengths(tf.constant([6, bad, 3], id_type), [1, 2])
-    with pytest.raises(VocabularyError, match=message), bounds.readable():
+    with pytest.raises(VocabularyError, match=message), bounds.translated_errors():
         (tf.function(run) if traced else run)(tf.constant([0, 6], id_type), history)
     np.testing.assert_array_equal(table.read(0, 7), before)
 
 
 def test_errors_that_are_not_about_inputs_pass_unchanged() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="something else"), bounds.readable():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="something else"), bounds.translated_errors():
         tf.debugging.Assert(False, ["something else"])
 
 
@@ -394,6 +394,6 @@ def test_a_frozen_tables_ids_are_looked_at_too() -> None:
     engine = RowEngine({"word": frozen}, {"f": Feature(table="word")}, {}, step=step, total_steps=1)
     with (
         pytest.raises(VocabularyError, match="feature 'f' looks up id 6 in table 'word', whose ids are 0 to 5"),
-        bounds.readable(),
+        bounds.translated_errors(),
     ):
         engine.enqueue({"f": tf.constant([6])}, training=True)

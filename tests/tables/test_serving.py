@@ -92,10 +92,10 @@ def test_ids_are_checked_and_nothing_is_trained() -> None:
         serving.apply_gradients({})
     with pytest.raises(RuntimeError, match=r"once after enqueue\(\)"):
         serving.activations()
-    with pytest.raises(VocabularyError, match="looks up id 11 in table 't'"), bounds.readable():
+    with pytest.raises(VocabularyError, match="looks up id 11 in table 't'"), bounds.translated_errors():
         serving.enqueue({"one": tf.constant([11])}, training=False)
 
 
 def test_a_table_in_two_parts_is_not_for_serving() -> None:
-    with pytest.raises(ValueError, match="in two parts; on a processor it is to be whole"):
-        ServingBackend({"t": table_of(still=np.arange(ROWS) < 3)}, FEATURES)
+    with pytest.raises(ValueError, match="has two device tables; on a CPU it must have one"):
+        ServingBackend({"t": table_of(frozen_rows=np.arange(ROWS) < 3)}, FEATURES)

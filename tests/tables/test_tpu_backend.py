@@ -18,12 +18,12 @@ from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
-from embexp.tables.tpu_backend import TPUBackend, first_values
+from embexp.tables.tpu_backend import TPUBackend, shard_initializer
 from embexp.tables.tpu_tables import TPUTable
 
 ROWS, DIM, BATCH, STEPS = 13, 3, 4, 6
 FIRST = np.random.default_rng(0).standard_normal((ROWS, DIM)).astype(np.float32)
-STILL = np.isin(np.arange(ROWS), [0, 3, 4, 12])
+FROZEN = np.isin(np.arange(ROWS), [0, 3, 4, 12])
 LISTS = [[1, 1, 3], [], [12, 0, 5, 6], [4]]
 WEIGHTS = [[0.5, 1.0, 2.0], [], [0.25, 1.5, 1.0, 1.0], [3.0]]
 
@@ -86,14 +86,20 @@ def on_tpu(
     *,
     optimizer: Any = None,
     combiner: Combiner = Combiner.MEAN,
-    still: np.ndarray | None = None,
+    frozen_rows: np.ndarray | None = None,
     first: np.ndarray = FIRST,
     **options: Any,
 ) -> tuple[TPUBackend, TPUTable, Any]:
     with strategy.scope():
         step = tf.Variable(0, dtype=tf.int64)
     table = TPUTable(
-        "t", Recorded(first), ROWS, DIM, combiner=combiner, optimizer=optimizer or SGD(learning_rate=0.5), still=still
+        "t",
+        Recorded(first),
+        ROWS,
+        DIM,
+        combiner=combiner,
+        optimizer=optimizer or SGD(learning_rate=0.5),
+        frozen_rows=frozen_rows,
     )
     backend = TPUBackend(strategy, {"t": table}, {"f": feature}, {"f": spec}, step=step, total_steps=STEPS, **options)
     return backend, table, step
@@ -155,15 +161,15 @@ def test_each_input_gives_what_the_row_engine_gives(kind: str, combiner: Combine
     expected, alone = trained_alone(feature, ids, SGD(learning_rate=0.5), combiner, 1)
     with embexp.tpu_simulator(cores=1) as strategy:
         backend, table, step = on_tpu(
-            strategy, feature, spec_of(ids()), combiner=combiner, still=STILL if split else None
+            strategy, feature, spec_of(ids()), combiner=combiner, frozen_rows=FROZEN if split else None
         )
         [found] = trained_on_tpu(strategy, ids, backend, step, 1)
         rows = table.read(0, ROWS)
     np.testing.assert_allclose(found, expected[0], rtol=1e-6, atol=1e-6)
     moved = alone.read(0, ROWS)
     if split:
-        assert rows[STILL].tobytes() == FIRST[STILL].tobytes()
-        moved[STILL] = FIRST[STILL]
+        assert rows[FROZEN].tobytes() == FIRST[FROZEN].tobytes()
+        moved[FROZEN] = FIRST[FROZEN]
     np.testing.assert_allclose(rows, moved, rtol=1e-6, atol=1e-6)
 
 
@@ -202,7 +208,9 @@ def test_rows_that_never_move_keep_their_bits_whatever_comes() -> None:
     with embexp.tpu_simulator(cores=1) as strategy:
         spec = tf.TensorSpec([BATCH], tf.int32)
         decayed = Adam(learning_rate=0.5, weight_decay_factor=0.125, clip_weight_max=0.25, lazy_adam=False)
-        backend, table, step = on_tpu(strategy, Feature(table="t"), spec, optimizer=decayed, still=STILL, first=first)
+        backend, table, step = on_tpu(
+            strategy, Feature(table="t"), spec, optimizer=decayed, frozen_rows=FROZEN, first=first
+        )
 
         @tf.function(autograph=False)
         def train() -> None:
@@ -218,9 +226,9 @@ def test_rows_that_never_move_keep_their_bits_whatever_comes() -> None:
 
         train()
         rows = table.read(0, ROWS)
-        assert rows[STILL].tobytes() == first[STILL].tobytes()
+        assert rows[FROZEN].tobytes() == first[FROZEN].tobytes()
         assert not np.array_equal(rows[1], first[1])
-        assert (table.read(0, ROWS, "momenta")[STILL] == 0).all()
+        assert (table.read(0, ROWS, "momenta")[FROZEN] == 0).all()
         assert table.touched_rows() == 1
         assert table.storage == "split"
 
@@ -231,7 +239,7 @@ def test_numbers_that_a_tpu_would_flush_are_refused_in_rows_that_must_stay() -> 
     spec = tf.TensorSpec([BATCH], tf.int32)
     with embexp.tpu_simulator(cores=1) as strategy:
         with pytest.raises(RunError, match=r"table 't': rows that are to stay .* below 1.2e-38 that are not 0"):
-            on_tpu(strategy, Feature(table="t"), spec, still=STILL, first=first)
+            on_tpu(strategy, Feature(table="t"), spec, frozen_rows=FROZEN, first=first)
         tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
         on_tpu(strategy, Feature(table="t"), spec, first=first)  # where they may move, they may vanish
 
@@ -265,7 +273,7 @@ def test_each_host_reads_its_own_rows_and_no_others(hosts: int, shards: list[tup
 
 def test_first_values_are_read_in_pieces() -> None:
     source = Recorded()
-    filled = first_values(source, ROWS, DIM, chunk_bytes=5 * DIM * 4)
+    filled = shard_initializer(source, ROWS, DIM, chunk_bytes=5 * DIM * 4)
     assert filled((ROWS, DIM)).numpy().tobytes() == FIRST.tobytes()
     assert source.ranges == [(0, 5), (5, 10), (10, 13)]
     with pytest.raises(ValueError, match="a shard of 5 rows of 13 was asked for, but not which"):
@@ -285,7 +293,9 @@ def test_a_tpu_holds_the_tables_of_one() -> None:
 def test_an_id_outside_its_table_is_named() -> None:
     def train() -> None:
         with embexp.tpu_simulator(cores=1) as strategy:
-            backend, _, step = on_tpu(strategy, Feature(table="t"), tf.TensorSpec([BATCH], tf.int32), still=STILL)
+            backend, _, step = on_tpu(
+                strategy, Feature(table="t"), tf.TensorSpec([BATCH], tf.int32), frozen_rows=FROZEN
+            )
             trained_on_tpu(strategy, lambda: tf.constant([1, 13, 0, 2]), backend, step, 1)
 
     with pytest.raises(VocabularyError, match="feature 'f' looks up id 13 in table 't', whose ids are 0 to 12"):
@@ -296,7 +306,7 @@ def test_an_id_outside_its_table_is_named() -> None:
     ("feature", "spec", "words"),
     [
         (Feature(table="t"), tf.TensorSpec([None], tf.int64), "must know the shape of its activations beforehand"),
-        (Feature(table="t"), tf.RaggedTensorSpec([None, None], tf.int64), "is not known in full"),
+        (Feature(table="t"), tf.RaggedTensorSpec([None, None], tf.int64), "is not fully known"),
         (Feature(table="t", output_shape=(3, 2)), tf.TensorSpec([3, 2], tf.int64), "of 3 examples, and there are 2"),
         (Feature(table="u"), tf.TensorSpec([2], tf.int64), "feature 'f' is of table 'u', which is not there"),
     ],
@@ -309,10 +319,13 @@ def test_what_a_tpu_must_know(feature: Feature, spec: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"optimizer": None, "still": STILL}, "has no optimizer"),
+        ({"optimizer": None, "frozen_rows": FROZEN}, "has no optimizer"),
         ({"optimizer": SGD(), "by_reference": True}, "must be frozen"),
-        ({"optimizer": SGD(), "still": STILL[1:]}, r"still is bool \(12,\), expected bool \(13,\)"),
-        ({"optimizer": SGD(), "still": np.zeros(ROWS, bool)}, "split only where some rows may move and some may not"),
+        ({"optimizer": SGD(), "frozen_rows": FROZEN[1:]}, r"frozen_rows is bool \(12,\), expected bool \(13,\)"),
+        (
+            {"optimizer": SGD(), "frozen_rows": np.zeros(ROWS, bool)},
+            "split only where some rows may move and some may not",
+        ),
     ],
 )
 def test_tables_that_contradict_themselves(arguments: Mapping[str, Any], words: str) -> None:
@@ -332,7 +345,7 @@ def test_tensorflow_restores_what_is_saved_and_the_reverse(hosts: int, split: bo
     api = tf.tpu.experimental.embedding
     with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
         backend, table, step = on_tpu(
-            strategy, feature, spec_of(ids()), optimizer=optimizer, still=STILL if split else None
+            strategy, feature, spec_of(ids()), optimizer=optimizer, frozen_rows=FROZEN if split else None
         )
         trained_on_tpu(strategy, ids, backend, step, 3)
         prefix = tf.train.Checkpoint(embedding=TableCheckpoint([table])).write(str(tmp_path / "ours"))
@@ -349,7 +362,12 @@ def test_tensorflow_restores_what_is_saved_and_the_reverse(hosts: int, split: bo
 
     with embexp.tpu_simulator(cores=1, hosts=3 - hosts) as strategy:
         backend, table, _ = on_tpu(
-            strategy, feature, spec_of(ids()), optimizer=optimizer, still=STILL if split else None, first=FIRST * 0
+            strategy,
+            feature,
+            spec_of(ids()),
+            optimizer=optimizer,
+            frozen_rows=FROZEN if split else None,
+            first=FIRST * 0,
         )
         tf.train.Checkpoint(embedding=TableCheckpoint([table])).read(again).assert_existing_objects_matched()
         backend.load()
