@@ -37,7 +37,7 @@ def build(
     """Builds the dense part of a run, with all its variables.
 
     Args:
-        model: the description of the model.
+        model: kind and settings of the model.
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
         output_bias: initial bias of each logit, such as the mean rating or the log odds of a click. A user's own
@@ -48,7 +48,7 @@ def build(
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
-        [B, outputs] (a user's own may return [B] if there is one). A model of knowledge graphs takes candidates
+        [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
         [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C].
 
     Raises:
@@ -130,8 +130,8 @@ def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
 def random_state(model: keras.Model) -> list[Any]:
     """The `tf.Variable`s that hold the state of the model's random generators, such as those of dropout.
 
-    `tf.train.Checkpoint(model=model)` does not save them, as Keras keeps them apart from the layers' weights: a
-    checkpoint from which training continues bit for bit must hold them beside the model.
+    `tf.train.Checkpoint(model=model)` does not save them, as they are not weights of the layers: a checkpoint
+    from which training continues bit for bit must hold them too.
     """
     weights = {id(variable) for variable in model.weights}
     return [variable.value for variable in model.variables if id(variable) not in weights]

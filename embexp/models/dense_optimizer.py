@@ -29,7 +29,7 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
     shared: dict[str, Any] = {
         "learning_rate": float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor),
         "clipnorm": spec.clipnorm,
-        # 0 means none, but Keras would compute a decay of 0 too.
+        # 0 means none, but Keras would compute a decay of 0.
         "weight_decay": spec.weight_decay or None,
     }
     match spec:
@@ -46,7 +46,7 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
 class _SummedGradients:
     """Mixin of optimizers whose gradients are already summed over the replicas.
 
-    Keras would sum them itself, but only after clipping those of each replica.
+    Keras would sum them too, but only after clipping the gradients of each replica.
     """
 
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
@@ -64,7 +64,7 @@ class Adagrad(_SummedGradients, keras.optimizers.Adagrad):  # type: ignore[misc]
 class Adam(_SummedGradients, keras.optimizers.Adam):  # type: ignore[misc]  # Keras is untyped
     """Keras' Adam with TensorFlow's own kernel for the update: one operation instead of about fifteen per variable.
 
-    In models as small as those beside embedding tables, Keras' update would take the largest part of a step.
+    In models as small as those on embedding tables, Keras' update would take most of a step.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

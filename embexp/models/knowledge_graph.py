@@ -1,8 +1,8 @@
 """Models of knowledge graphs: the score of each candidate for a query (source, relation, ?).
 
 Each combines source and relation into one vector and compares it with the candidates' vectors. Head prediction is a
-query with the inverse relation. Where the inverse has a row of its own, nothing more is needed; otherwise the dense
-input is 1 for it, and the relation's vector is inverted, so that a triple has one score in both directions:
+query with the inverse relation. If the inverse has no row in the table, the dense input is 1 for it, and the relation's
+vector is inverted, so that a triple has the same score in both directions:
 
 | model | score of (s, r, c) | inverse relation |
 |---|---|---|
@@ -26,11 +26,11 @@ _TINY = 1e-24
 """Least squared distance: the square root has no derivative at 0."""
 
 Activations = Mapping[str, Any]
-"""Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, where relations may be
-inverse, 1 for an inverse one and else 0 under `DENSE`, [B, 1]."""
+"""Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, if relations may be
+inverse, under `DENSE` 1 for an inverse relation and 0 for others, [B, 1]."""
 
 Combine = Callable[[Any, Any, Any], Any]
-"""From source and relation, [B, dim], and -1 for inverse relations and else 1, [B, 1] or None, to [B, dim]."""
+"""From source and relation, [B, dim], and -1 for inverse and 1 for other relations, [B, 1] or None, to [B, dim]."""
 
 
 def transe(
@@ -44,7 +44,7 @@ def transe(
         margin: score of a distance of 0.
         dropout: fraction of source + relation that is dropped in training.
         n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the queries.
-        l2: weight of the sum of x^2, likewise.
+        l2: weight of the sum of x^2 in that loss.
         seed: the run's seed.
 
     Returns:
@@ -86,7 +86,7 @@ class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         source, relation, *inverse = inputs
         sign = 1 - 2 * inverse[0] if inverse else None
         if self._n3 or self._l2:
-            # The mean over the batch: Keras adds to the loss exactly what it is given.
+            # The mean over the batch, as Keras adds it to the loss unchanged.
             self.add_loss(keras.ops.mean(self._penalty(source) + self._penalty(relation)))
         return self._combine(source, relation, sign)
 
@@ -146,7 +146,7 @@ def _query(
     if DENSE in activations:
         inputs.append(activations[DENSE])
     query = Query(combine, n3=n3, l2=l2, complex_valued=complex_valued, name="head.query")(inputs)
-    # What is dropped depends on the layer's name, which stays so that equal specs give equal bits.
+    # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
     return layers.dropped(query, dropout, seed=seed, name="head.question.dropout")
 
 

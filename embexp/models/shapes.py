@@ -31,10 +31,10 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = False) -> list[Fault]:
-    """All reasons why `model` can't take these inputs.
+    """The reasons why `model` can't take these inputs.
 
     Args:
-        model: the description of the model.
+        model: kind and settings of the model.
         shapes: by feature name.
         dense_width: number of dense features.
         classes: whether it must return a logit per class, as task classification requires.
@@ -60,7 +60,7 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
 
 
 def run_faults(spec: RunSpec) -> list[Fault]:
-    """Everything that keeps the model of a run, whose dims are settled, from taking its vectors; see `faults`."""
+    """The `faults` of the model of a run whose dims are known."""
     activations = {
         name: feature.activation_shape(spec.tables[feature.table].width) for name, feature in spec.features.items()
     }

@@ -48,13 +48,13 @@ def text_cnn(
     """Kim: "Convolutional Neural Networks for Sentence Classification" (2014), §2.
 
     For each width h: feature maps ReLU(w · x[i:i+h] + b) of all windows of h words, and of each map the maximum over
-    the text. As in the author's code, a text is padded with h - 1 zero vectors on both sides, so that there are
-    windows that only begin or end in it, however short it is. A window without any word never is the maximum, so that
-    a prediction does not depend on the padding of its batch; the maxima of a text without words are 0.
+    the text. As in the author's code, a text is padded with h - 1 zero vectors on both sides, so that even the
+    shortest text has windows. A window without any word is never the maximum, so that a prediction does not depend on
+    the padding of its batch; the maxima of a text without words are 0.
 
     Args:
-        activations: symbolic tensors, [B, L, dim] for texts; anything else, [B, n], is concatenated with the maxima.
-            They are taken in the order of their names.
+        activations: symbolic tensors, [B, L, dim] for texts; others, [B, n], are concatenated with the maxima, in the
+            order of their names.
         widths: words per window, one layer for each.
         maps: feature maps of each width.
         dropout: fraction of the maxima that is dropped in training.
@@ -104,7 +104,7 @@ class MeanOfWords(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 class MaxOverText(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     """The maximum of each map over the windows with a word: [B, L + width - 1, maps], [B, L, dim] -> [B, maps].
 
-    Maps are at least 0, so windows without a word are masked by setting them to 0.
+    Maps are at least 0, so windows without words are masked by setting them to 0.
     """
 
     def __init__(self, width: int, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The user's own model: the one place where code named by a config is imported and called.
+"""The user's own model: the only module that imports and calls code named by a config.
 
 The function's signature is `function(activations, **model.args) -> keras.Model`, and for task classification with C
 classes `function(activations, classes=C, **model.args) -> keras.Model`:

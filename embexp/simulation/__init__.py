@@ -1,1 +1,1 @@
-"""A TPU that isn't there: TensorFlow's own TPU code, its TPU operations served by the row engine."""
+"""A simulated TPU: TensorFlow's own TPU code, its TPU operations served by the row engine."""

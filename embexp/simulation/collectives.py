@@ -1,4 +1,4 @@
-"""What replicas of a TPU compute together: the operations behind `all_reduce` and `all_gather`."""
+"""Collective operations of a simulated TPU's replicas, behind `all_reduce` and `all_gather`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from embexp.tables.autograph import without_autograph
 
 @without_autograph
 def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
-    """Serves `CrossReplicaSum`: the sum of x over all replicas, added in their order.
+    """Serves `CrossReplicaSum`: the sum of x over all replicas, in their order.
 
     Its gradient is the sum of the gradients over all replicas, as on a TPU.
     """
     _one_group(group_assignment)
 
     def summed(x: Any) -> Any:
-        total = replicas.meet("a sum over replicas", _sums, x)
+        total = replicas.exchange("a sum over replicas", _sums, x)
         return tf.identity(total), cross_replica_sum
 
     return tf.custom_gradient(summed)(tf.convert_to_tensor(x))
@@ -35,20 +35,20 @@ def all_to_all(
     group_assignment: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Serves `AllToAll`: replica r gets part r of each replica's x, in their order. It passes no gradient."""
+    """Serves `AllToAll`: replica r gets part r of each replica's x, in their order. It has no gradient."""
     _one_group(group_assignment)
 
-    def exchanged(brought: list[Any]) -> Sequence[Any]:
-        parts = [tf.split(one, split_count, axis=split_dimension) for one in brought]
+    def exchanged(values: list[Any]) -> Sequence[Any]:
+        parts = [tf.split(one, split_count, axis=split_dimension) for one in values]
         return [tf.concat(mine, axis=concat_dimension) for mine in zip(*parts, strict=True)]
 
-    return replicas.meet("an exchange between replicas", exchanged, x)
+    return replicas.exchange("an exchange between replicas", exchanged, x)
 
 
-def _sums(brought: list[Any]) -> list[Any]:
-    return [tf.add_n(brought)] * len(brought)
+def _sums(values: list[Any]) -> list[Any]:
+    return [tf.add_n(values)] * len(values)
 
 
 def _one_group(group_assignment: Any) -> None:
     if group_assignment is not None and len(group_assignment) > 1:
-        raise NotImplementedError("the simulated TPU does not honour groups of replicas")
+        raise NotImplementedError("the simulated TPU does not support groups of replicas")

@@ -1,4 +1,4 @@
-"""Devices that aren't there, described well enough for the real `tf.distribute.TPUStrategy`."""
+"""Simulated devices, described well enough for the real `tf.distribute.TPUStrategy`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tensorflow.python.tpu import tpu_system_metadata
 _TASK = "/job:localhost/replica:0/task:0"
 
 
-class MadeUpCluster:
-    """What `tf.distribute.TPUStrategy` asks of a cluster resolver.
+class SimulatedCluster:
+    """The cluster resolver of `tf.distribute.TPUStrategy`.
 
-    All hosts are this process. Host h is its device CPU:h and its cores are numbered on from those of host h - 1, where
-    a real host is a task of its own that numbers its cores from 0: operations on devices of other tasks can't run here,
-    while those on CPU:1 run on CPU:0, as TensorFlow places softly.
+    All hosts are this process. Host h is device CPU:h, and its cores are numbered on from those of host h - 1. A real
+    host is a separate task that numbers its cores from 0, but operations on devices of other tasks can't run here,
+    while those on CPU:1 run on CPU:0 by soft placement.
 
     Attributes:
         hosts: number of hosts.
         cores_per_host: cores of each.
-        tpu_hardware_feature: that of a TPU whose embeddings `TPUEmbedding` handles.
+        tpu_hardware_feature: of a TPU generation that `TPUEmbedding` supports.
     """
 
     def __init__(self, hosts: int, cores_per_host: int) -> None:
@@ -46,10 +46,10 @@ class MadeUpCluster:
         )
 
     def host_of(self, real: Callable[..., str]) -> Callable[..., str]:
-        """`device_util.get_host_for_device` for the made-up cores.
+        """`device_util.get_host_for_device` for the simulated cores.
 
         Args:
-            real: TensorFlow's own, for all other devices.
+            real: TensorFlow's own function, for all other devices.
         """
 
         def get_host_for_device(device: str, device_index: int = 0) -> str:
@@ -61,21 +61,21 @@ class MadeUpCluster:
         return get_host_for_device
 
     def topology(self) -> Any:
-        """A grid of one row of cores, as initialising a TPU would report it."""
+        """A grid with one row of cores, as initialising a TPU would report it."""
         cores = self.hosts * self.cores_per_host
         coordinates = np.zeros([self.hosts, self.cores_per_host, 4], np.int32)
         coordinates[..., 0] = np.arange(cores).reshape(self.hosts, self.cores_per_host)
         return tf.tpu.experimental.Topology(mesh_shape=[cores, 1, 1, 1], device_coordinates=coordinates)
 
 
-def fetched(real: Callable[..., Any]) -> Callable[..., Any]:
-    """`OwnedMultiDeviceIterator.get_next` that says on which core a traced batch is.
+def get_next_on_cores(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`OwnedMultiDeviceIterator.get_next` that puts each traced batch on its core.
 
-    A batch that a dataset fetches to the cores can't be enqueued. TensorFlow finds out by its device, which the
-    processor here would hide.
+    TensorFlow refuses to enqueue batches that were fetched to the cores. It recognises them by their device, which
+    would otherwise be the CPU here.
 
     Args:
-        real: TensorFlow's own.
+        real: TensorFlow's own function.
     """
 
     def get_next(self: Any, device: str | None = None) -> Any:

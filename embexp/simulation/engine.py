@@ -1,4 +1,4 @@
-"""The embedding engine of a simulated TPU: its operations, served by the row engine."""
+"""The embedding hardware of a simulated TPU, whose operations the row engine serves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from embexp.simulation import features, optimizers, replicas
-from embexp.simulation.features import Described, Layout
-from embexp.simulation.queues import Queue
+from embexp.simulation.features import FeatureDescription
+from embexp.simulation.queues import BatchKind, PendingKinds, Queue
 from embexp.simulation.sharded import ShardedTable
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
@@ -23,44 +23,15 @@ from embexp.tables.row_engine import RowEngine
 
 _TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
 
-
 Variables = Mapping[str, Mapping[str, Any]]
-"""By table, then `parameters` or slot: what has shards as `variables`."""
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What must be known of a batch when the step that takes it is traced.
-
-    Attributes:
-        mode: `train` if gradients will follow, `inference` if not; either, if a replica enqueues: then a TPU finds out
-            from the step it is compiled with.
-        layouts: by feature.
-    """
-
-    mode: str
-    layouts: tuple[Layout, ...]
-
-
-@dataclass(eq=False)
-class _Enqueued:
-    """Kinds of the batches that one graph enqueues: those that no step traced so far takes, and the last one taken."""
-
-    waiting: list[_Kind] = field(default_factory=list)
-    taken: _Kind | None = None
-
-    def take(self) -> _Kind | None:
-        """The kind of the next batch."""
-        if self.waiting:
-            self.taken = self.waiting.pop(0)
-        return self.taken
+"""By table, then `parameters` or slot: an object whose `variables` are the shards."""
 
 
 @dataclass(eq=False)
 class _Configured:
-    """One `TPUEmbedding`, from when it is built."""
+    """A `TPUEmbedding` that is built."""
 
-    described: list[Described]
+    described: list[FeatureDescription]
     parameters: dict[str, Any]
     optimizers: dict[str, TableOptimizer]
     tables: dict[str, ShardedTable] = field(default_factory=dict)
@@ -72,8 +43,8 @@ class _Run:
     """One strategy.run, while it is traced.
 
     Attributes:
-        engine: holds a batch that was looked up, until its gradients come.
-        must_apply: they have to.
+        engine: of a batch that was looked up, until its gradients are applied.
+        must_apply: whether gradients must follow.
     """
 
     engine: RowEngine | None = None
@@ -83,9 +54,9 @@ class _Run:
 class Engine:
     """State of the embedding hardware of one simulated TPU.
 
-    Batches go from `enqueue` to `receive` at run time, through queues, so the two need not be traced together. What
-    `receive` must know while it is traced, the kind of batch, it reads off the `enqueue` that was traced in the same
-    graph, or in one around it, or off the latest one.
+    Batches go from `enqueue` to `receive` at run time, through queues, so the two need not be traced together. While
+    it is traced, `receive` takes the kind of batch from the `enqueue` that was traced in the same graph, in one around
+    it, or else last.
     """
 
     def __init__(self, replica_count: int) -> None:
@@ -94,11 +65,11 @@ class Engine:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all, as initialising a TPU does."""
+        """Removes all state, as initialising a TPU does."""
         self._configured: _Configured | None = None
-        self._queues: dict[_Kind, list[Queue]] = {}
-        self._enqueued: weakref.WeakKeyDictionary[Any, _Enqueued] = weakref.WeakKeyDictionary()
-        self._latest: _Kind | None = None
+        self._queues: dict[BatchKind, list[Queue]] = {}
+        self._pending: weakref.WeakKeyDictionary[Any, PendingKinds] = weakref.WeakKeyDictionary()
+        self._latest: BatchKind | None = None
         self._run: _Run | None = None
 
     def is_configured(self) -> bool:
@@ -107,19 +78,19 @@ class Engine:
 
     @without_autograph
     def configure(self, proto: Any) -> None:
-        """Takes the configuration of a `TPUEmbedding`.
+        """Serves the configuration of a `TPUEmbedding`.
 
         Args:
             proto: `TPUEmbeddingConfiguration`.
 
         Raises:
-            NotImplementedError: an optimizer's setting that the simulation does not honour.
+            NotImplementedError: the simulation does not support a setting.
         """
         if proto.spmd_sharding.enabled:
-            raise NotImplementedError("the simulated TPU does not honour several cores per replica")
+            raise NotImplementedError("the simulated TPU does not support several cores per replica")
         tables, names = list(proto.table_descriptor), [one.name for one in proto.feature_descriptor]
         described = [
-            Described(
+            FeatureDescription(
                 name=one.name if names.count(one.name) == 1 and one.name else f"{one.name} (number {number})".lstrip(),
                 table=tables[one.table_id].name,
                 dim=tables[one.table_id].dimension,
@@ -138,14 +109,14 @@ class Engine:
         The variables of the first `TPUEmbedding` since initialisation become the TPU's memory; those of another with
         tables of the same names are copied into it.
         """
-        configured = self._present("loading of embeddings")
+        configured = self._require_configured("loading of embeddings")
         if configured.variables is not None:
             _copy(variables, configured.variables)
             return
         combiners = {}
         for one in table_config:
             if not isinstance(one.combiner, str):
-                raise NotImplementedError(f"table {one.name!r}: the simulated TPU does not honour custom combiners")
+                raise NotImplementedError(f"table {one.name!r}: the simulated TPU does not support custom combiners")
             combiners[one.name] = one.combiner
         configured.variables = variables
         configured.tables = {
@@ -155,7 +126,7 @@ class Engine:
 
     def retrieve(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
         """Serves the retrieval of the TPU's memory into host variables; see `load`."""
-        memory = self._present("retrieval of embeddings").variables
+        memory = self._require_configured("retrieval of embeddings").variables
         if memory is not None:
             _copy(memory, variables)
 
@@ -171,7 +142,7 @@ class Engine:
         name: str | None = None,
     ) -> Any:
         """Serves `EnqueueTPUEmbeddingArbitraryTensorBatch`."""
-        described = self._present("enqueue").described
+        described = self._require_configured("enqueue").described
         by_replica = device_ordinal < 0
         if by_replica and replicas.in_function():
             raise RuntimeError(
@@ -180,33 +151,33 @@ class Engine:
             )
         replica = replicas.number() if by_replica else device_ordinal
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
-        read = [features.read(*each) for each in inputs]
-        kind = _Kind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
+        read = [features.read_input(*each) for each in inputs]
+        kind = BatchKind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
         self._latest = kind
-        if replica == 0:  # the others enqueue the same kind
-            self._enqueued.setdefault(ops.get_default_graph(), _Enqueued()).waiting.append(kind)
+        if replica == 0:  # the other replicas enqueue the same kind
+            self._pending.setdefault(ops.get_default_graph(), PendingKinds()).waiting.append(kind)
         return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
 
     @without_autograph
     def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
         """Serves `RecvTPUEmbeddingActivations`: the activations of this replica, by feature."""
-        received: list[Any] = replicas.meet("TPUEmbedding.dequeue", self._looked_up, None)
+        received: list[Any] = replicas.exchange("TPUEmbedding.dequeue", self._look_up, None)
         return received
 
     @without_autograph
     def send(
         self, inputs: Sequence[Any], config: Any, learning_rates: Sequence[Any] | None = None, name: str | None = None
     ) -> Any:
-        """Serves `SendTPUEmbeddingGradients`: all replicas' gradients move the rows, together."""
-        replicas.meet("TPUEmbedding.apply_gradients", self._moved, (list(inputs), list(learning_rates or [])))
+        """Serves `SendTPUEmbeddingGradients`: updates the rows with the gradients of all replicas together."""
+        replicas.exchange("TPUEmbedding.apply_gradients", self._update, (list(inputs), list(learning_rates or [])))
         return tf.no_op()
 
     @without_autograph
     def replicate(self, computation: Callable[..., Any], inputs: Sequence[Sequence[Any]], **_: Any) -> list[Any]:
-        """Serves `tpu.replicate`; its options are about compiling for a TPU.
+        """Serves `tpu.replicate`; ignores its options, which concern compilation for a TPU.
 
         Raises:
-            RuntimeError: embeddings of a batch that was enqueued for training get no gradients.
+            RuntimeError: a batch that was enqueued for training gets no gradients.
         """
         outer, self._run = self._run, _Run()
         try:
@@ -216,21 +187,23 @@ class Engine:
         finally:
             self._run = outer
 
-    def _present(self, call: str) -> _Configured:
+    def _require_configured(self, call: str) -> _Configured:
         if self._configured is None:
-            raise RuntimeError(f"{call}: this simulated TPU has no TPUEmbedding; it was initialised anew, or left")
+            raise RuntimeError(
+                f"{call}: this simulated TPU has no TPUEmbedding; it was initialised again, or its block ended"
+            )
         return self._configured
 
-    def _queues_of(self, kind: _Kind) -> list[Queue]:
+    def _queues_of(self, kind: BatchKind) -> list[Queue]:
         if kind not in self._queues:
             dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
             self._queues[kind] = [Queue(dtypes) for _ in range(self._replica_count)]
         return self._queues[kind]
 
-    def _kind_to_take(self) -> _Kind:
+    def _kind_to_take(self) -> BatchKind:
         graph = ops.get_default_graph()
         while graph is not None:
-            kind = self._enqueued[graph].take() if graph in self._enqueued else None
+            kind = self._pending[graph].take() if graph in self._pending else None
             if kind is not None:
                 return kind
             graph = getattr(graph, "outer_graph", None)
@@ -241,9 +214,9 @@ class Engine:
             )
         return self._latest
 
-    def _looked_up(self, _: list[Any]) -> list[list[Any]]:
-        configured, run = self._present("dequeue"), self._run
-        assert run is not None  # replicas meet only inside of one
+    def _look_up(self, _: list[Any]) -> list[list[Any]]:
+        configured, run = self._require_configured("dequeue"), self._run
+        assert run is not None  # replicas exchange values only inside one
         self._check_applied(run)
         kind = self._kind_to_take()
         engine = RowEngine(
@@ -262,7 +235,7 @@ class Engine:
             batch = iter(queue.take())
             for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
                 tensors = list(itertools.islice(batch, len(layout.dtypes())))
-                read[_input(one, replica)] = features.carried(one, layout, tensors, (replica, number))
+                read[_input(one, replica)] = features.to_occurrences(one, layout, tensors, (replica, number))
         engine.enqueue_occurrences(read, training=kind.mode != _INFERENCE)
         activations = engine.activations()
         run.engine, run.must_apply = None if kind.mode == _INFERENCE else engine, kind.mode == _TRAIN
@@ -271,20 +244,20 @@ class Engine:
             for replica in range(self._replica_count)
         ]
 
-    def _moved(self, brought: list[Any]) -> list[None]:
-        configured, run = self._present("apply_gradients"), self._run
+    def _update(self, values: list[Any]) -> list[None]:
+        configured, run = self._require_configured("apply_gradients"), self._run
         if run is None or run.engine is None:
             raise RuntimeError(
-                "TPUEmbedding.apply_gradients: a TPU would wait for ever, as nothing was dequeued before it in this "
+                "TPUEmbedding.apply_gradients: a TPU would wait forever, as nothing was dequeued before it in this "
                 "strategy.run that was enqueued with training=True"
             )
         gradients = {
             _input(one, replica): gradient
-            for replica, (inputs, _) in enumerate(brought)
+            for replica, (inputs, _) in enumerate(values)
             for one, gradient in zip(configured.described, inputs, strict=True)
         }
         rates = {
-            table: optimizers.learning_rate(parameters, brought[0][1])
+            table: optimizers.learning_rate(parameters, values[0][1])
             for table, parameters in configured.parameters.items()
         }
         run.engine.apply_gradients(gradients, rates)
@@ -294,13 +267,13 @@ class Engine:
     def _check_applied(self, run: _Run) -> None:
         if run.engine is not None and run.must_apply:
             raise RuntimeError(
-                "a TPU would wait for ever: embeddings were enqueued with training=True and dequeued, but no "
+                "a TPU would wait forever: embeddings were enqueued with training=True and dequeued, but no "
                 "TPUEmbedding.apply_gradients follows in the same strategy.run; enqueue with training=False if none "
                 "is meant to"
             )
 
 
-def _input(feature: Described, replica: int) -> str:
+def _input(feature: FeatureDescription, replica: int) -> str:
     return f"{feature.name} of replica {replica}"
 
 

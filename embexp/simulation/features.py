@@ -1,4 +1,4 @@
-"""What `EnqueueTPUEmbeddingArbitraryTensorBatch` is given for a feature, brought into one form."""
+"""Reads the inputs of `EnqueueTPUEmbeddingArbitraryTensorBatch` into one form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from embexp.tables.inputs import Occurrences
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors a feature's ids are carried in, from the host to the cores.
+    """Which tensors the host sends to the cores for a feature.
 
     Attributes:
-        summed: several ids may name one vector, so there are segments; False: id i is vector i.
+        summed: several ids may add to one vector, so there are segments; False: id i is vector i.
         weighted: there are weights.
         divided: there is a denominator for each vector.
     """
@@ -26,17 +26,17 @@ class Layout:
     divided: bool = False
 
     def dtypes(self) -> list[Any]:
-        """Types of the tensors, in the order of `Carried.tensors`."""
+        """Types of the tensors, in the order in which `read_input` returns them."""
         optional = ((self.summed, tf.int32), (self.weighted, tf.float32), (self.divided, tf.float32))
         return [tf.int64, *(dtype for there, dtype in optional if there)]
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a `TPUEmbeddingConfiguration` says of a feature.
+class FeatureDescription:
+    """A feature in a `TPUEmbeddingConfiguration`.
 
     Attributes:
-        name: of the feature, or its number if it has none.
+        name: of the feature; its number if it has no name.
         table: name of its table.
         dim: width of a row.
         combiner: "sum", "mean" or "sqrtn".
@@ -50,21 +50,21 @@ class Described:
     shape: tuple[int, ...]
 
 
-def read(feature: Described, places: Any, ids: Any, weights: Any) -> tuple[Layout, list[Any]]:
-    """Reads what one replica is given for a feature.
+def read_input(feature: FeatureDescription, places: Any, ids: Any, weights: Any) -> tuple[Layout, list[Any]]:
+    """Reads one replica's input of a feature.
 
-    Sparse ids combine over their last dimension. Those at or behind the end of any other dimension but the first are
-    cut off, which is how `TPUEmbedding` has sequences cut. Ragged ids with a row for each vector combine; with k
-    vectors for each row they are a sequence, cut or padded with zeros to k.
+    Sparse ids combine over their last dimension. Ids beyond the end of another dimension, except the first, are cut
+    off: so `TPUEmbedding` cuts sequences. Ragged ids with one row per vector combine; with k vectors per row they are a
+    sequence, cut or padded with zeros to k.
 
     Args:
-        feature: what the configuration says of it.
-        places: int32; nothing for dense ids, [n, rank] indices for sparse, row splits for ragged.
+        feature: its description.
+        places: int32; empty for dense ids, indices [n, rank] for sparse, row splits for ragged.
         ids: integers [n].
-        weights: float32 [n], or nothing for all 1.
+        weights: float32 [n], or empty for all 1.
 
     Returns:
-        The layout, and the tensors it asks for: ids, segments, weights, denominators.
+        The layout, and its tensors: ids, segments, weights, denominators.
 
     Raises:
         ValueError: the input does not fit the feature's shape.
@@ -88,8 +88,10 @@ def read(feature: Described, places: Any, ids: Any, weights: Any) -> tuple[Layou
     return Layout(True, weights is not None, denominators is not None), [ids, *optional]
 
 
-def carried(feature: Described, layout: Layout, tensors: list[Any], source: tuple[Any, ...]) -> Occurrences:
-    """What `read` gave, as the row engine takes it; `source` says whose ids these are."""
+def to_occurrences(
+    feature: FeatureDescription, layout: Layout, tensors: list[Any], source: tuple[Any, ...]
+) -> Occurrences:
+    """The tensors of `read_input` for the row engine; `source` identifies the ids."""
     rest = list(tensors)
     ids = rest.pop(0)
     ids.set_shape([None] if layout.summed else [math.prod(feature.shape)])
@@ -100,7 +102,7 @@ def carried(feature: Described, layout: Layout, tensors: list[Any], source: tupl
     return Occurrences(source, ids, segments, weights, denominators, shape, tf.TensorShape(feature.shape))
 
 
-def _dense(feature: Described, ids: Any) -> Any:
+def _dense(feature: FeatureDescription, ids: Any) -> Any:
     count = math.prod(feature.shape)
     if ids.shape.num_elements() not in (None, count):
         raise ValueError(
@@ -114,11 +116,11 @@ def _dense(feature: Described, ids: Any) -> Any:
         return tf.identity(ids)
 
 
-def _sparse(feature: Described, indices: Any) -> tuple[Any, Any]:
+def _sparse(feature: FeatureDescription, indices: Any) -> tuple[Any, Any]:
     rank = indices.shape[1]
     if rank is None or rank - 1 != len(feature.shape):
         raise ValueError(
-            f"feature {feature.name!r}: sparse ids of rank {rank}, but its shape {feature.shape} asks for rank "
+            f"feature {feature.name!r}: sparse ids of rank {rank}, but its shape {feature.shape} needs rank "
             f"{len(feature.shape) + 1}"
         )
     message = f"feature {feature.name!r}: sparse ids of more than {feature.shape[0]} examples"
@@ -131,7 +133,7 @@ def _sparse(feature: Described, indices: Any) -> tuple[Any, Any]:
     return tf.reduce_all(indices[:, 1:-1] < tf.constant(feature.shape[1:], tf.int32), axis=1), segments
 
 
-def _ragged(feature: Described, splits: Any, count: Any) -> tuple[Any, Any]:
+def _ragged(feature: FeatureDescription, splits: Any, count: Any) -> tuple[Any, Any]:
     vectors, rows = math.prod(feature.shape), splits.shape[0]
     if rows is None:
         raise ValueError(
@@ -153,8 +155,8 @@ def _ragged(feature: Described, splits: Any, count: Any) -> tuple[Any, Any]:
     return place < length, row * length + place
 
 
-def _denominators(feature: Described, segments: Any, weights: Any) -> Any:
-    """What each vector's weighted sum is divided by: sum(w) for mean, sqrt(sum(w^2)) for sqrtn, None for sum."""
+def _denominators(feature: FeatureDescription, segments: Any, weights: Any) -> Any:
+    """Divisor of each vector's weighted sum: for mean sum(w), for sqrtn sqrt(sum(w^2)), for sum None."""
     if feature.combiner == "sum":
         return None
     vectors = math.prod(feature.shape)
@@ -164,13 +166,13 @@ def _denominators(feature: Described, segments: Any, weights: Any) -> Any:
     return tf.sqrt(tf.math.unsorted_segment_sum(weights * weights, segments, vectors))
 
 
-def _as_many(feature: Described, ids: Any, weights: Any) -> Any:
+def _as_many(feature: FeatureDescription, ids: Any, weights: Any) -> Any:
     message = f"feature {feature.name!r}: there are not as many weights as ids"
     return _equal(tf.size(ids), tf.size(weights), message)
 
 
-def _equal(found: Any, wanted: Any, message: str) -> Any:
-    return tf.raw_ops.Assert(condition=tf.equal(found, wanted), data=[message, found, wanted])
+def _equal(actual: Any, expected: Any, message: str) -> Any:
+    return tf.raw_ops.Assert(condition=tf.equal(actual, expected), data=[message, actual, expected])
 
 
 def _true(condition: Any, message: str) -> Any:

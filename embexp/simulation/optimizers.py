@@ -1,4 +1,4 @@
-"""Optimizers as a `TPUEmbeddingConfiguration` describes them."""
+"""Reads optimizers from a `TPUEmbeddingConfiguration`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, T
 
 _NOT_ACCUMULATED = optimization_parameters_pb2.GradientAccumulationStatus.DISABLED
 
-_HONOURED = {
+_SUPPORTED = {
     "learning_rate",
     "clipping_limits",
     "gradient_clipping_limits",
@@ -21,29 +21,29 @@ _HONOURED = {
     "gradient_accumulation_status",
     "low_dimensional_packing_status",
 }
-"""Beside the rule's own: packing is about how a TPU lays rows out."""
+"""Settings beside those of the rule; packing only concerns the memory layout of a TPU."""
 
 
 def from_description(table: str, parameters: Any) -> TableOptimizer:
-    """The row engine's optimizer for a table; its learning rate is always 1, see `learning_rate`.
+    """The row engine's optimizer for a table; its learning rate is always 1, as `learning_rate` returns the real one.
 
     Args:
         table: name of the table, for errors.
         parameters: `OptimizationParameters` protocol buffer.
 
     Raises:
-        NotImplementedError: a setting that the simulation does not honour; names table and setting.
+        NotImplementedError: the simulation does not support a setting; names table and setting.
     """
     rule = parameters.WhichOneof("parameters")
     for field, _ in parameters.ListFields():
-        if field.name not in _HONOURED and field.name != rule:
-            raise _not_honoured(table, field.name)
+        if field.name not in _SUPPORTED and field.name != rule:
+            raise _unsupported(table, field.name)
     shared = _shared(parameters)
     own: Any = getattr(parameters, rule) if rule else None
     if parameters.gradient_accumulation_status == _NOT_ACCUMULATED and (
         rule != "stochastic_gradient_descent" or set(shared) - {"learning_rate"}
     ):
-        raise _not_honoured(table, "use_gradient_accumulation=False (a row is updated once per step here)")
+        raise _unsupported(table, "use_gradient_accumulation=False (a row is updated once per step here)")
     try:
         match rule:
             case "stochastic_gradient_descent":
@@ -78,10 +78,10 @@ def from_description(table: str, parameters: Any) -> TableOptimizer:
                     **shared,
                 )
             case _:
-                raise _not_honoured(table, f"the optimizer {rule}")
+                raise _unsupported(table, f"the optimizer {rule}")
     except pydantic.ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors())
-        raise _not_honoured(table, faults) from error
+        raise _unsupported(table, faults) from error
 
 
 def learning_rate(parameters: Any, dynamic: list[Any]) -> Any:
@@ -89,7 +89,7 @@ def learning_rate(parameters: Any, dynamic: list[Any]) -> Any:
 
     Args:
         parameters: `OptimizationParameters` protocol buffer.
-        dynamic: the rates that come with the gradients, which it may refer to.
+        dynamic: the learning rates that are sent with the gradients.
     """
     rate = parameters.learning_rate
     return dynamic[rate.dynamic.tag] if rate.HasField("dynamic") else np.float32(rate.constant)
@@ -118,12 +118,12 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _number(single: float) -> float:
-    """The shortest number that a float32 stands for: 0.999 and not 0.9990000128746033.
+    """The shortest number that rounds to a float32: 0.999 and not 0.9990000128746033.
 
     The rules compute 1 - beta, where that difference counts.
     """
     return float(str(np.float32(single)))
 
 
-def _not_honoured(table: str, setting: str) -> NotImplementedError:
-    return NotImplementedError(f"table {table!r}: the simulated TPU does not honour {setting}")
+def _unsupported(table: str, setting: str) -> NotImplementedError:
+    return NotImplementedError(f"table {table!r}: the simulated TPU does not support {setting}")

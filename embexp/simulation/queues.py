@@ -1,38 +1,69 @@
-"""What lies between the host, which enqueues ids, and the cores, which look them up."""
+"""Queues between the host, which enqueues ids, and the cores, which look them up."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from embexp.simulation.features import Layout
+
 _numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class BatchKind:
+    """What tracing a step must know about the batch that it takes.
+
+    Attributes:
+        mode: `train` if gradients will follow, `inference` if not; either, if a replica enqueues: then a TPU infers it
+            from the step.
+        layouts: by feature.
+    """
+
+    mode: str
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(eq=False)
+class PendingKinds:
+    """Kinds of the batches that one graph enqueues and no traced step takes yet, and the last kind taken."""
+
+    waiting: list[BatchKind] = field(default_factory=list)
+    taken: BatchKind | None = None
+
+    def take(self) -> BatchKind | None:
+        """The kind of the next batch."""
+        if self.waiting:
+            self.taken = self.waiting.pop(0)
+        return self.taken
 
 
 class Queue:
     """Batches of one replica and one kind, first in, first out, in the memory of this process.
 
-    A batch is a list of tensors of given types; putting it in copies nothing.
+    A batch is a list of tensors of the given types; `put` copies nothing.
     """
 
     def __init__(self, dtypes: Sequence[Any]) -> None:
         """Makes an empty queue, outside of any graph that is being traced."""
         self._dtypes = list(dtypes)
         with ops.init_scope(), tf.device("/device:CPU:0"):
-            # The operation and not tf.queue: a traced function may outlive this object, and the queue has to as well.
+            # Not tf.queue: a traced function may outlive this object, and needs the queue.
             self._handle = tf.raw_ops.FIFOQueueV2(
                 component_types=self._dtypes, shared_name=f"simulated_tpu_{next(_numbers)}"
             )
 
     def put(self, batch: Sequence[Any]) -> Any:
-        """Puts a batch behind the others; returns the operation."""
+        """Appends a batch; returns the operation."""
         return tf.raw_ops.QueueEnqueueV2(handle=self._handle, components=list(batch))
 
     def take(self) -> list[Any]:
-        """Takes the first batch out; an InvalidArgumentError while it runs if there is none."""
+        """Removes and returns the first batch; when it runs, InvalidArgumentError if there is none."""
         with tf.control_dependencies([self._not_empty()]):
             taken: list[Any] = tf.raw_ops.QueueDequeueV2(handle=self._handle, component_types=self._dtypes)
         return taken
@@ -41,7 +72,7 @@ class Queue:
         return tf.raw_ops.Assert(
             condition=tf.raw_ops.QueueSizeV2(handle=self._handle) > 0,
             data=[
-                "a TPU would wait for ever: a step dequeues embeddings, but no batch of the kind it was traced for "
+                "a TPU would wait forever: a step dequeues embeddings, but no batch of the kind it was traced for "
                 "has been enqueued; call TPUEmbedding.enqueue before each strategy.run, best in the same tf.function"
             ],
         )

@@ -1,9 +1,9 @@
-"""The replicas of a strategy, traced into one graph of the processor.
+"""The replicas of a strategy, traced into one graph of the CPU.
 
-A TPU runs one program on all cores at once, traced once. Here each replica is traced by itself, in a thread of its own,
-of which one runs at a time: replica 0 until it ends or comes to where replicas meet (a sum over all of them, the lookup
-of embeddings), then replica 1 as far, and so on; when all have met they get their answers and go on. The order of all
-operations is thereby fixed.
+A TPU runs one program on all cores at once, traced once. Here each replica is traced separately, in its own thread.
+One thread runs at a time: replica 0 until it ends or reaches an exchange between replicas (a sum over all of them, the
+lookup of embeddings), then replica 1 to the same point, and so on. When all have reached it, each gets its result and
+continues. This fixes the order of all operations.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tensorflow.python.framework import ops
 from tensorflow.python.tpu import tpu_replication
 from tensorflow.python.util import nest
 
-Serve = Callable[[list[Any]], Sequence[Any]]
-"""Given what each replica brings, by replica, what each of them gets."""
+Exchange = Callable[[list[Any]], Sequence[Any]]
+"""From the values of all replicas to their results, both by replica."""
 
 
 class Stopped(BaseException):
-    """Ends the trace of a replica because another one failed; nothing between is to catch it."""
+    """Ends the trace of a replica because another one failed; not an `Exception`, so that no code catches it."""
 
 
 class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
-    """Tells TensorFlow that it is inside a TPU computation, and leaves the operations as they are."""
+    """Tells TensorFlow that it is inside a TPU computation, and changes no operation."""
 
     def __init__(self, replica: int) -> None:
-        """Enters nothing yet."""
+        """Does not enter the scope."""
         super().__init__(name=f"simulated_replica_{replica}", num_replicas=1, pivot=None)
         self.replica = replica
 
@@ -41,28 +41,28 @@ class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         return False
 
     def AddOp(self, op: Any) -> None:  # noqa: N802
-        """Leaves an operation as it is."""
+        """Changes no operation."""
         if self.outer_context is not None:
             self.outer_context.AddInnerOp(op)
 
     def AddInnerOp(self, op: Any) -> None:  # noqa: N802
-        """Leaves an operation as it is."""
+        """Changes no operation."""
         self.AddOp(op)
 
     def AddValue(self, val: Any) -> Any:  # noqa: N802
-        """Leaves a value as it is."""
+        """Changes no value."""
         return val if self.outer_context is None else self.outer_context.AddValue(val)
 
     def get_replicated_var_handle(
         self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
     ) -> Any:
-        """This replica's own copy of a variable."""
+        """The handle of this replica's copy of a variable."""
         copy = vars_[self.replica]
         return copy.handle if hasattr(copy, "handle") else copy
 
 
 class _Replica(threading.Thread):
-    """One replica, and what it inherits from the thread that traces it."""
+    """One replica, with the state of the tracing thread."""
 
     def __init__(self, number: int, graph: Any, computation: Callable[[], Any]) -> None:
         super().__init__(name=f"replica {number}", daemon=True)
@@ -72,8 +72,8 @@ class _Replica(threading.Thread):
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = self.stop = False
-        self.meeting: tuple[str, Serve, Any] | None = None
-        self.answer: Any = None
+        self.waiting: tuple[str, Exchange, Any] | None = None
+        self.result_of_exchange: Any = None
         self.functions = 0
         self._creators = list(graph._variable_creator_stack)
         self._strategies = list(graph._distribution_strategy_stack)
@@ -100,13 +100,13 @@ class _Replica(threading.Thread):
                 with tf.control_dependencies(self._control_inputs), tf.name_scope(names):
                     self.result = self.computation()
             self.done = True
-        except BaseException as error:  # it is raised again, by the thread that traces
+        except BaseException as error:  # the tracing thread raises it again
             self.error = error
         finally:
             self.has_paused.set()
 
     def go_on(self) -> None:
-        """Lets the replica run until it ends or meets the others. Called by the thread that traces."""
+        """Lets the replica run until it ends or reaches an exchange. Called by the tracing thread."""
         outer = self.graph._get_control_flow_context()
         if self.scope.outer_context is not outer:
             self.scope._outer_context = outer
@@ -118,30 +118,30 @@ class _Replica(threading.Thread):
         finally:
             self.graph._set_control_flow_context(outer)
 
-    def meet(self, what: str, serve: Serve, brought: Any) -> Any:
-        """Waits until all replicas have come here. Called by the replica itself."""
+    def exchange(self, what: str, compute: Exchange, value: Any) -> Any:
+        """Waits until all replicas are here. Called by the replica's thread."""
         if ops.get_default_graph() is not self.graph:
             raise RuntimeError(
-                f"{what} stands inside control flow (a condition or a loop) of the function that strategy.run is "
-                "given; the simulated TPU serves it only outside of that"
+                f"{what} is inside control flow (a condition or a loop) of the function that strategy.run is "
+                "given; the simulated TPU supports it only outside"
             )
-        self.meeting, self.answer = (what, serve, brought), None
+        self.waiting, self.result_of_exchange = (what, compute, value), None
         self.has_paused.set()
         self.may_run.wait()
         self.may_run.clear()
         if self.stop:
             raise Stopped
-        return self.answer
+        return self.result_of_exchange
 
 
 def inside() -> bool:
-    """Whether a replica is being traced, and its graph or one inside of it is current."""
+    """Whether a replica is being traced, and the current graph is its graph or inside it."""
     return _traced() is not None and tpu_util.enclosing_tpu_context() is not None
 
 
 @contextlib.contextmanager
 def function() -> Iterator[None]:
-    """While a tf.function inside a replica is traced into it."""
+    """Marks that a tf.function is traced into a replica."""
     replica = _own("a tf.function")
     replica.functions += 1
     try:
@@ -151,7 +151,7 @@ def function() -> Iterator[None]:
 
 
 def in_function() -> bool:
-    """Whether a tf.function inside a replica is being traced into it."""
+    """Whether a tf.function is being traced into a replica."""
     return _own("a tf.function").functions > 0
 
 
@@ -159,34 +159,34 @@ def number() -> int:
     """Number of the replica that is being traced.
 
     Raises:
-        RuntimeError: outside of a replica.
+        RuntimeError: outside a replica.
     """
     return _own("the number of a replica").number
 
 
-def meet(what: str, serve: Serve, brought: Any) -> Any:
-    """Brings something to where all replicas meet, and returns this one's answer.
+def exchange(what: str, compute: Exchange, value: Any) -> Any:
+    """Exchanges values between all replicas, and returns this one's result.
 
     Args:
-        what: what they meet for, in words.
-        serve: makes the answers, in the graph that all replicas are traced into; the first replica's is used.
-        brought: what this replica brings.
+        what: name of the exchange, for errors.
+        compute: computes the results, in the graph that all replicas are traced into; the first replica's is used.
+        value: this replica's value.
 
     Raises:
-        RuntimeError: outside of a replica, or inside its control flow, or replicas do not all come here.
+        RuntimeError: outside a replica, or inside its control flow, or not all replicas reach this exchange.
     """
-    return _own(what).meet(what, serve, brought)
+    return _own(what).exchange(what, compute, value)
 
 
 def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) -> list[Any]:
     """Traces `computation` once per replica into the current graph, as `tpu.replicate` does for a TPU.
 
     Args:
-        computation: of one replica.
+        computation: the computation of one replica.
         inputs: its arguments, by replica; the first is the replica's number.
 
     Returns:
-        What it returned, by replica, as tensors.
+        Its results by replica, as tensors.
     """
     graph = ops.get_default_graph()
     graph.switch_to_thread_local()
@@ -200,7 +200,7 @@ def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) 
                     replica.go_on()
                     if replica.error is not None:
                         raise replica.error
-            _answer(replicas)
+            _complete_exchange(replicas)
     finally:
         for replica in replicas:
             if not replica.done and replica.error is None:
@@ -210,19 +210,19 @@ def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) 
     return [replica.result for replica in replicas]
 
 
-def _answer(replicas: list[_Replica]) -> None:
-    meetings = [replica.meeting for replica in replicas]
+def _complete_exchange(replicas: list[_Replica]) -> None:
+    exchanges = [replica.waiting for replica in replicas]
     for replica in replicas:
-        replica.meeting = None
-    there = [meeting for meeting in meetings if meeting is not None]
-    if not there:
+        replica.waiting = None
+    reached = [each for each in exchanges if each is not None]
+    if not reached:
         return
-    if len(there) < len(replicas) or len({what for what, _, _ in there}) > 1:
-        found = ", ".join(f"replica {n}: {m[0] if m else 'at its end'}" for n, m in enumerate(meetings))
-        raise RuntimeError(f"replicas must do the same, but they wait for each other at different places: {found}")
-    answers = there[0][1]([brought for _, _, brought in there])
-    for replica, answer in zip(replicas, answers, strict=True):
-        replica.answer = answer
+    if len(reached) < len(replicas) or len({what for what, _, _ in reached}) > 1:
+        where = ", ".join(f"replica {n}: {each[0] if each else 'at its end'}" for n, each in enumerate(exchanges))
+        raise RuntimeError(f"replicas must do the same, but they wait for each other at different places: {where}")
+    results = reached[0][1]([value for _, _, value in reached])
+    for replica, result in zip(replicas, results, strict=True):
+        replica.result_of_exchange = result
 
 
 def _as_replica(computation: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
@@ -236,10 +236,10 @@ def _as_replica(computation: Callable[..., Any], arguments: Sequence[Any]) -> Ca
 
 
 def _input(value: Any) -> Any:
-    """An input as TensorFlow marks one of a TPU computation, which `TPUEmbedding.enqueue` looks for."""
+    """Marks an input of a TPU computation as TensorFlow does; `TPUEmbedding.enqueue` checks for the mark."""
     if value is None:
         return None
-    with tf.device(value.device if isinstance(value, tf.Tensor) else None):  # it looks at the device, too
+    with tf.device(value.device if isinstance(value, tf.Tensor) else None):  # it checks the device, too
         tensor = tf.identity(value)
     tensor.op._set_attr("_tpu_input_identity", attr_value_pb2.AttrValue(b=True))
     return tensor
@@ -252,7 +252,7 @@ def _output(value: Any) -> Any:
 def _own(what: str) -> _Replica:
     replica = _traced()
     if replica is None:
-        raise RuntimeError(f"{what}: only inside of a function that strategy.run is given")
+        raise RuntimeError(f"{what}: only inside a function that strategy.run is given")
     return replica
 
 

@@ -1,4 +1,4 @@
-"""A table whose rows lie on several hosts, as the row engine sees it."""
+"""A table whose rows are spread over several hosts, for the row engine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from embexp.tables.variables import gather_rows, scatter_rows
 
 
 class ShardedTable:
-    """Rows and slots of a `TPUEmbedding`, in blocks of rows, one block per host.
+    """Rows and slots of a table of a `TPUEmbedding`, one block of rows per host.
 
-    It has of `EmbeddingTable` what a step needs.
+    It has those methods of `EmbeddingTable` that a training step calls.
 
     Attributes:
         name: of the table.
@@ -28,13 +28,13 @@ class ShardedTable:
     groups = None
 
     def __init__(self, name: str, rows: int, dim: int, variables: Mapping[str, Any]) -> None:
-        """Takes what a `TPUEmbedding` made.
+        """Takes the variables of a `TPUEmbedding`.
 
         Args:
             name: of the table.
             rows: vocabulary size.
             dim: width of a row.
-            variables: `parameters` and each slot: what has the shards as `variables`, float32 [rows of shard, dim].
+            variables: by `parameters` or slot, an object whose `variables` are the shards, float32 [shard rows, dim].
         """
         self.name, self.rows, self.dim = name, rows, dim
         shards = {slot: tuple(sharded.variables) for slot, sharded in variables.items()}
@@ -49,7 +49,7 @@ class ShardedTable:
         shards = self._of(slot)
         if len(shards) == 1:
             return gather_rows(shards[0], ids)
-        places, local = self._apart(ids)
+        places, local = self._by_shard(ids)
         rows = [gather_rows(shard, own) for shard, own in zip(shards, local, strict=True)]
         return tf.ensure_shape(tf.dynamic_stitch(places, rows), [*ids.shape, self.dim])
 
@@ -59,17 +59,17 @@ class ShardedTable:
         if len(shards) == 1:
             scatter_rows(shards[0], ids, rows)
             return
-        for shard, own, local in zip(shards, *self._apart(ids), strict=True):
+        for shard, own, local in zip(shards, *self._by_shard(ids), strict=True):
             scatter_rows(shard, local, tf.gather(rows, own))
 
     def mark_touched(self, ids: Any) -> None:
-        """Does nothing: a TPU does not tell which rows were touched."""
+        """Does nothing: a TPU does not report which rows were touched."""
 
     def _of(self, slot: str | None) -> Sequence[Any]:
         return self._parameters if slot is None else self.slots[slot]
 
-    def _apart(self, ids: Any) -> tuple[list[Any], list[Any]]:
-        """For each shard the places of its ids among all, int32, and their row numbers in the shard."""
+    def _by_shard(self, ids: Any) -> tuple[list[Any], list[Any]]:
+        """For each shard the positions of its ids in `ids`, int32, and their row numbers in the shard."""
         places, local = [], []
         for start, stop in zip(self._stops[:-1], self._stops[1:], strict=True):
             own = tf.cast(tf.where((ids >= start) & (ids < stop))[:, 0], tf.int32)

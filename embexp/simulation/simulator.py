@@ -1,4 +1,4 @@
-"""`embexp.tpu_simulator`: TensorFlow's own TPU code, trained on a processor."""
+"""`embexp.tpu_simulator`: TensorFlow's own TPU code, run on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils,
 from tensorflow.python.tpu.ops import tpu_ops
 
 from embexp.simulation import collectives, replicas
-from embexp.simulation.devices import MadeUpCluster, fetched
+from embexp.simulation.devices import SimulatedCluster, get_next_on_cores
 from embexp.simulation.engine import Engine
 from embexp.tables import bounds
 from embexp.tables.autograph import without_autograph
@@ -27,35 +27,34 @@ _inside = False
 
 @contextlib.contextmanager
 def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iterator[Any]:
-    """A TPU that isn't there: `tf.distribute.TPUStrategy` and `TPUEmbedding` code, unmodified, runs on the processor.
+    """Simulates a TPU: `tf.distribute.TPUStrategy` and `TPUEmbedding` code runs unmodified on the CPU.
 
         with embexp.tpu_simulator(cores=2) as strategy:
             with strategy.scope():
                 embedding = tf.tpu.experimental.embedding.TPUEmbedding(features, optimizer)
             ...                                        # datasets, enqueue, strategy.run, checkpoints: as on a TPU
 
-    The strategy and everything above the TPU's operations are TensorFlow's own code. Those operations are served in
-    this process, and what they compute is what a TPU computes: the ids of all features of a table, over all replicas,
-    are looked up together, their gradients summed per row, and each touched row is updated once. Replicas are traced
-    one after the other into one graph: what a TPU computes is simulated, not how long it takes. Inside the block the
-    following holds, beyond what TensorFlow documents:
+    The strategy and everything above the TPU's operations are TensorFlow's own code. The operations run in this process
+    with a TPU's results: the ids of all features of a table, over all replicas, are looked up together, their gradients
+    summed per row, and each touched row is updated once. Replicas are traced one after the other into one graph; times
+    are not simulated. Inside the block, the following holds beyond TensorFlow's documentation:
 
-    - The variables of a `TPUEmbedding` are the TPU's memory. They are never stale, and checkpoints hold what was
-      trained. Checkpoints are to be saved and restored inside the block.
-    - An id outside its table is an error, which names it; a TPU computes something without a word.
-    - `pipeline_execution_with_tensor_core=True` is taken, and runs one step after the other: no lookup misses the
-      update of the step before it, as it may on a TPU.
-    - `dequeue`, `apply_gradients` and sums over replicas can't stand in a condition or loop inside of the function that
-      `strategy.run` is given; tf.functions inside of it are traced into it.
+    - The variables of a `TPUEmbedding` are the TPU's memory. They are never stale, and checkpoints hold trained values.
+      Save and restore checkpoints inside the block.
+    - An id outside its table is an error that names it; a TPU silently computes something.
+    - `pipeline_execution_with_tensor_core=True` is allowed, but steps run one after the other: no lookup misses the
+      update of the step before, as it may on a TPU.
+    - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function that
+      `strategy.run` is given; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
-      or the reverse, is an error while tracing, where a TPU waits for ever. So is a step, when it runs, that dequeues
-      what was never enqueued.
-    - Not simulated, and an error: more than one core per replica, optimizers beyond SGD, Adagrad, AdagradMomentum, Adam
-      and FTRL, `use_gradient_accumulation=False` (but for a plain SGD, where it changes nothing), quantization,
+      or the reverse, is an error while tracing; a TPU waits forever. So is a step that dequeues when nothing was
+      enqueued, when it runs.
+    - Not simulated, and an error: more than one core per replica, optimizers other than SGD, Adagrad, AdagradMomentum,
+      Adam and FTRL, `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization,
       custom combiners.
-    - With several hosts, tables lie in blocks of rows, one block per host, and initializers that take `shard_info` are
-      told theirs; each host has an input pipeline. The hosts' names are `CPU:0`, `CPU:1`, … of one task, where those of
-      real hosts are tasks of their own.
+    - With several hosts, each host holds one block of rows of each table, initializers that take `shard_info` get that
+      of their block, and each host has an input pipeline. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real
+      hosts are separate tasks.
 
     `tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)` empties the TPU, after which another
     `TPUEmbedding` may be built; without it, building a second one is TensorFlow's own RuntimeError.
@@ -63,8 +62,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     Args:
         cores: of each host, one replica on each.
         hosts: number of hosts.
-        serve: False: the TPU's operations are left in the graphs that are traced, where `simulation.trace` finds them,
-            and nothing that contains one can run.
+        serve: False: traced graphs keep the TPU's operations, for `simulation.trace`; such graphs can't run.
 
     Yields:
         The strategy.
@@ -72,14 +70,14 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     Raises:
         ValueError: `cores` or `hosts` is below 1.
         RuntimeError: inside another `tpu_simulator`.
-        VocabularyError: an error about an id outside its table left the block.
+        VocabularyError: an id is outside its table.
     """
     global _inside
     if cores < 1 or hosts < 1:
         raise ValueError(f"a TPU has at least 1 core and 1 host, got cores={cores}, hosts={hosts}")
     if _inside:
         raise RuntimeError("this is inside another tpu_simulator; a process has one TPU")
-    cluster = MadeUpCluster(hosts, cores)
+    cluster = SimulatedCluster(hosts, cores)
     engine = Engine(hosts * cores)
     _inside = True
     try:
@@ -88,7 +86,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
                 stack.enter_context(_replaced(owner, name, value))
             with bounds.translated_errors():
                 strategy = tf.distribute.TPUStrategy(cluster)
-                # A packed variable tells its copies apart by their devices, and here all are on one.
+                # A packed variable distinguishes its copies by device, and here all are on one.
                 strategy._enable_packed_variable_in_eager_mode = False
                 yield strategy
     finally:
@@ -96,11 +94,11 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
 
 
 Replacement = tuple[Any, str, Any]
-"""A module or class of TensorFlow, the name of something in it, and what stands in for that."""
+"""A module or class of TensorFlow, the name of one of its attributes, and the replacement."""
 
 
-def _stubbed(cluster: MadeUpCluster, engine: Engine) -> list[Replacement]:
-    """What runs, or asks about devices, while functions are only traced."""
+def _stubbed(cluster: SimulatedCluster, engine: Engine) -> list[Replacement]:
+    """Replacements that tracing needs too: devices, set-up, loading and retrieval."""
 
     def initialize(*_: Any, **__: Any) -> Any:
         engine.reset()
@@ -116,7 +114,7 @@ def _stubbed(cluster: MadeUpCluster, engine: Engine) -> list[Replacement]:
     real_describe = optimizer._set_optimization_parameters
     return [
         (device_util, "get_host_for_device", cluster.host_of(device_util.get_host_for_device)),
-        (iterator, "get_next", fetched(iterator.get_next)),
+        (iterator, "get_next", get_next_on_cores(iterator.get_next)),
         (tpu_strategy_util, "initialize_tpu_system_impl", initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", lambda *_, **__: engine.reset()),
         (optimizer, "_set_optimization_parameters", describe),
@@ -128,7 +126,7 @@ def _stubbed(cluster: MadeUpCluster, engine: Engine) -> list[Replacement]:
 
 
 def _served(engine: Engine) -> list[Replacement]:
-    """The operations of a TPU."""
+    """Replacements of the TPU's operations."""
 
     def outside(is_map: bool, computation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return computation(*args, **kwargs)
@@ -149,10 +147,10 @@ def _served(engine: Engine) -> list[Replacement]:
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
     """`Function.__call__` that traces a tf.function inside a replica's step into that step's graph.
 
-    Replicas meet in that graph, so a graph between would be in the way. A TPU too compiles all into one program.
+    Replicas exchange values in that graph, so no other may lie between. A TPU too compiles everything into one program.
 
     Args:
-        call: TensorFlow's own.
+        call: TensorFlow's own method.
     """
 
     @without_autograph

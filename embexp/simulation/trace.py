@@ -1,4 +1,4 @@
-"""What a traced function asks of a TPU: its operations and the embedding configuration, for people to read."""
+"""A traced function's TPU operations and the embedding configuration, in readable form."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
 
 @dataclass(frozen=True)
 class TracedOperation:
-    """One operation of a TPU in a traced function.
+    """One TPU operation in a traced function.
 
     Attributes:
-        function: the graph it stands in: the traced function's, or that of a loop or condition inside of it.
-        type: of the operation, such as `RecvTPUEmbeddingActivations`.
-        device: where it was to run, "" if that is left open.
+        function: name of its graph: the traced function, or a loop or condition inside it.
+        type: such as `RecvTPUEmbeddingActivations`.
+        device: its device, "" if unset.
         inputs: dtype and shape of each input, such as `int64[None]`.
-        outputs: likewise.
+        outputs: dtype and shape of each output.
     """
 
     function: str
@@ -32,13 +32,12 @@ class TracedOperation:
 
 
 def operations(graph: Any) -> list[TracedOperation]:
-    """The operations of a TPU that stand in a traced function and in all functions that it calls, in their order.
+    """The TPU operations of a traced function and of all functions that it calls, in order.
 
-    They are there if the function was traced under `tpu_simulator(serve=False)`; where operations are served, the row
-    engine's stand in their place.
+    Trace the function under `tpu_simulator(serve=False)`; otherwise the row engine's operations replace them.
 
     Args:
-        graph: of the traced function, `step.get_concrete_function(...).graph`.
+        graph: the traced function's, `step.get_concrete_function(...).graph`.
     """
     found = []
     for function, operation in _walk(graph, set()):
@@ -56,7 +55,7 @@ def operations(graph: Any) -> list[TracedOperation]:
 
 
 def configuration(embedding: Any) -> str:
-    """The `TPUEmbeddingConfiguration` of a `TPUEmbedding` that is built, in protocol buffers' text format.
+    """The `TPUEmbeddingConfiguration` of a built `TPUEmbedding`, in protocol buffers' text format.
 
     Args:
         embedding: `tf.tpu.experimental.embedding.TPUEmbedding`, made under a TPUStrategy.

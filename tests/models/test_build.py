@@ -129,40 +129,40 @@ MODELS = [
 SHAPES = {"user": (4,), "item": (4,)}
 
 
-def made(model: Model, dense_width: int, *, seed: int = 0, shapes: Any = SHAPES, output_bias: float = 0.0) -> Any:
+def new_model(model: Model, dense_width: int, *, seed: int = 0, shapes: Any = SHAPES, output_bias: float = 0.0) -> Any:
     return models.build(model, shapes=shapes, dense_width=dense_width, output_bias=output_bias, seed=seed)
 
 
 @pytest.mark.parametrize(("spec", "dense_width"), MODELS)
 def test_the_logit_starts_at_the_output_bias(spec: Model, dense_width: int) -> None:
-    model = made(spec, dense_width, output_bias=-1.25)
+    model = new_model(spec, dense_width, output_bias=-1.25)
     zeros = {name: tf.zeros_like(value) for name, value in tensors(drawn(SHAPES, dense_width)).items()}
     np.testing.assert_array_equal(model(zeros), np.full((7, 1), -1.25, np.float32))
 
 
 @pytest.mark.parametrize(("spec", "dense_width"), MODELS)
 def test_initial_values_depend_on_the_seed_and_names_alone(spec: Model, dense_width: int) -> None:
-    first = made(spec, dense_width)
-    tf.random.normal([3])  # whatever else is drawn or built between
-    made(MLP(hidden=(3,)), 0)
-    again = made(spec, dense_width, shapes={"item": (4,), "user": (4,)})
+    first = new_model(spec, dense_width)
+    tf.random.normal([3])  # other draws and models in between
+    new_model(MLP(hidden=(3,)), 0)
+    again = new_model(spec, dense_width, shapes={"item": (4,), "user": (4,)})
     assert [v.path for v in first.weights] == [v.path for v in again.weights]
     for one, other in zip(first.weights, again.weights, strict=True):
         np.testing.assert_array_equal(one, other)
     assert first.weights, "nothing was compared"
     kernels = [v for v in first.weights if v.path.endswith("kernel")]
-    others = [v for v in made(spec, dense_width, seed=1).weights if v.path.endswith("kernel")]
+    others = [v for v in new_model(spec, dense_width, seed=1).weights if v.path.endswith("kernel")]
     for one, other in zip(kernels, others, strict=True):
         assert not np.array_equal(one, other), one.path
 
 
 def test_layers_of_one_shape_start_apart() -> None:
-    model = made(MLP(hidden=(8, 8, 8)), 0)
+    model = new_model(MLP(hidden=(8, 8, 8)), 0)
     assert not np.array_equal(model.get_layer("hidden.1").kernel, model.get_layer("hidden.2").kernel)
 
 
 def test_glorot_uniform_bounds() -> None:
-    kernel = made(MLP(hidden=(200,)), 0).get_layer("hidden.0").kernel.numpy()
+    kernel = new_model(MLP(hidden=(200,)), 0).get_layer("hidden.0").kernel.numpy()
     bound = np.sqrt(6 / (8 + 200))  # Glorot & Bengio 2010, eq. 16
     assert 0.98 * bound < np.abs(kernel).max() <= bound
 
@@ -175,11 +175,11 @@ def test_features_may_be_called_like_layers(spec: Model, dense_width: int) -> No
     shapes = {names[name]: shape for name, shape in SHAPES.items()} | (
         {} if isinstance(spec, Dot) else {"head": (4,), "stack": (4,), "add": (4,), "flatten": (4,), "logit": (4,)}
     )
-    assert made(spec, dense_width, shapes=shapes)(tensors(drawn(shapes, dense_width))).shape == (7, 1)
+    assert new_model(spec, dense_width, shapes=shapes)(tensors(drawn(shapes, dense_width))).shape == (7, 1)
 
 
 def test_dropout_only_while_training_and_its_state_can_be_restored(tmp_path: Path) -> None:
-    model = made(MLP(hidden=(64,), dropout=0.5), 0)
+    model = new_model(MLP(hidden=(64,), dropout=0.5), 0)
     x = tensors(drawn(SHAPES, 0))
     np.testing.assert_array_equal(model(x, training=False), model(x, training=False))
     checkpoint = tf.train.Checkpoint(model=model, random=models.random_state(model))
@@ -188,7 +188,7 @@ def test_dropout_only_while_training_and_its_state_can_be_restored(tmp_path: Pat
     assert not np.array_equal(first, second)
     checkpoint.restore(path).assert_consumed()
     np.testing.assert_array_equal(model(x, training=True), first)
-    np.testing.assert_array_equal(made(MLP(hidden=(64,), dropout=0.5), 0)(x, training=True), first)
+    np.testing.assert_array_equal(new_model(MLP(hidden=(64,), dropout=0.5), 0)(x, training=True), first)
 
 
 def test_inputs_name_the_dense_features() -> None:
@@ -199,4 +199,4 @@ def test_inputs_name_the_dense_features() -> None:
 
 def test_inputs_that_do_not_fit_are_a_config_error() -> None:
     with pytest.raises(ConfigError, match=re.escape("model.left = 'usr': it must name features of this run")):
-        made(Dot(left=("usr", "user"), right=("item",)), 0)
+        new_model(Dot(left=("usr", "user"), right=("item",)), 0)

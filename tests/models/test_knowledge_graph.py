@@ -57,7 +57,7 @@ def tensors(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@pytest.mark.parametrize("candidates", [(1, 7), (5, 3), (5, 1)], ids=["shared", "own", "one of its own"])
+@pytest.mark.parametrize("candidates", [(1, 7), (5, 3), (5, 1)], ids=["shared", "own", "one each"])
 def test_tail_prediction(model: KnowledgeGraph, candidates: tuple[int, int]) -> None:
     inputs = drawn(5, *candidates)
     scores = build(model)(tensors(inputs))

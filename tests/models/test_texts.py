@@ -20,7 +20,7 @@ from embexp.specs.models import MLP, BagOfWords, Model, TextCNN
 LENGTH, DIM, CLASSES = 6, 3, 4
 
 
-def made(model: Model, shapes: Any, *, outputs: int = CLASSES, dense_width: int = 0, seed: int = 0) -> Any:
+def new_model(model: Model, shapes: Any, *, outputs: int = CLASSES, dense_width: int = 0, seed: int = 0) -> Any:
     return models.build(model, shapes=shapes, dense_width=dense_width, output_bias=0.0, seed=seed, outputs=outputs)
 
 
@@ -63,7 +63,7 @@ def kim(words: np.ndarray, weights: dict[str, np.ndarray], widths: tuple[int, ..
     seed=st.integers(0, 99),
 )
 def test_text_cnn_is_kim_s(counts: list[int], widths: tuple[int, ...], seed: int) -> None:
-    model = made(TextCNN(widths=widths, maps=7), {"words": (LENGTH, DIM)})
+    model = new_model(TextCNN(widths=widths, maps=7), {"words": (LENGTH, DIM)})
     weights = scrambled(model, seed)
     words = texts(*counts, seed=seed)
     maxima = [
@@ -78,7 +78,7 @@ def test_text_cnn_is_kim_s(counts: list[int], widths: tuple[int, ...], seed: int
 
 @pytest.mark.parametrize("model", [TextCNN(widths=(2, 3), maps=5), BagOfWords()], ids=["text_cnn", "bag_of_words"])
 def test_padding_changes_nothing(model: Model) -> None:
-    short, long = made(model, {"words": (5, DIM)}), made(model, {"words": (11, DIM)})
+    short, long = new_model(model, {"words": (5, DIM)}), new_model(model, {"words": (11, DIM)})
     for variable, value in zip(long.weights, scrambled(short).values(), strict=True):
         variable.assign(value)
     words = texts(5, 3, 1, 0, length=5)
@@ -88,7 +88,7 @@ def test_padding_changes_nothing(model: Model) -> None:
 
 def test_padding_never_is_the_maximum() -> None:
     """Where all words are disliked, a window of padding would win with its bias."""
-    model = made(TextCNN(widths=(2,), maps=1), {"words": (4, 1)}, outputs=1)
+    model = new_model(TextCNN(widths=(2,), maps=1), {"words": (4, 1)}, outputs=1)
     kernel, bias = model.get_layer("windows.words.2").weights
     kernel.assign(tf.ones_like(kernel))
     bias.assign([2.0])
@@ -103,7 +103,7 @@ def test_padding_never_is_the_maximum() -> None:
 
 
 def test_bag_of_words_is_linear_in_the_mean_of_the_words() -> None:
-    model = made(BagOfWords(), {"words": (LENGTH, DIM), "bag": (2,)}, dense_width=1)
+    model = new_model(BagOfWords(), {"words": (LENGTH, DIM), "bag": (2,)}, dense_width=1)
     weights = scrambled(model)
     counts = (LENGTH, 2, 1, 0)
     words, generator = texts(*counts), np.random.default_rng(3)
@@ -119,7 +119,7 @@ def test_bag_of_words_is_linear_in_the_mean_of_the_words() -> None:
 
 
 def test_what_is_no_text_goes_beside_the_maxima() -> None:
-    model = made(TextCNN(widths=(2,), maps=5), {"words": (LENGTH, DIM), "author": (2,)}, dense_width=1)
+    model = new_model(TextCNN(widths=(2,), maps=5), {"words": (LENGTH, DIM), "author": (2,)}, dense_width=1)
     weights = scrambled(model)
     words, author, dense = texts(4, seed=1), np.float32([[0.5, -1]]), np.float32([[2]])
     row = np.concatenate([author[0], dense[0], kim(words[0, :4].astype(np.float64), weights, (2,), "words")])
@@ -140,7 +140,7 @@ def test_a_vector_of_zeros_inside_a_text_is_a_word() -> None:
 @pytest.mark.parametrize("model", [TextCNN(widths=(2, 3), maps=5), BagOfWords()], ids=["text_cnn", "bag_of_words"])
 def test_padding_has_no_share_in_the_gradient_of_weights(model: Model) -> None:
     """The same text, padded more: the same gradients, to its words too."""
-    short, long = made(model, {"words": (4, DIM)}), made(model, {"words": (9, DIM)})
+    short, long = new_model(model, {"words": (4, DIM)}), new_model(model, {"words": (9, DIM)})
     for variable, value in zip(long.weights, scrambled(short).values(), strict=True):
         variable.assign(value)
     words = texts(4, 2, 1, length=4)
@@ -160,7 +160,7 @@ def test_padding_has_no_share_in_the_gradient_of_weights(model: Model) -> None:
 
 @pytest.mark.parametrize("optimizer", [keras.optimizers.SGD, keras.optimizers.Adam])
 def test_the_weights_of_each_class_keep_their_norm(optimizer: Any) -> None:
-    model = made(TextCNN(widths=(2,), maps=20, max_norm=1.5), {"words": (LENGTH, DIM)})
+    model = new_model(TextCNN(widths=(2,), maps=20, max_norm=1.5), {"words": (LENGTH, DIM)})
     scrambled(model)
     kernel = model.get_layer("head.logit").kernel
     before = kernel.numpy()
@@ -175,11 +175,11 @@ def test_the_weights_of_each_class_keep_their_norm(optimizer: Any) -> None:
 
 
 def test_without_a_bound_the_weights_grow() -> None:
-    assert made(TextCNN(max_norm=None), {"words": (LENGTH, DIM)}).get_layer("head.logit").kernel_constraint is None
+    assert new_model(TextCNN(max_norm=None), {"words": (LENGTH, DIM)}).get_layer("head.logit").kernel_constraint is None
 
 
 def test_widths_and_maps_have_weights_of_their_own() -> None:
-    model = made(TextCNN(), {"words": (LENGTH, DIM)})
+    model = new_model(TextCNN(), {"words": (LENGTH, DIM)})
     shapes = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
     assert shapes == {
         **{f"windows.words.{width}/kernel": (width, DIM, 100) for width in (3, 4, 5)},
@@ -187,26 +187,26 @@ def test_widths_and_maps_have_weights_of_their_own() -> None:
         "head.logit/kernel": (300, CLASSES),
         "head.logit/bias": (CLASSES,),
     }
-    again = made(TextCNN(), {"words": (LENGTH, DIM)})
-    other = made(TextCNN(), {"words": (LENGTH, DIM)}, seed=1)
-    for one, same, apart in zip(model.weights, again.weights, other.weights, strict=True):
+    again = new_model(TextCNN(), {"words": (LENGTH, DIM)})
+    other = new_model(TextCNN(), {"words": (LENGTH, DIM)}, seed=1)
+    for one, same, different in zip(model.weights, again.weights, other.weights, strict=True):
         np.testing.assert_array_equal(one, same)
-        assert one.path.endswith("bias") or not np.array_equal(one, apart)
+        assert one.path.endswith("bias") or not np.array_equal(one, different)
 
 
 @pytest.mark.parametrize("model", [TextCNN(widths=(2,), maps=50), BagOfWords()], ids=["text_cnn", "bag_of_words"])
 def test_dropout_only_while_training(model: Model) -> None:
-    network = made(model, {"words": (LENGTH, DIM)})
+    network = new_model(model, {"words": (LENGTH, DIM)})
     words = {"words": tf.constant(texts(4, 2))}
     np.testing.assert_array_equal(network(words, training=False), network(words, training=False))
     assert not np.array_equal(network(words, training=True), network(words, training=True))
     assert len(models.random_state(network)) == 1
-    bare = made(model.model_copy(update={"dropout": 0.0}), {"words": (LENGTH, DIM)})
+    bare = new_model(model.model_copy(update={"dropout": 0.0}), {"words": (LENGTH, DIM)})
     np.testing.assert_array_equal(bare(words, training=True), bare(words, training=False))
 
 
 def test_a_logit_for_each_class() -> None:
-    model = made(MLP(hidden=(5,)), {"words": (LENGTH, DIM)})
+    model = new_model(MLP(hidden=(5,)), {"words": (LENGTH, DIM)})
     assert model({"words": tf.constant(texts(4, 2))}).shape == (2, CLASSES)
 
 
@@ -217,4 +217,4 @@ def test_widths_must_differ() -> None:
 
 def test_text_cnn_without_a_text_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="it needs a sequence of words, and every feature here is one vector"):
-        made(TextCNN(), {"user": (4,)})
+        new_model(TextCNN(), {"user": (4,)})

@@ -15,8 +15,8 @@ api = tf.tpu.experimental.embedding
 ROWS, DIM = 7, 3
 
 
-def made() -> Any:
-    """A TPUEmbedding with two tables, under whatever strategy is current."""
+def new_embedding() -> Any:
+    """A TPUEmbedding with two tables, under the current strategy."""
     one = api.TableConfig(ROWS, DIM, tf.random_uniform_initializer(seed=1), api.Adam(0.1), name="one")
     two = api.TableConfig(ROWS + 2, DIM, tf.random_uniform_initializer(seed=2), api.FTRL(0.1), name="two")
     features = {"a": api.FeatureConfig(one, name="a"), "b": api.FeatureConfig(two, name="b")}
@@ -49,7 +49,7 @@ def train(strategy: Any, embedding: Any) -> None:
         step([tf.constant(one) for one in ids])
 
 
-def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
     assert set(found) == set(wanted)
     assert len(found) == 6
     for name, value in found.items():
@@ -60,19 +60,19 @@ def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
 def test_to_the_processor_and_back(tmp_path: Path, hosts: int) -> None:
     with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
         with strategy.scope():
-            embedding = made()
+            embedding = new_embedding()
         embedding.build(2)
         before = values(embedding)
         train(strategy, embedding)
         trained = values(embedding)
         assert all((trained[name] != before[name]).any() for name in before)
         path = tf.train.Checkpoint(embedding=embedding).save(str(tmp_path / "tpu"))
-        same(values(embedding), trained)
+        assert_same(values(embedding), trained)
 
-    on_processor = made()
+    on_processor = new_embedding()
     on_processor.build()
     tf.train.Checkpoint(embedding=on_processor).restore(path).assert_consumed()
-    same(values(on_processor), trained)
+    assert_same(values(on_processor), trained)
     for slots in on_processor._variables.values():
         for variable in slots.values():
             variable.assign(variable * 2)
@@ -81,38 +81,38 @@ def test_to_the_processor_and_back(tmp_path: Path, hosts: int) -> None:
 
     with embexp.tpu_simulator(cores=2) as strategy:
         with strategy.scope():
-            embedding = made()
+            embedding = new_embedding()
         embedding.build(2)
         tf.train.Checkpoint(embedding=embedding).restore(path).assert_consumed()
-        same(values(embedding), doubled)
+        assert_same(values(embedding), doubled)
         train(strategy, embedding)  # the restored rows are those that steps look up
         assert (values(embedding)["one/parameters"] != doubled["one/parameters"]).any()
 
 
 def test_restored_before_it_is_built(tmp_path: Path) -> None:
     """Restoring on creation, which spares the initializer."""
-    on_processor = made()
+    on_processor = new_embedding()
     on_processor.build()
     wanted = values(on_processor)
     path = tf.train.Checkpoint(embedding=on_processor).save(str(tmp_path / "cpu"))
     with embexp.tpu_simulator(cores=1) as strategy:
         with strategy.scope():
-            embedding = made()
+            embedding = new_embedding()
         tf.train.Checkpoint(embedding=embedding).restore(path)
         embedding.build(2)
-        same(values(embedding), wanted)
+        assert_same(values(embedding), wanted)
 
 
 def test_served_by_the_processor(tmp_path: Path) -> None:
     """`TPUEmbeddingForServing` looks up what the simulated TPU trained."""
     with embexp.tpu_simulator(cores=2) as strategy:
         with strategy.scope():
-            embedding = made()
+            embedding = new_embedding()
         embedding.build(2)
         train(strategy, embedding)
         trained = values(embedding)
         path = tf.train.Checkpoint(embedding=embedding).save(str(tmp_path / "tpu"))
-    configs = made()._feature_config
+    configs = new_embedding()._feature_config
     serving = api.TPUEmbeddingForServing(configs, api.SGD(0.1))
     serving.build()
     tf.train.Checkpoint(embedding=serving).restore(path).expect_partial()

@@ -104,7 +104,7 @@ class TestRefusals:
 
     def test_sparse_ids_of_another_rank(self) -> None:
         ids = tf.SparseTensor([[0, 0]], tf.constant([4], tf.int64), [1, 2])
-        with pytest.raises(ValueError, match=r"sparse ids of rank 2, but its shape \(1, 2\) asks for rank 3"):
+        with pytest.raises(ValueError, match=r"sparse ids of rank 2, but its shape \(1, 2\) needs rank 3"):
             look_up(ids, None, output_shape=[1, 2])
 
     def test_another_number_of_dense_ids(self) -> None:

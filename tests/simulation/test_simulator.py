@@ -37,7 +37,9 @@ PLACES = [
 ]
 
 
-def made(strategy: Any, optimizer: Any = None, *, start: np.ndarray = START, built: bool = True, **keys: Any) -> Any:
+def new_embedding(
+    strategy: Any, optimizer: Any = None, *, start: np.ndarray = START, built: bool = True, **keys: Any
+) -> Any:
     with strategy.scope():
         table = api.TableConfig(ROWS, DIM, tf.constant_initializer(start), combiner="sum", name="items")
         embedding = api.TPUEmbedding({"seen": api.FeatureConfig(table, name="seen")}, optimizer or api.SGD(0.5), **keys)
@@ -46,7 +48,7 @@ def made(strategy: Any, optimizer: Any = None, *, start: np.ndarray = START, bui
     return embedding
 
 
-def same(strategy: Any, ids: Any) -> Any:
+def on_each_replica(strategy: Any, ids: Any) -> Any:
     """The same ids on each replica."""
     return {"seen": strategy.experimental_distribute_values_from_function(lambda _: ids)}
 
@@ -66,7 +68,7 @@ def trainer(strategy: Any, embedding: Any) -> Callable[[Any], Any]:
 
     @tf.function
     def step(ids: Any) -> Any:
-        embedding.enqueue(same(strategy, ids), training=True)
+        embedding.enqueue(on_each_replica(strategy, ids), training=True)
         return strategy.run(replica)
 
     return step
@@ -92,14 +94,14 @@ class TestTheBlock:
     def test_leaves_tensorflow_as_it_was(self, serve: bool) -> None:
         before = [getattr(owner, name) for owner, name in PLACES]
         with pytest.raises(KeyError, match="mine"), embexp.tpu_simulator(serve=serve) as strategy:
-            fail_after(trainer(strategy, made(strategy)), serve)
+            fail_after(trainer(strategy, new_embedding(strategy)), serve)
         assert [getattr(owner, name) for owner, name in PLACES] == before
         with simulated() as strategy:  # and can be entered anew, with an empty TPU
-            trainer(strategy, made(strategy))(IDS)
+            trainer(strategy, new_embedding(strategy))(IDS)
 
     def test_is_left_as_it_was_after_a_failed_trace(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             def replica() -> None:
                 embedding.dequeue()
@@ -107,7 +109,7 @@ class TestTheBlock:
 
             @tf.function
             def step(ids: Any) -> None:
-                embedding.enqueue(same(strategy, ids), training=False)
+                embedding.enqueue(on_each_replica(strategy, ids), training=False)
                 strategy.run(replica)
 
             with pytest.raises(RuntimeError, match="in the step"):
@@ -131,11 +133,11 @@ class TestTheBlock:
     def test_names_an_id_outside(self) -> None:
         message = re.escape("feature 'seen of replica 0' looks up id 8 in table 'items', whose ids are 0 to 7")
         with pytest.raises(VocabularyError, match=message), simulated() as strategy:
-            trainer(strategy, made(strategy))(tf.constant([1, 8, 3], tf.int64))
+            trainer(strategy, new_embedding(strategy))(tf.constant([1, 8, 3], tf.int64))
 
     def test_of_an_id_outside_moves_nothing(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             with pytest.raises(tf.errors.InvalidArgumentError, match="ids of feature seen of replica 0 in table items"):
                 trainer(strategy, embedding)(tf.constant([1, -1, 3], tf.int64))
             np.testing.assert_array_equal(rows(embedding), START)
@@ -144,25 +146,25 @@ class TestTheBlock:
 class TestOneEmbeddingPerInitialization:
     def test_a_second_one_is_refused_by_tensorflow(self) -> None:
         with simulated() as strategy:
-            made(strategy)
+            new_embedding(strategy)
             with pytest.raises(RuntimeError, match="TPU is already initialized for embeddings"):
-                made(strategy)
+                new_embedding(strategy)
 
     def test_initializing_anew_makes_room(self) -> None:
         with simulated() as strategy:
-            made(strategy)
+            new_embedding(strategy)
             topology = tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
             assert topology.num_tasks == 1
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             trainer(strategy, embedding)(IDS)
             np.testing.assert_allclose(rows(embedding)[1], START[1] - 0.5 * 4)
 
     def test_loading_and_retrieving_go_by_table_names(self) -> None:
-        """Two objects over one TPU: what is saved is what the TPU holds."""
+        """Two objects share one TPU: either saves the TPU's values."""
         with simulated() as strategy:
-            first = made(strategy)
+            first = new_embedding(strategy)
             tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
-            second = made(strategy, start=START + 100)
+            second = new_embedding(strategy, start=START + 100)
             first._retrieve_variables()
             np.testing.assert_array_equal(rows(first), START + 100)
             first._variables["items"]["parameters"].variables[0].assign(START)
@@ -173,7 +175,7 @@ class TestOneEmbeddingPerInitialization:
 class TestSteps:
     def test_replicas_and_occurrences_are_summed_into_one_update(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy, api.Adagrad(0.5, initial_accumulator_value=1.0))
+            embedding = new_embedding(strategy, api.Adagrad(0.5, initial_accumulator_value=1.0))
             trainer(strategy, embedding)(IDS)
             expected = START.astype(np.float64)
             for row, gradient in ((1, 4.0), (3, 2.0)):
@@ -182,18 +184,18 @@ class TestSteps:
 
     def test_pipelined_execution_is_one_step_after_the_other(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy, pipeline_execution_with_tensor_core=True)
+            embedding = new_embedding(strategy, pipeline_execution_with_tensor_core=True)
             step = trainer(strategy, embedding)
             step(IDS)
             np.testing.assert_allclose(step(IDS).values[1], rows(embedding)[IDS] + 0.5 * np.array([[4], [4], [2]]))
 
     def test_enqueueing_in_a_function_of_its_own(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             @tf.function
             def enqueue(ids: Any) -> None:
-                embedding.enqueue(same(strategy, ids), training=False)
+                embedding.enqueue(on_each_replica(strategy, ids), training=False)
 
             @tf.function
             def look_up() -> Any:
@@ -203,21 +205,21 @@ class TestSteps:
             enqueue(IDS + 1)
             np.testing.assert_array_equal(strategy.run(look_up).values[0], START[IDS])
             np.testing.assert_array_equal(strategy.run(look_up).values[1], START[IDS + 1])
-            with pytest.raises(tf.errors.InvalidArgumentError, match="a TPU would wait for ever"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="a TPU would wait forever"):
                 strategy.run(look_up)
 
     def test_two_batches_ahead_in_one_function(self) -> None:
         """First in, first out, also where one is for training and the other is not."""
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             def training() -> None:
                 embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, embedding.dequeue()))
 
             @tf.function
             def step(ids: Any) -> Any:
-                embedding.enqueue(same(strategy, ids), training=True)
-                embedding.enqueue(same(strategy, ids + 1), training=False)
+                embedding.enqueue(on_each_replica(strategy, ids), training=True)
+                embedding.enqueue(on_each_replica(strategy, ids + 1), training=False)
                 strategy.run(training)
                 return strategy.run(lambda: embedding.dequeue()["seen"])
 
@@ -247,7 +249,7 @@ class TestSteps:
 
     def test_replicas_enqueue(self) -> None:
         with simulated() as strategy:
-            embedding, moving = made(strategy), [False]
+            embedding, moving = new_embedding(strategy), [False]
 
             def replica(given: Any) -> Any:
                 embedding.enqueue({"seen": given}, training=True)
@@ -271,7 +273,7 @@ class TestSteps:
 
     def test_enqueueing_by_device(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             @tf.function
             def step() -> Any:
@@ -291,7 +293,7 @@ class TestSteps:
         with simulated() as strategy:
             with strategy.scope():
                 rate = tf.Variable(1.0)
-            embedding = made(strategy, api.SGD(lambda: rate))
+            embedding = new_embedding(strategy, api.SGD(lambda: rate))
             step = trainer(strategy, embedding)
             step(tf.constant([0, 1, 2], tf.int64))
             np.testing.assert_allclose(rows(embedding)[0], START[0] - 2)
@@ -302,7 +304,7 @@ class TestSteps:
 
     def test_tensorflow_functions_inside_are_traced_in(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             @tf.function
             def replica() -> Any:
@@ -316,7 +318,7 @@ class TestSteps:
 
             @tf.function
             def step(ids: Any) -> Any:
-                embedding.enqueue(same(strategy, ids), training=True)
+                embedding.enqueue(on_each_replica(strategy, ids), training=True)
                 return strategy.run(replica)
 
             expected = 2 * START[IDS].sum() + 2
@@ -327,20 +329,20 @@ class TestRefusals:
     def step_of(self, strategy: Any, replica: Callable[[], Any], embedding: Any, *, training: bool) -> None:
         @tf.function
         def step(ids: Any) -> None:
-            embedding.enqueue(same(strategy, ids), training=training)
+            embedding.enqueue(on_each_replica(strategy, ids), training=training)
             strategy.run(replica)
 
         step(IDS)
 
     def test_no_gradients_for_a_training_batch(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             with pytest.raises(RuntimeError, match=r"no TPUEmbedding\.apply_gradients follows"):
                 self.step_of(strategy, embedding.dequeue, embedding, training=True)
 
     def test_gradients_for_an_evaluation_batch(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             def replica() -> None:
                 embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, embedding.dequeue()))
@@ -350,24 +352,24 @@ class TestRefusals:
 
     def test_nothing_enqueued(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             with pytest.raises(RuntimeError, match="nothing was enqueued yet"):
                 tf.function(lambda: strategy.run(embedding.dequeue))()
 
     def test_dequeueing_in_a_condition(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             def replica() -> Any:
                 zeros = {"seen": tf.zeros([BATCH, DIM])}
                 return tf.cond(tf.random.uniform([]) < 0.5, embedding.dequeue, lambda: zeros)
 
-            with pytest.raises(RuntimeError, match=r"TPUEmbedding\.dequeue stands inside control flow"):
+            with pytest.raises(RuntimeError, match=r"TPUEmbedding\.dequeue is inside control flow"):
                 self.step_of(strategy, replica, embedding, training=False)
 
     def test_replicas_that_differ(self) -> None:
         with simulated() as strategy:
-            embedding, seen = made(strategy), []
+            embedding, seen = new_embedding(strategy), []
 
             def replica() -> None:
                 seen.append(1)
@@ -379,14 +381,14 @@ class TestRefusals:
 
     def test_enqueueing_in_a_function_inside_of_a_replica(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             enqueue = tf.function(lambda given: embedding.enqueue({"seen": given}))
             with pytest.raises(RuntimeError, match="does not match graph which contains TPUReplicateContext"):
                 tf.function(lambda: strategy.run(enqueue, args=(tf.constant(IDS),)))()
 
     def test_enqueueing_what_a_replica_computed(self) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
 
             def replica(given: Any) -> None:
                 embedding.enqueue({"seen": given * 2})
@@ -397,7 +399,7 @@ class TestRefusals:
     @pytest.mark.parametrize("inside", [True, False])
     def test_batches_that_were_fetched_to_the_cores(self, inside: bool) -> None:
         with simulated() as strategy:
-            embedding = made(strategy)
+            embedding = new_embedding(strategy)
             dataset = tf.data.Dataset.from_tensors({"seen": tf.concat([IDS, IDS], 0)}).unbatch().batch(2 * BATCH)
             iterator = iter(strategy.experimental_distribute_dataset(dataset.repeat(), tf.distribute.InputOptions()))
 
@@ -422,9 +424,9 @@ class TestRefusals:
             (lambda: api.Adagrad(0.1, use_gradient_accumulation=True, clipvalue=(1.0, -1.0)), "lower bound"),
         ],
     )
-    def test_settings_that_are_not_honoured(self, optimizer: Callable[[], Any], named: str) -> None:
+    def test_settings_that_are_not_supported(self, optimizer: Callable[[], Any], named: str) -> None:
         with simulated() as strategy, pytest.raises(NotImplementedError, match=f"table 'items'.*{named}"):
-            made(strategy, optimizer())
+            new_embedding(strategy, optimizer())
 
     def test_quantization(self) -> None:
         with simulated() as strategy, strategy.scope():
@@ -432,5 +434,5 @@ class TestRefusals:
                 ROWS, DIM, name="items", quantization_config=api.QuantizationConfig(num_buckets=4, lower=0.0, upper=1.0)
             )
             embedding = api.TPUEmbedding({"seen": api.FeatureConfig(table)}, api.SGD(0.1))
-            with pytest.raises(NotImplementedError, match="does not honour simulated_quantization"):
+            with pytest.raises(NotImplementedError, match="does not support simulated_quantization"):
                 embedding.build(BATCH)

@@ -200,7 +200,7 @@ def test_rows_are_those_of_float64(cores: int, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
 def test_rows_on_two_hosts(kind: str) -> None:
-    """Tables are divided between hosts, 12 rows by 6; each has an optimizer of its own."""
+    """Tables are divided between hosts, 12 rows by 6; each has its own optimizer."""
     rules = {"big": RULES["Adagrad"], "small": RULES["SGD"], "other": RULES["AdagradMomentum"]}
     train(kind, rules, cores=1, hosts=2)
 

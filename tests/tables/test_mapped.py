@@ -25,7 +25,7 @@ DIM = 5
 
 
 class Others:
-    """Rows that are told from those of any file, and that know which of them were read."""
+    """Rows that differ from those of any file, and that record which were read."""
 
     def __init__(self, rows: int) -> None:
         self.values = -np.arange(1, rows * DIM + 1, dtype=np.float32).reshape(rows, DIM)
@@ -164,7 +164,9 @@ def test_what_can_not_be_used_in_place_is_refused(mapping: np.ndarray, tmp_path:
         "empty": arrays.empty((0, DIM), np.float32),
     }
     for name, refused_array in refused.items():
-        with pytest.raises(ValueError, match=rf"table '{name}': found an array of float(32|64) \(.*, 5\); to be used in place"):
+        with pytest.raises(
+            ValueError, match=rf"table '{name}': found an array of float(32|64) \(.*, 5\); to be used in place"
+        ):
             MappedTable(name, refused_array, None, Others(7))
     for file_rows in ([0, 7], [-2], []):
         with pytest.raises(ValueError, match="table 'item': rows of the file are 0 to 6, or -1 for none"):

@@ -29,7 +29,7 @@ FEATURES = {
 }
 
 
-class Given:
+class FixedRows:
     rows, dim = ROWS, DIM
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -49,7 +49,7 @@ def batch() -> dict[str, Any]:
 
 
 def table_of(combiner: Combiner = Combiner.MEAN, **others: Any) -> TPUTable:
-    return TPUTable("t", Given(), ROWS, DIM, combiner=combiner, **{"optimizer": Adam(), **others})
+    return TPUTable("t", FixedRows(), ROWS, DIM, combiner=combiner, **{"optimizer": Adam(), **others})
 
 
 @pytest.mark.parametrize("combiner", list(Combiner))

@@ -72,7 +72,7 @@ INPUTS: dict[str, tuple[Feature, Ids]] = {
 
 
 def spec_of(ids: Any) -> Any:
-    """The type of a replica's ids, as a dataset of batches of one size tells it."""
+    """The type of a replica's ids, from a dataset with one batch size."""
     spec = tf.type_spec_from_value(ids[0] if isinstance(ids, tuple) else ids)
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensorSpec([BATCH, None], spec.dtype, 1, spec.row_splits_dtype)
