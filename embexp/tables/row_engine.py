@@ -174,9 +174,9 @@ class RowEngine:
             if not training or name not in self._moving:
                 lookups.update(_gather_each(table, mine))
             elif mine:
-                rows = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
-                positions = rows.distinct.positions
-                lookups.update({f: _Lookup(r, rows.rows, positions[r.source]) for f, r in mine.items()})
+                own = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
+                positions = own.distinct.positions
+                lookups.update({f: _Lookup(r, own.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(kept, lookups, touched), training, False
 
     @without_autograph

@@ -71,7 +71,7 @@ class ServingBackend:
             tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
         """
         if training:
-            raise RuntimeError("the serving backend only looks rows up; it can't train them")
+            raise RuntimeError("the serving backend only looks rows up; they can't be trained")
         ids, weights = {}, {}
         for name, feature in self._features.items():
             table, value = self._tables[feature.table], features[name]
@@ -100,4 +100,4 @@ class ServingBackend:
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Raises RuntimeError: this backend trains nothing."""
-        raise RuntimeError("the serving backend only looks rows up; it can't train them")
+        raise RuntimeError("the serving backend only looks rows up; they can't be trained")

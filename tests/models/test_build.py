@@ -156,7 +156,7 @@ def test_initial_values_depend_on_the_seed_and_names_alone(spec: Model, dense_wi
         assert not np.array_equal(one, other), one.path
 
 
-def test_layers_of_one_shape_start_apart() -> None:
+def test_layers_of_one_shape_start_differently() -> None:
     model = new_model(MLP(hidden=(8, 8, 8)), 0)
     assert not np.array_equal(model.get_layer("hidden.1").kernel, model.get_layer("hidden.2").kernel)
 

@@ -158,7 +158,7 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "message"),
+    ("model", "inputs", "message"),
     [
         (ComplEx(), {"source": (6,), "relation": (6,)}, "candidates is missing"),
         (DistMult(), {**SHAPES, "user": (6,)}, "every feature must be used, and distmult uses only source"),
@@ -168,6 +168,6 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
     ],
     ids=["a feature is missing", "one too many", "different dims", "an odd dim", "a sequence"],
 )
-def test_inputs_that_do_not_fit(model: KnowledgeGraph, given: shapes.Shapes, message: str) -> None:
+def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: shapes.Shapes, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build(model, shapes=given)
+        build(model, shapes=inputs)

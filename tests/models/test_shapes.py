@@ -13,7 +13,7 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "dense_width"),
+    ("model", "inputs", "dense_width"),
     [
         (DOT, GOOD, 0),
         (MLP(), {"user": (8,), "words": (5, 3)}, 4),
@@ -33,12 +33,12 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
         "texts",
     ],
 )
-def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -> None:
-    assert shapes.faults(model, shapes=given, dense_width=dense_width) == []
+def test_inputs_that_fit(model: Model, inputs: shapes.Shapes, dense_width: int) -> None:
+    assert shapes.faults(model, shapes=inputs, dense_width=dense_width) == []
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "dense_width", "expected"),
+    ("model", "inputs", "dense_width", "expected"),
     [
         (
             DOT,
@@ -135,11 +135,11 @@ def test_inputs_that_fit(model: Model, given: shapes.Shapes, dense_width: int) -
         "texts of texts",
     ],
 )
-def test_inputs_that_do_not_fit(model: Model, given: shapes.Shapes, dense_width: int, expected: str) -> None:
-    assert [str(fault) for fault in shapes.faults(model, shapes=given, dense_width=dense_width)] == [expected]
+def test_inputs_that_do_not_fit(model: Model, inputs: shapes.Shapes, dense_width: int, expected: str) -> None:
+    assert [str(fault) for fault in shapes.faults(model, shapes=inputs, dense_width=dense_width)] == [expected]
 
 
-def test_a_product_tells_no_classes_apart() -> None:
+def test_a_dot_product_does_not_classify() -> None:
     [fault] = shapes.faults(DOT, shapes=GOOD, dense_width=0, classes=True)
     assert str(fault) == (
         "model = dot: a product of two vectors is one number, and task classification needs one for each class.\n"

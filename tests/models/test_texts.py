@@ -118,7 +118,7 @@ def test_bag_of_words_is_linear_in_the_mean_of_the_words() -> None:
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_text_goes_beside_the_maxima() -> None:
+def test_other_inputs_are_concatenated_with_the_maxima() -> None:
     model = new_model(TextCNN(widths=(2,), maps=5), {"words": (LENGTH, DIM), "author": (2,)}, dense_width=1)
     weights = scrambled(model)
     words, author, dense = texts(4, seed=1), np.float32([[0.5, -1]]), np.float32([[2]])

@@ -129,7 +129,7 @@ def test_arguments_are_passed_on(folder: Path) -> None:
     assert [tuple(v.shape) for v in model.trainable_variables][:2] == [(12, 5), (5,)]
 
 
-def test_a_classifier_is_told_the_number_of_classes(folder: Path) -> None:
+def test_a_classifier_gets_the_number_of_classes(folder: Path) -> None:
     def build_classes(function: str, **args: Any) -> Any:
         return models.build(
             KerasModel(function=function, args=args),

@@ -1,4 +1,4 @@
-"""What a TPU computes with embeddings, in float64: combine, sum gradients per row, one application per touched row."""
+"""The results of a TPU, in float64: combine, sum gradients per row, one application per touched row."""
 
 from __future__ import annotations
 

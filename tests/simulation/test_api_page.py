@@ -1,4 +1,4 @@
-"""A script as TensorFlow's own page on `TPUEmbedding` shows it, but for where the strategy comes from."""
+"""The script on TensorFlow's own page about `TPUEmbedding`, except for the strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of the simulated TPU and of the processor, each read by the other, to the bit."""
+"""Checkpoints of the simulated TPU and of the CPU, each read by the other, to the bit."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def test_to_the_processor_and_back(tmp_path: Path, hosts: int) -> None:
         path = tf.train.Checkpoint(embedding=embedding).save(str(tmp_path / "tpu"))
         assert_same(values(embedding), trained)
 
-    on_processor = new_embedding()
-    on_processor.build()
-    tf.train.Checkpoint(embedding=on_processor).restore(path).assert_consumed()
-    assert_same(values(on_processor), trained)
-    for slots in on_processor._variables.values():
+    on_cpu = new_embedding()
+    on_cpu.build()
+    tf.train.Checkpoint(embedding=on_cpu).restore(path).assert_consumed()
+    assert_same(values(on_cpu), trained)
+    for slots in on_cpu._variables.values():
         for variable in slots.values():
             variable.assign(variable * 2)
-    doubled = values(on_processor)
-    path = tf.train.Checkpoint(embedding=on_processor).save(str(tmp_path / "cpu"))
+    doubled = values(on_cpu)
+    path = tf.train.Checkpoint(embedding=on_cpu).save(str(tmp_path / "cpu"))
 
     with embexp.tpu_simulator(cores=2) as strategy:
         with strategy.scope():
@@ -91,10 +91,10 @@ def test_to_the_processor_and_back(tmp_path: Path, hosts: int) -> None:
 
 def test_restored_before_it_is_built(tmp_path: Path) -> None:
     """Restoring on creation, which spares the initializer."""
-    on_processor = new_embedding()
-    on_processor.build()
-    wanted = values(on_processor)
-    path = tf.train.Checkpoint(embedding=on_processor).save(str(tmp_path / "cpu"))
+    on_cpu = new_embedding()
+    on_cpu.build()
+    wanted = values(on_cpu)
+    path = tf.train.Checkpoint(embedding=on_cpu).save(str(tmp_path / "cpu"))
     with embexp.tpu_simulator(cores=1) as strategy:
         with strategy.scope():
             embedding = new_embedding()

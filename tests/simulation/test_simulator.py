@@ -1,4 +1,4 @@
-"""What the simulated TPU refuses, what it leaves behind, and TensorFlow's own complaints."""
+"""Errors of the simulated TPU and of TensorFlow under it, and the state that it restores."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TestTheBlock:
         with simulated() as strategy:  # and can be entered anew, with an empty TPU
             trainer(strategy, new_embedding(strategy))(IDS)
 
-    def test_is_left_as_it_was_after_a_failed_trace(self) -> None:
+    def test_a_failed_trace_restores_everything(self) -> None:
         with simulated() as strategy:
             embedding = new_embedding(strategy)
 
@@ -227,7 +227,7 @@ class TestSteps:
             np.testing.assert_allclose(rows(embedding)[1], START[1] - 0.5 * 4)
             np.testing.assert_array_equal(found, START[IDS + 1])
 
-    def test_features_of_one_name_are_kept_apart(self) -> None:
+    def test_features_with_one_name_stay_separate(self) -> None:
         with embexp.tpu_simulator(cores=1) as strategy:
             with strategy.scope():
                 table = api.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum", name="items")

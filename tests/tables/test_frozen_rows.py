@@ -247,7 +247,7 @@ def test_masking_gradients_does_not_freeze(name: str, momenta: float, moves: boo
     assert changed[:10].any() == (moves and way == "masked gradients")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     one = np.array([[0, 1]], np.float32)
     for groups in ([0, 0], [1, 1]):
         with pytest.raises(ValueError, match="a table is split only where there are both"):

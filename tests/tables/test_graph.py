@@ -1,4 +1,4 @@
-"""The graph as TensorFlow's own objects."""
+"""Tables and features as TensorFlow's own objects."""
 
 from __future__ import annotations
 

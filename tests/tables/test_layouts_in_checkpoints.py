@@ -1,4 +1,4 @@
-"""Checkpoints know nothing of layouts: saved in one, restored in another, eagerly and in sessions."""
+"""Checkpoints do not depend on layouts: saved in one, restored in another, eagerly and in sessions."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str) -> None:
+def test_invalid_inputs(case: str) -> None:
     feature, value, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         looked_up(bench(Combiner.MEAN, {"f": feature}).engine, value, True)

@@ -1,4 +1,4 @@
-"""Tables in mapped files: the rows of the file where it has them, others elsewhere, eagerly and in a session."""
+"""Tables in memory-mapped files, with rows that the file lacks, eagerly and in a session."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_engine_looks_it_up_beside_a_table_that_trains(mapping: np.ndarray, 
     }
 
 
-def test_what_can_not_be_used_in_place_is_refused(mapping: np.ndarray, tmp_path: Path) -> None:
+def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tmp_path: Path) -> None:
     refused = {
         "read-only": np.asarray(np.load(tmp_path / "m.npy", mmap_mode="r")),
         "another type": arrays.empty((7, DIM), np.float64),

@@ -1,4 +1,4 @@
-"""The row engine: whole steps against float64, what a step leaves alone, and what it refuses."""
+"""The row engine: whole steps against float64, rows that a step must not change, and invalid calls."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_errors_that_are_not_about_inputs_pass_unchanged() -> None:
         tf.debugging.Assert(False, ["something else"])
 
 
-def test_what_the_engine_refuses() -> None:
+def test_invalid_calls() -> None:
     table = filled("item", 5, SGD())
     with pytest.raises(ValueError, match=r"feature 'f' is of table 'user', which is not there"):
         engine_of(table, {"f": Feature(table="user")}, SGD())

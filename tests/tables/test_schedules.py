@@ -75,7 +75,7 @@ def test_factors_are_those_of_keras(schedule: Any, theirs: Any) -> None:
         np.testing.assert_allclose(ours, theirs(t), rtol=1e-5)
 
 
-def test_steps_beyond_the_precision_of_float32_are_told_apart() -> None:
+def test_steps_beyond_the_precision_of_float32_differ() -> None:
     schedule = PiecewiseSchedule(boundaries=(2**24 + 1,), values=(1.0, 0.5))
     found = [float(schedules.factor(schedule, tf.constant(2**24 + d, tf.int64), total_steps=1)) for d in (0, 1)]
     assert found == [1.0, 0.5]

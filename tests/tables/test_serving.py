@@ -53,7 +53,7 @@ def table_of(combiner: Combiner = Combiner.MEAN, **others: Any) -> TPUTable:
 
 
 @pytest.mark.parametrize("combiner", list(Combiner))
-def test_looks_up_what_the_row_engine_looks_up(combiner: Combiner) -> None:
+def test_looks_up_like_the_row_engine(combiner: Combiner) -> None:
     serving = ServingBackend({"t": table_of(combiner)}, FEATURES)
     own = EmbeddingTable("t", ROWS, DIM, combiner=combiner, frozen=True)
     own.write(0, VALUES)

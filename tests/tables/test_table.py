@@ -1,4 +1,4 @@
-"""One table's variables: what is written is read, in bounded memory."""
+"""One table's variables: rows are written and read in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def values(rows: int, dim: int = 3) -> np.ndarray:
     return np.random.default_rng(rows).standard_normal((rows, dim)).astype(np.float32)
 
 
-def test_what_is_written_in_pieces_is_read_in_others() -> None:
+def test_rows_written_in_pieces_are_read_in_other_pieces() -> None:
     table = EmbeddingTable("item", 10, 3, slots={"momenta": 0.25})
     whole = values(10)
     for start, stop in ((4, 10), (0, 1), (1, 4), (4, 4)):
@@ -40,7 +40,7 @@ def test_arrays_of_any_alignment_and_order_can_be_written() -> None:
     np.testing.assert_array_equal(table.read(0, 8), whole[::-1])
 
 
-def test_what_was_written_no_longer_depends_on_the_array() -> None:
+def test_written_rows_do_not_depend_on_the_array() -> None:
     table, whole = EmbeddingTable("item", 4, 3), values(4)
     table.write(0, whole)
     whole[:] = 0
@@ -70,7 +70,7 @@ def test_large_arrays_are_written_whole(rows: int) -> None:
     np.testing.assert_array_equal(table.read(1, rows + 1), aligned, strict=True)
 
 
-def test_what_a_frozen_table_starts_with_can_be_given() -> None:
+def test_the_initial_value_of_a_frozen_table() -> None:
     whole = values(10)
     table = EmbeddingTable("item", 10, 3, frozen=True, initial_value=lambda: tf.constant(whole))
     np.testing.assert_array_equal(table.read(0, 10), whole, strict=True)
@@ -117,7 +117,7 @@ def test_touched_rows_are_counted_once() -> None:
         untracked.touched_rows()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_rows_that_do_not_fit_are_errors() -> None:
     with pytest.raises(ValueError, match=r"table 'item': rows \(0\) and dim \(3\) must be at least 1"):
         EmbeddingTable("item", 0, 3)
     with pytest.raises(ValueError, match=r"table 'item' is frozen, so it has no use for slots, got \['momenta'\]"):

@@ -1,4 +1,4 @@
-"""Tables on a (simulated) TPU: `TPUEmbedding`, set up and used by the house, against the row engine."""
+"""Tables on a (simulated) TPU: `TPUEmbedding`, set up and used by embexp, against the row engine."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def trained_alone(
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("combiner", [Combiner.MEAN, Combiner.SUM, Combiner.SQRTN])
 @pytest.mark.parametrize("kind", INPUTS)
-def test_each_input_gives_what_the_row_engine_gives(kind: str, combiner: Combiner, split: bool) -> None:
+def test_each_input_trains_as_in_the_row_engine(kind: str, combiner: Combiner, split: bool) -> None:
     feature, ids = INPUTS[kind]
     if combiner is not Combiner.MEAN and feature.max_sequence_length:
         pytest.skip("sequences are not combined")
@@ -233,12 +233,12 @@ def test_rows_that_never_move_keep_their_bits_whatever_comes() -> None:
         assert table.storage == "split"
 
 
-def test_numbers_that_a_tpu_would_flush_are_refused_in_rows_that_must_stay() -> None:
+def test_subnormal_numbers_in_frozen_rows_are_errors() -> None:
     first = FIRST.copy()
     first[4, 1] = np.float32(1e-42)
     spec = tf.TensorSpec([BATCH], tf.int32)
     with embexp.tpu_simulator(cores=1) as strategy:
-        with pytest.raises(RunError, match=r"table 't': rows that are to stay .* below 1.2e-38 that are not 0"):
+        with pytest.raises(RunError, match=r"table 't': frozen rows hold numbers below 1.2e-38 that are not 0"):
             on_tpu(strategy, Feature(table="t"), spec, frozen_rows=FROZEN, first=first)
         tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
         on_tpu(strategy, Feature(table="t"), spec, first=first)  # where they may move, they may vanish
@@ -271,7 +271,7 @@ def test_each_host_reads_its_own_rows_and_no_others(hosts: int, shards: list[tup
         assert table.read(5, 9).tobytes() == FIRST[5:9].tobytes()
 
 
-def test_first_values_are_read_in_pieces() -> None:
+def test_initial_values_are_read_in_pieces() -> None:
     source = Recorded()
     filled = shard_initializer(source, ROWS, DIM, chunk_bytes=5 * DIM * 4)
     assert filled((ROWS, DIM)).numpy().tobytes() == FIRST.tobytes()
@@ -339,7 +339,7 @@ def their_keys(checkpoint: str) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_tensorflow_restores_what_is_saved_and_the_reverse(hosts: int, split: bool, tmp_path: Any) -> None:
+def test_tensorflow_restores_our_checkpoints_and_we_its(hosts: int, split: bool, tmp_path: Any) -> None:
     feature, ids = INPUTS["dense"]
     optimizer = FTRL(learning_rate=0.5)
     api = tf.tpu.experimental.embedding
