@@ -25,9 +25,9 @@ from embexp.data.arrays import ArrayWriter
 from embexp.data.encode import SplitsWriter
 from embexp.data.examples import Layout
 from embexp.data.hashing import key_of, mix, permuted
-from embexp.data.source import Progress
 from embexp.specs.data import Clicks
 from embexp.system import digests
+from embexp.system.progress import Progress
 
 CHUNK = 65_536
 """Examples that are drawn together; example g is the (g % CHUNK)-th of chunk g // CHUNK."""

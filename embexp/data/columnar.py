@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from embexp.data import files
 from embexp.data.columns import Columns
 from embexp.data.files import Files
-from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Progress, Source, Unreadable, split_key
+from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
 from embexp.data.wanted import Wanted, wanted
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples

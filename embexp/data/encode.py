@@ -20,8 +20,8 @@ from embexp.data.arrays import ArrayWriter
 from embexp.data.columns import Columns
 from embexp.data.examples import Layout
 from embexp.data.readers import Chunk
-from embexp.data.source import Progress
 from embexp.errors import DataError
+from embexp.system.progress import Progress
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
@@ -73,7 +73,7 @@ def encode(
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
     """
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]

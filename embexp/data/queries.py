@@ -15,12 +15,12 @@ import pyarrow as pa
 from embexp.data import new_entities
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.examples import Layout
-from embexp.data.source import Progress
 from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, Trained, Triples
+from embexp.system.progress import Progress
 
 TARGET = "target"
 """Id column of the answers."""
@@ -76,7 +76,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
         path: one file.
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
         folder: where to.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         DataError: the file's content is not what it should be.

@@ -7,7 +7,7 @@ methods that read all of the data import what they need.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.errors import Fault
 from embexp.specs.data import DividedData, SplitKind
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.candidates import Candidates
@@ -25,9 +26,6 @@ FORMAT = 1
 """Version of what the cache holds; raised when its meaning changes."""
 HEAD_LINES = 1_000
 """Lines, or rows, of each file that are looked at before a run."""
-
-Progress = Callable[[str, float | None], None]
-"""Called with what is being done and, where known, the fraction of it that is done (0 to 1)."""
 
 
 class Unreadable(Exception):  # noqa: N818 - carries faults to the functions of this package, never to the user

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data.source import Progress
 from embexp.data.triple_files import lines_of
 from embexp.errors import DataError
 from embexp.specs.data import Place
+from embexp.system.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ import pyarrow as pa
 from embexp.data.arrays import ArrayWriter
 from embexp.data.corpus import Corpus
 from embexp.data.examples import Layout
-from embexp.data.source import Progress
 from embexp.data.vocabulary import TokenVocabulary, from_counts
 from embexp.data.words import words
 from embexp.errors import DataError
 from embexp.specs.data import SkipGram, UnknownPolicy, VocabularyRules
 from embexp.system import digests
+from embexp.system.progress import Progress
 
 VOCABULARY = "vocabulary"
 """Stem of the file, in the folder, with what the ids stand for."""
@@ -129,7 +129,7 @@ def write(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str
         corpus: the texts.
         folder: where to.
         columns: names of those of the center and the context.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.

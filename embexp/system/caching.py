@@ -22,6 +22,14 @@ _MAKING = ".making-"
 _ABANDONED_SECONDS = 24 * 3600.0
 
 
+def cache_folder(named: str | None) -> Path:
+    """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories)."""
+    if named is not None:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "embexp"
+
+
 def file_digest(path: Path, *, cache: Path) -> str:
     """SHA-256 of a file's bytes, remembered in the cache by path, size and modification time.
 

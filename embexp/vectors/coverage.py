@@ -34,10 +34,10 @@ class Coverage:
     occurrences_pretrained: int | None
     commonest_missing: tuple[tuple[str, int | None], ...]
 
-    def summary(self) -> str:
-        """The counts in a line."""
+    def summary(self, where: str = "file") -> str:
+        """The counts in a line; `where` is the word for what has the rows."""
         named = self.pretrained + self.missing
-        counts = f"{self.pretrained:,} of {named:,} rows found in the file"
+        counts = f"{self.pretrained:,} of {named:,} rows found in the {where}"
         if self.occurrences:
             counts += f", {(self.occurrences_pretrained or 0) / self.occurrences:.1%} of what the training split holds"
         return counts

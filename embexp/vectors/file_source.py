@@ -12,9 +12,10 @@ import pyarrow as pa
 from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.system import arrays, caching, digests
+from embexp.system.progress import Progress, quiet
 from embexp.vectors import converted, numbers
 from embexp.vectors.converted import Writer
-from embexp.vectors.stored import Place, Progress, Stored
+from embexp.vectors.stored import Place, Stored
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 
@@ -31,10 +32,10 @@ class FileSource:
     """
 
     def __init__(
-        self, stored: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress | None = None
+        self, stored: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress = quiet
     ) -> None:
         self._stored, self._cache, self._non_finite = stored, cache, non_finite
-        self._progress = progress or (lambda what, part: None)
+        self._progress = progress
         self._name = stored.name
         if non_finite is NonFinite.SKIP and not stored.finite and self._non_finite_rows.size:
             if stored.tokens is None:

@@ -12,11 +12,12 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests
+from embexp.system.progress import Progress, quiet
 from embexp.vectors import converted, token_files
 from embexp.vectors.compressed import SUFFIXES as COMPRESSED
 from embexp.vectors.compressed import member_of, open_stream
 from embexp.vectors.file_source import FileSource
-from embexp.vectors.stored import Progress, Stored
+from embexp.vectors.stored import Stored
 
 BY_SUFFIX = {
     ".npy": Format.NPY,
@@ -49,7 +50,7 @@ def open_vectors(
     invalid_text: InvalidText = InvalidText.ERROR,
     non_finite: NonFinite = NonFinite.ERROR,
     header_count: HeaderCount = HeaderCount.ERROR,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> FileSource:
     """Opens a file of vectors. Text and word2vec's binary form are converted into the cache the first time.
 
@@ -123,7 +124,7 @@ def _from_stream(
     invalid_text: InvalidText,
     non_finite: NonFinite,
     header_count: HeaderCount,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
         from embexp.vectors import text, word2vec_binary

@@ -16,9 +16,6 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
 
-Progress = Callable[[str, float | None], None]
-"""Receives what is being done and, where known, the fraction of it that is done."""
-
 
 @dataclass(frozen=True)
 class Place:

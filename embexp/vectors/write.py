@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from embexp.errors import DataError
 from embexp.system import files
+from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
 from embexp.vectors import converted, text_blocks, token_files
-from embexp.vectors.stored import Progress, counted, shown
+from embexp.vectors.stored import counted, shown
 
 NAME = "vectors"
 """Of the tensor in a safetensors file, and of the column in a Parquet file."""
@@ -54,7 +55,7 @@ def outputs(path: Path) -> list[Path]:
     return [path]
 
 
-def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress | None = None) -> None:
+def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress = quiet) -> None:
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
@@ -96,13 +97,12 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
                 assert_never(form)
 
 
-def _chunks(source: Rows, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _CHUNK_BYTES // (4 * source.dim))
     for start in range(0, source.rows, step):
         stop = min(source.rows, start + step)
         yield start, source.read(start, stop)
-        if progress is not None:
-            progress(f"writing {path.name}", stop / source.rows)
+        progress(f"writing {path.name}", stop / source.rows)
 
 
 def _safetensors_header(rows: int, dim: int) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from embexp.data.columns import Columns
-from embexp.data.source import FORMAT, Description, Division, Progress, Source, split_key, unknown_columns
+from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
 from embexp.errors import DataError, Fault
 from embexp.specs.data import Clicks
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.corpus import Corpus, user_faults
-from embexp.data.source import FORMAT, Description, Division, Progress, Source, split_key, unknown_columns
+from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Text
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples

@@ -15,7 +15,6 @@ from embexp.data.source import (
     HEAD_LINES,
     Description,
     Division,
-    Progress,
     Source,
     Unreadable,
     single_columns,
@@ -24,6 +23,7 @@ from embexp.data.source import (
 from embexp.data.triple_files import files_of, lines_of
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.candidates import Candidates
