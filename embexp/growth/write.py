@@ -12,8 +12,8 @@ from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import Earlier
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of

@@ -14,8 +14,8 @@ from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
 from embexp.pretrained.earlier import Earlier, TrainedRows
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.pretrained.rows import row_source
+from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.specs.inits import MemoryMap

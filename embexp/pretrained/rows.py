@@ -13,9 +13,9 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.rows import MappableRows, Rows
-from embexp.vectors import missing, projection
+from embexp.vectors import projection
 from embexp.vectors.aligned_rows import AlignedRows
-from embexp.vectors.initializer_rows import InitializerRows
+from embexp.vectors.initializer_rows import InitializerRows, like_the_file
 
 
 def row_source(name: str, table: Table, rows: int, seed: int, pretrained: PretrainedTable | None) -> MappableRows:
@@ -48,7 +48,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
             assert_never(fill)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
-        others = missing.like_the_file(others, pretrained.source, projected)
+        others = like_the_file(others, pretrained.source, projected)
     return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 
 

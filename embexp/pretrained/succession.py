@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, KeptSlots, Match
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.vectors.alignment import Alignment, RowKind, by_token
+from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.source import VectorSource
 
 
@@ -109,3 +110,14 @@ def slots(
             " initial values",
         )
     return kept, ()
+
+
+def row_tokens(vocabulary: Vocabulary) -> RowTokens:
+    """The tokens of a vocabulary; row numbers as decimal text where ids are row numbers."""
+    match vocabulary:
+        case TokenVocabulary():
+            return RowTokens(vocabulary.known, int(vocabulary.oov), vocabulary.known_frequencies)
+        case IdentityVocabulary():
+            return RowTokens(pc.cast(pa.array(np.arange(vocabulary.size)), pa.large_string()))
+        case _:
+            raise TypeError(f"a vocabulary of type {type(vocabulary).__name__}")

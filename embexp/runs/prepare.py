@@ -19,8 +19,8 @@ from embexp.initialization import graph_limit
 from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
-from embexp.pretrained.dims import with_dims
 from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
 from embexp.records import identity

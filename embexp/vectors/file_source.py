@@ -13,7 +13,7 @@ from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.system import arrays, caching, digests
 from embexp.system.progress import Progress, quiet
-from embexp.vectors import converted, numbers
+from embexp.vectors import converted
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import Place, Stored
 
@@ -97,13 +97,13 @@ class FileSource:
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"{self._stored.name} has no rows {start} to {stop}, there are {self.rows}")
         self._verified  # noqa: B018  a property that is computed once
-        values = numbers.as_float32(self._stored.read(start, stop))
+        values = converted.as_float32(self._stored.read(start, stop))
         if self._stored.finite or self._non_finite is NonFinite.KEEP:
             return values
-        rows = numbers.non_finite_rows(values)
+        rows = converted.non_finite_rows(values)
         if rows.size and self._non_finite is not NonFinite.ZERO:
-            raise self._not_finite(start + int(rows[0]), numbers.first_non_finite(values[rows[0]]))
-        numbers.zeroed(values, rows)
+            raise self._not_finite(start + int(rows[0]), converted.first_non_finite(values[rows[0]]))
+        converted.set_zero(values, rows)
         return values
 
     def view(self) -> np.ndarray | None:
@@ -158,7 +158,7 @@ class FileSource:
         """Numbers of the rows with numbers that are not finite, found once per content."""
 
         def look(folder: Path) -> None:
-            found = [numbers.non_finite_rows(values) + start for start, values in self._chunks("looking through")]
+            found = [converted.non_finite_rows(values) + start for start, values in self._chunks("looking through")]
             np.save(folder / "rows.npy", np.concatenate(found), allow_pickle=False)
 
         folder = caching.folder(self._cache, "finite", self._key(), look)
@@ -167,11 +167,11 @@ class FileSource:
     def _first(self) -> tuple[int, str]:
         """The first row that is not finite, and what was found there."""
         row = int(self._non_finite_rows[0])
-        return row, numbers.first_non_finite(numbers.as_float32(self._stored.read(row, row + 1))[0])
+        return row, converted.first_non_finite(converted.as_float32(self._stored.read(row, row + 1))[0])
 
     def _not_finite(self, row: int, found: str) -> DataError:
         return DataError(
-            f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {numbers.REMEDY}"
+            f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {converted.REMEDY}"
         )
 
     def _converted(self) -> Stored:
@@ -199,7 +199,7 @@ class FileSource:
     def _chunks(self, doing: str) -> Iterator[tuple[int, np.ndarray]]:
         step = max(1, _CHUNK_BYTES // (4 * self.dim))
         for start in range(0, self.rows, step):
-            yield start, numbers.as_float32(self._stored.read(start, min(self.rows, start + step)))
+            yield start, converted.as_float32(self._stored.read(start, min(self.rows, start + step)))
             self._progress(f"{doing} {Path(self._name).name}", min(1.0, (start + step) / self.rows))
 
     def _key(self, *more: str) -> str:

@@ -12,7 +12,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.models import shapes
 from embexp.pretrained import heads, sample
-from embexp.pretrained.dims import with_dims
+from embexp.pretrained.fit import with_dims
 from embexp.specs.notes import inert
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec
