@@ -186,7 +186,7 @@ class _Mapped:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        shared = array.size and arrays.lies_right(array)
+        shared = array.size and arrays.is_aligned(array)
         tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
         self._variable = tf.Variable(tensor, trainable=False)
 

@@ -105,6 +105,6 @@ def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Example
 
 
 def _queries(examples: Examples) -> np.ndarray:
-    """int64 [count, 3]: source, relation, and whether a head is predicted: an inverse relation says it too."""
+    """int64 [count, 3]: source, relation, and whether a head is predicted, as an inverse relation shows too."""
     columns = [examples.ids[:, examples.id_columns.index(name)] for name in (SOURCE, RELATION)]
     return np.stack([*columns, head_predictions(np.arange(examples.count))], axis=1, dtype=np.int64)

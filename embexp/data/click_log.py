@@ -197,7 +197,7 @@ def write(data: Clicks, folder: Path, progress: Progress) -> None:
 
 
 def bayes(labels: np.ndarray, probability: np.ndarray) -> dict[str, float]:
-    """What nobody can beat on these examples: AUC and log loss of the true probabilities; AUC only with both labels."""
+    """The best possible AUC and log loss on these examples: of the true probabilities; AUC only with both labels."""
     result = {}
     positive = labels > 0.5
     ones, zeros = int(positive.sum()), int((~positive).sum())

@@ -30,7 +30,7 @@ class ColumnarSource(Source):
         kind: name of the form of file.
         locate: from a path and the columns that are needed to the files that hold them, their headers read; raises
             `Unreadable` with every fault found.
-        dialect: JSON of what the config says of how the files are written; None: they tell.
+        dialect: JSON of the settings for how the files are written; None: the files show it.
     """
 
     data: Columnar

@@ -3,7 +3,7 @@
 | path | holds |
 |---|---|
 | NAME.csv | a header line; columns of the label and the text |
-| NAME.parquet | likewise |
+| NAME.parquet | columns of the label and the text |
 | any other file | a text per line, `label<TAB>text`, no header line |
 | a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
 | None | the standard library's documentation |

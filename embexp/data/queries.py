@@ -38,7 +38,7 @@ def write(data: Triples, folder: Path, progress: Progress) -> None:
     """Writes a graph's queries into an empty folder: ids are rows already.
 
     Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only what is
-    known before new entities come trains, triples that have to do with them are left out.
+    known before new entities come trains, triples that have to do with them are removed.
 
     Raises:
         DataError: a file's content is not what it should be.
@@ -109,7 +109,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
 
 
 def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Path, folder: Path) -> Lines:
-    """Notes which queries have to do with new entities, or leaves these out.
+    """Notes which queries have to do with new entities, or removes these.
 
     Raises:
         DataError: nothing would be left to train on.

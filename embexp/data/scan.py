@@ -92,7 +92,7 @@ def encode_file(
 
     Args:
         path: of the file.
-        data: says how the file is written.
+        data: the source, with how its files are written.
         columns: what to read; with label None the file needs no label.
         vocabularies: by table.
         cache: folder for encoded data.

@@ -1,4 +1,4 @@
-"""What every source of examples can be asked: one module of `embexp.data.sources` answers for each kind.
+"""`Source`: the interface of a source of examples. Each kind has a module in `embexp.data.sources`.
 
 These modules are imported when a config is checked, so at their top they import neither NumPy nor Arrow nor TensorFlow;
 methods that read all of the data import what they need.
@@ -73,7 +73,7 @@ class Source(ABC):
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """What is wrong with the data, as far as its header and first `HEAD_LINES` lines tell.
+        """What is wrong with the data, as far as its header and first `HEAD_LINES` lines show.
 
         A path that is missing or holds nothing; every missing column; contradictions between the split and the
         columns; the first malformed line of each file.
@@ -81,7 +81,7 @@ class Source(ABC):
 
     @abstractmethod
     def description(self) -> Description:
-        """The source in words."""
+        """The source as `plan` shows it."""
 
     @abstractmethod
     def digest(self, columns: Columns, *, cache: Path) -> str:
@@ -137,7 +137,7 @@ class Source(ABC):
         """
 
     def vocabulary_size(self, column: str) -> int | None:
-        """Values of an id column, where the config tells; None: only the data tells."""
+        """Values of an id column, where the config sets them; None: only the data shows them."""
         return None
 
     def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates | None:
@@ -160,7 +160,7 @@ def split_key(data: DividedData) -> dict[str, Any]:
 
 
 def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iterator[Fault]:
-    """A fault for each id, weight and dense column that a source with columns of its own making lacks."""
+    """A fault for each id, weight and dense column that a source with fixed columns lacks."""
     for name in (*columns.ids, *columns.weights, *columns.dense):
         if name not in known:
             yield Fault(columns.asked_by.get(name, "features"), repr(name), rule)

@@ -1,4 +1,4 @@
-"""Whether rows have changed, by a bit: their hashes lie in a temporary file, eight bytes a row."""
+"""Whether any bit of a row has changed: hashes in a temporary file, eight bytes a row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RowHashes:
 
         Args:
             blocks: all rows of the table, float32, as consecutive blocks.
-            folder: where the file lies; None: the system's folder for temporary files.
+            folder: of the file; None: the system's folder for temporary files.
 
         Raises:
             RunError: the file can't be written.

@@ -35,7 +35,7 @@ class TablePolicy:
         storage: how they are kept.
         grouping: which rows move when, and how fast; None where all rows are treated alike: all move, or none.
         fully_frozen: no row ever moves.
-        taken: what each rule of the policy came to.
+        taken: the rows that each rule of the policy takes.
     """
 
     rows: int
@@ -57,7 +57,7 @@ class TablePolicy:
         return None if self.grouping is None else self.grouping.frozen
 
     def as_json(self) -> list[dict[str, Any]]:
-        """What each rule took, for summary.json."""
+        """The rows that each rule takes, for summary.json."""
         return [
             {
                 "phase": each.phase,
@@ -81,7 +81,7 @@ def settle(
     """Applies every table's policy to its rows and chooses its layout.
 
     Args:
-        spec: what the user asked for, with every dim settled.
+        spec: of the run, with every dim settled.
         facts: of each table's rows.
         steps_per_epoch: examples of the training split / batch size.
         runtime: in which the run is executed.
@@ -134,11 +134,11 @@ def _table_policy(
 
 def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
     """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
-    asked, frozen = spec.tables[name].storage, grouping.frozen_rows
-    splits_always = asked is Storage.SPLIT or spec.strategy.own_memory
+    setting, frozen = spec.tables[name].storage, grouping.frozen_rows
+    splits_always = setting is Storage.SPLIT or spec.strategy.own_memory
     if 0 < frozen < grouping.rows and splits_always:
         return Storage.SPLIT
-    if asked is not Storage.AUTO:
+    if setting is not Storage.AUTO:
         return Storage.VARIABLE
     return automatic_layout(
         rows=grouping.rows,

@@ -1,4 +1,4 @@
-"""What freeze policies ask about the rows of a table, and what they answer."""
+"""What freeze policies know of the rows of a table, and what they return: a mask."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def align(
     A table's own file must fit it. The top-level one fills every table that it fits, and must fit one.
 
     Args:
-        spec: what the user asked for.
+        spec: of the run.
         vocabularies: by table.
         sizes: rows of each table. One whose ids are row numbers, and whose size the config leaves open, gets as
             many rows as a file without tokens has, if those are more.

@@ -84,9 +84,9 @@ def with_dims(spec: RunSpec, pretrained: PretrainedTables, model_faults: ModelFa
     """The spec with every dim settled, and without the top-level file on tables that it does not fit.
 
     Args:
-        spec: what the user asked for.
+        spec: of the run.
         pretrained: what files have for which table.
-        model_faults: what is wrong between a spec's vectors and its model; asked only where dims were open, as the
+        model_faults: what is wrong between a spec's vectors and its model; called only where dims were open, as the
             config alone did not show it.
 
     Raises:

@@ -79,13 +79,13 @@ def mapping_of(name: str, file: PretrainedTable) -> np.ndarray:
     """The rows of a table as one mapping of its file, float32 [rows of the file, dim].
 
     Raises:
-        RunError: its rows can't be used as they lie in the file.
+        RunError: its rows can't be mapped from the file.
     """
     mapping = file.source.memory_map()
     if mapping is None and isinstance(file.setting, Checkpoint):
         raise RunError(
             f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
-            " file that the table was made from, and not as they lie there; choose init=assign"
+            " file that the table was made from, in another form; choose init=assign"
         )
     if mapping is None or file.setting.project is not Project.NONE:
         raise RunError(

@@ -1,4 +1,4 @@
-"""Which row of an earlier table each row of a table is, and which slots go with it."""
+"""Aligns a table with that of an earlier run: its rows, and the slots of its optimizer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
 def slots(
     spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
-    """The slots that go with their rows, and notes on others, for the user.
+    """The slots that are kept with their rows, and notes on others, for the user.
 
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
@@ -99,9 +99,9 @@ def slots(
     stored, wanted = source.slots(theirs), tuple(slots_of(new))
     lead = f"tables.{name}: "
     if new.kind != before.kind:
-        left = f"its slots {', '.join(stored)} are left out" if stored else "it has no slots"
+        ignored = f"its slots {', '.join(stored)} are ignored" if stored else "it has no slots"
         begin = f"those of {new.kind}, {', '.join(wanted)}, begin at their initial values" if wanted else ""
-        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {left}", begin]))
+        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
         return {}, (words,) if stored or wanted else ()
     kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
     if lacking := [slot for slot in wanted if slot not in stored]:

@@ -1,4 +1,4 @@
-"""What the pretrained files of a run have for its tables."""
+"""The rows that a run's tables take from its pretrained files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PretrainedTable:
     """A table that takes rows of a file, or of an earlier checkpoint.
 
     Attributes:
-        setting: what was asked for, a sample with the path of its file.
+        setting: of the config, a sample with the path of its file.
         source: the file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
@@ -44,7 +44,7 @@ class PretrainedTable:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What the files of a run have for its tables.
+    """The rows that a run's tables take from its pretrained files.
 
     Attributes:
         tables: those that take rows of a file.

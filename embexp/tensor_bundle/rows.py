@@ -19,7 +19,7 @@ def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
 
     Args:
         key: of the tensor, for errors.
-        entry: where it lies.
+        entry: its place in the data files.
         rows: of a block, at most.
 
     Yields:

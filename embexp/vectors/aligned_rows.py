@@ -85,7 +85,7 @@ class AlignedRows:
         return self.source.read(start, stop) if self._mapping is None else self._mapping[start:stop]
 
     def _gather(self, wanted: np.ndarray, values: np.ndarray) -> None:
-        """Fills the rows of `values` that the file has, in the order in which they lie in the file."""
+        """Fills the rows of `values` that the file has, in the order of the file."""
         places = np.flatnonzero(wanted >= 0)
         rows = wanted[places]
         if np.any(rows[1:] < rows[:-1]):

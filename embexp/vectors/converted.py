@@ -27,7 +27,7 @@ REMEDY = f"set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
 
 
 class Writer:
-    """Writes rows into a folder as they come, and leaves out what the policies say.
+    """Writes rows into a folder as they come, without those that the policies remove.
 
     Args:
         folder: an empty one.

@@ -23,7 +23,7 @@ class Coverage:
         occurrences: how often the tokens were seen in the training split; None where that was not counted.
         occurrences_pretrained: how often those that it has.
         commonest_missing: tokens that it lacks and how often each was seen (None where that was not counted), the
-            commonest first.
+            most frequent first.
     """
 
     pretrained: int

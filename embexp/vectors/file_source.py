@@ -25,7 +25,7 @@ class FileSource:
 
     Args:
         stored: the matrix.
-        cache: folder for what is converted, and for what was found out about files.
+        cache: folder for what is converted, and for facts about files.
         non_finite: what becomes of numbers that are not finite. What is mapped is looked through once, which is
             remembered; under KEEP nothing is looked at.
         progress: receives how far a pass over the file is.
@@ -42,7 +42,7 @@ class FileSource:
                 row, found = self._first()
                 raise DataError(
                     f"{stored.name}, row {row + 1}: found {found}, and the file has no tokens, so that rows are known "
-                    f"by their numbers and none can be left out; set the policy to {NonFinite.ZERO}, or name the tokens"
+                    f"by their numbers and none can be removed; set the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 
@@ -63,7 +63,7 @@ class FileSource:
 
     @property
     def notes(self) -> Mapping[str, int]:
-        """What was left out or mended in reading, in words, with counts."""
+        """What reading removed or mended, as notes with counts."""
         return self._stored.notes
 
     @cached_property
@@ -107,7 +107,7 @@ class FileSource:
         return values
 
     def view(self) -> np.ndarray | None:
-        """The matrix as it lies in its file, float32 [rows, dim], to be read from, wherever it begins; else None.
+        """The matrix mapped from its file at any alignment, float32 [rows, dim], only to read; None if it can't be.
 
         Raises:
             DataError: a stored checksum differs.
@@ -148,7 +148,7 @@ class FileSource:
 
     @cached_property
     def _verified(self) -> bool:
-        """Compares what the file says of itself with what it holds, once per content."""
+        """Compares the stored checksums with the data, once per content."""
         if (check := self._stored.check) is not None:
             caching.folder(self._cache, "verified", self._key(), lambda folder: check())
         return True

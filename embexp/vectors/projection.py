@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 1_024
 
 
 class Projection(Protocol):
-    """Turns rows of one length into rows of another; each row by itself, whatever others come with it."""
+    """Turns rows of one length into rows of another; each row independently of others."""
 
     @property
     def dim(self) -> int:

@@ -1,4 +1,4 @@
-"""What a file of vectors is to the rest of the program."""
+"""`VectorSource`: the interface of a file of vectors."""
 
 from __future__ import annotations
 

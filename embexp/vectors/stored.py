@@ -19,7 +19,7 @@ FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 
 @dataclass(frozen=True)
 class Place:
-    """Where a float32 matrix in C order lies in a file, so that it could be mapped."""
+    """Place of a float32 matrix in C order in a file, from which it can be mapped."""
 
     path: Path
     offset: int
@@ -38,7 +38,7 @@ class Stored:
         files: what the digest is taken of.
         place: where it could be mapped; None: nowhere.
         tokens: gives the word of each row; None: it has none.
-        notes: what was found in reading, in words, with counts.
+        notes: what reading removed or mended, with counts.
         finite: whether every number is already known to be one.
         check: raises a DataError where a stored checksum is wrong; None: the file has none.
     """
@@ -74,12 +74,12 @@ def checked_shape(name: str, shape: Sequence[int], dtype: np.dtype) -> tuple[int
 
 
 def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, what: str) -> str:
-    """The name of the matrix to read: the one asked for, or the only one there is.
+    """The name of the matrix to read: the key, or the only one there is.
 
     Args:
         path: of the file.
         shapes: of everything in the file, by name.
-        key: what was asked for; None: the only array of two dimensions.
+        key: name of the matrix; None: the only array of two dimensions.
         what: the word for one of them, such as "array".
 
     Raises:

@@ -68,7 +68,7 @@ class ClickSource(Source):
         return split_key(self.data) | {"vocabulary": None}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, an example's position being its time; the truth is what nobody can beat on the test split."""
+        """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
         from embexp.data.arrays import mapped
 

@@ -34,7 +34,7 @@ def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
 
 def _interactions(path: Path) -> Path:
     if not path.is_dir():
-        [inter] = files.found(path)
+        [inter] = files.data_files(path)
         return inter
     found = sorted(path.glob("*.inter"))
     if len(found) != 1:

@@ -57,10 +57,10 @@ class TripleSource(Source):
     def description(self) -> Description:
         """The folder, what answers are ranked among, and which triples train."""
         data, new = self.data, self.data.new_entities
-        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        others = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
         some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
         return Description(
-            f"triples {data.path}, each answer told from {told}; the files valid and test validate and test{some}",
+            f"triples {data.path}, each answer ranked among {others}; the files valid and test validate and test{some}",
             ids_per_example={CANDIDATES: "all" if data.negatives is None else str(1 + data.negatives)},
             whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
         )
@@ -156,7 +156,5 @@ class TripleSource(Source):
 
         entities = sizes[CANDIDATES]
         if entities < 2:
-            raise DataError(
-                f"{self.data.path}: found {entities} entity, expected 2 or more, to tell answers from others"
-            )
+            raise DataError(f"{self.data.path}: found {entities} entity, expected 2 or more, to rank answers")
         return Candidates(entities, self.data.negatives, seed)
