@@ -102,7 +102,7 @@ def evaluation_batches(
     full: bool = False,
     candidates: Candidates | None = None,
 ) -> tf.data.Dataset:
-    """The given rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
+    """Some rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
     Args:
         examples: encoded examples.

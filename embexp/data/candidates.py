@@ -7,7 +7,7 @@ No file holds the column `candidates`: it is made of entities, one of them the a
 | all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every query | row of the answer |
 | drawn | int32 [B, 1 + k]: the answer, then k others | 0 |
 
-What is drawn is a pure function of the seed and the number of the step, so that a training can go on anywhere.
+The draw is a pure function of the seed and the number of the step, so that a training can continue at any step.
 """
 
 from __future__ import annotations

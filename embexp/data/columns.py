@@ -50,7 +50,7 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
     """The columns that features read, and for each table the name of its vocabulary.
 
     Tables that are looked up by a common column (such as an item's vector and its bias) share a vocabulary, so
-    that an id means the same row in both; it goes by the name of the first of them.
+    that an id means the same row in both; it has the name of the first table.
 
     Args:
         data: the source; names label and dense features.

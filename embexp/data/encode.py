@@ -1,7 +1,7 @@
 """Encodes a stream of examples as fixed-width arrays on disk.
 
-Tokens become codes in the order in which they are first seen; vocabularies are made afterwards, when it is known which
-examples train, and turn codes into rows. So a source is read once, whatever the split.
+Tokens become codes in the order in which they are first seen. Vocabularies turn codes into rows afterwards, when it is
+known which examples train. So a source is read once for all splits.
 """
 
 from __future__ import annotations

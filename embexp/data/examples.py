@@ -67,7 +67,7 @@ class Encoded:
 
     Attributes:
         folder: of the cache.
-        key: of the folder: what it was made from, and how.
+        key: of the folder in the cache.
         digest: of the source's content.
     """
 

@@ -57,7 +57,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
 
     Raises:
         ConfigError: the source lacks something the config asks for.
-        DataError: a file's content is not what it should be.
+        DataError: a file's content is malformed.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
     if columns.label is None:
@@ -101,7 +101,7 @@ def encode_file(
 
     Raises:
         ConfigError: the file lacks a column.
-        DataError: its content is not what it should be, a label is none of the classes, or the source is drawn.
+        DataError: its content is malformed, a label is none of the classes, or the source is drawn.
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     source = source_of(data)

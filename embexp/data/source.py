@@ -97,7 +97,7 @@ class Source(ABC):
 
         Raises:
             ConfigError: the source lacks something the config asks for.
-            DataError: a file's content is not what it should be.
+            DataError: a file's content is malformed.
         """
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Source(ABC):
 
         Raises:
             ConfigError: the file lacks a column.
-            DataError: its content is not what it should be, or no other file can be read as this source is.
+            DataError: its content is malformed, or no other file can be read as this source is.
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
 

@@ -69,10 +69,10 @@ def digest() -> str:
 
 @cache
 def labelled() -> list[tuple[str, str]]:
-    """Classes and texts: what is written on the functions, methods and classes of a group of modules, each text once.
+    """Classes and texts: the docstrings of functions, methods and classes in a group of modules, each text once.
 
-    Texts of fewer than five words are ignored. Of a class with more than 400 texts only so many are taken, as a hash
-    of them decides.
+    Texts of fewer than five words are ignored. Of a class with more than 400 texts only so many are kept, chosen by
+    their hash.
     """
     root = Path(sysconfig.get_path("stdlib"))
     class_of = {module: name for name, modules in CLASSES.items() for module in modules.split()}
@@ -93,7 +93,7 @@ def labelled() -> list[tuple[str, str]]:
 
 @cache
 def unlabelled() -> list[str]:
-    """Everything that is written for people: documentation strings, comments, and the topics of `help()`."""
+    """Docstrings, comments, and the topics of `help()`."""
     texts: list[str] = []
     for path in sources():
         content = path.read_bytes()

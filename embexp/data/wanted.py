@@ -1,4 +1,4 @@
-"""What has to be read of a source: each needed column once, with everything it is needed for."""
+"""The columns to read of a source, each once, with all its uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from embexp.data.columns import Columns, ListNeed
 
 NUMBER = "a finite number"
-"""What is expected of each value of a column of numbers."""
+"""The word in errors for a valid value of a column of numbers."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Diagnosis:
     Attributes:
         found: the rows, by cause.
         warning: one line about them; None if there are none.
-        unmet: the explanation, if it is for all of them that they were never met; else None.
+        unmet: the explanation, if all of them were never met; else None.
         count: the table, and how many of how many.
     """
 
@@ -209,7 +209,7 @@ def _thaw(grouping: Grouping, rows: np.ndarray, steps: int) -> int | None:
 
 
 def _some(rows: np.ndarray, vocabulary: Vocabulary) -> str:
-    """The most frequent of them by their tokens, or the first by their numbers."""
+    """The tokens of the most frequent rows, or the first row numbers."""
     tokens = isinstance(vocabulary, TokenVocabulary)
     frequencies = vocabulary.frequencies if isinstance(vocabulary, TokenVocabulary) else None
     numbers = most_frequent(rows, frequencies).tolist()

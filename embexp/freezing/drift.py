@@ -1,4 +1,4 @@
-"""How far rows have moved from the values that a file gave them, in bounded memory."""
+"""How far pretrained rows have moved from their initial values, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Mask = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Drift:
-    """Distances ‖w − w₀‖₂ of rows w from the values w₀ that a file gave them.
+    """Distances ‖w − w₀‖₂ of rows w from their pretrained values w₀.
 
     Attributes:
         mean: of the distances.
@@ -45,7 +45,7 @@ class Drift:
         return self.mean / self.start_norm if self.start_norm else None
 
     def as_json(self) -> dict[str, float | int | None]:
-        """As it stands in metrics.jsonl and summary.json."""
+        """The numbers in metrics.jsonl and summary.json."""
         return {
             "mean": self.mean,
             "largest": self.largest,
@@ -130,7 +130,7 @@ class Origin:
         """Numbers of the rows in the sample: int64, rising."""
         return self._numbers
 
-    def of_sample(self, table: ReadableTable) -> Drift:
+    def sample_drift(self, table: ReadableTable) -> Drift:
         """The drift of the sample."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -141,7 +141,7 @@ class Origin:
 
         return measure(pairs())
 
-    def of_all(self, table: ReadableTable) -> Drift:
+    def full_drift(self, table: ReadableTable) -> Drift:
         """The drift of all watched rows."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -26,7 +26,7 @@ class Taken:
         kind: of the rule.
         multiplier: what their learning rate is multiplied by.
         named: rows that it names.
-        rows: those of them that no rule before it had taken.
+        rows: named ones that no earlier rule takes.
         misfit: why it names fewer rows than the config lists, or "".
     """
 
@@ -83,10 +83,10 @@ def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Gr
     Args:
         phases: rules of each; the first rule that names a row decides.
         starts: the step at which each begins, see `schedule.first_steps`.
-        facts: what is known of the rows.
+        facts: about the rows.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is malformed.
         ValueError: there are more than 256 groups; or the rules are about tokens and no vocabulary is at hand.
     """
     groups = np.zeros(facts.rows, np.uint8)

@@ -36,7 +36,7 @@ def hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 class RowHashes:
-    """Hashes of a table's rows, which show later which of them have changed."""
+    """Hashes of a table's rows, to find later which have changed."""
 
     def __init__(self, blocks: Iterable[np.ndarray], *, folder: str | os.PathLike[str] | None = None) -> None:
         """Writes a hash of each row.
@@ -61,7 +61,7 @@ class RowHashes:
             ) from error
 
     def changed(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
-        """Whether each row is not what it was: bool [rows].
+        """Whether each row has changed: bool [rows].
 
         Args:
             blocks: all rows of the table, cut as before or not.

@@ -88,7 +88,7 @@ def settle(
 
     Raises:
         ConfigError: a table's own rule takes no row, or an inherited one takes none anywhere; with all of them.
-        DataError: a file that a rule names is not what it should be.
+        DataError: a file that a rule names is malformed.
     """
     found: dict[str, TablePolicy] = {}
     faults: list[Fault] = []

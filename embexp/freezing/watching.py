@@ -144,7 +144,7 @@ class Watch(Listener):
                 self._changed(name)
         whole = self.spec.output.digests
         self.drifts = {
-            name: origin.of_all(self.tables[name].table) if whole else origin.of_sample(self.tables[name].table)
+            name: origin.full_drift(self.tables[name].table) if whole else origin.sample_drift(self.tables[name].table)
             for name, origin in self.origins.items()
         }
         if self._reported != (kept_step, self.drifts):  # the last evaluation may have seen these very rows
@@ -172,7 +172,9 @@ class Watch(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
-        self._report(step, {name: origin.of_sample(self.tables[name].table) for name, origin in self.origins.items()})
+        self._report(
+            step, {name: origin.sample_drift(self.tables[name].table) for name, origin in self.origins.items()}
+        )
 
     def _report(self, step: int, drifts: Mapping[str, Drift]) -> None:
         self._reported = step, drifts

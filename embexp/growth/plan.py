@@ -39,7 +39,7 @@ class TableGrowth:
         dim: numbers per row.
         slots: names of its slots.
         rows_before: how many there are.
-        vocabulary: what its rows will stand for.
+        vocabulary: the new one.
         alignment: which old row each row is.
     """
 
@@ -87,7 +87,7 @@ class TableGrowth:
         return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in growth.json."""
+        """The counts in growth.json."""
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
@@ -103,13 +103,13 @@ def growths(source: Earlier, paths: Mapping[str, Path], *, match: Match, gone: G
     """The growth of every table.
 
     Args:
-        source: what is to be grown.
+        source: the run, or checkpoint, that is grown.
         paths: file of the new vocabulary, by table; others stay as they are.
         match: when two tokens are the same.
         gone: whether rows stay whose token a new vocabulary lacks.
 
     Raises:
-        DataError: a vocabulary is not what it should be, or has nothing in common with the old one.
+        DataError: a vocabulary is malformed, or has nothing in common with the old one.
     """
     return {name: _table_growth(source, name, paths.get(name), match, gone) for name in source.tables}
 

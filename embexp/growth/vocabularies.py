@@ -23,7 +23,7 @@ def files(arguments: Sequence[str], source: Earlier) -> dict[str, Path]:
 
     Args:
         arguments: `FILE` where there is one table, `TABLE=FILE`, or a folder of vocabularies as a run writes it.
-        source: what is to be grown.
+        source: the run, or checkpoint, that is grown.
 
     Raises:
         CommandLineError: an argument is none of these; with all faults.

@@ -44,8 +44,8 @@ def write(
     """Writes the directory of a grown checkpoint.
 
     Args:
-        source: what is grown.
-        tables: the growth of each table, see `plan.growths`.
+        source: the run, or checkpoint, that is grown.
+        tables: the growth of each table.
         out: the directory, which must not be there.
         missing: what fills new rows.
         match: as the tables were matched, for the record.
@@ -126,7 +126,7 @@ def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:
 
 
 def _write_record(folder: RunFolder, source: Earlier, name: str, table: TableGrowth) -> None:
-    """What the rows stand for, and which row of the run each was trained as."""
+    """Writes the vocabulary, and which row of the run each row was trained as."""
     folder.vocabularies.mkdir(exist_ok=True)
     table.vocabulary.write(folder.vocabularies / name)
     places = table.alignment.file_rows

@@ -51,7 +51,7 @@ def align(
 
     Raises:
         ConfigError: a file does not fit; with all of them.
-        DataError: a file's content is not what it should be.
+        DataError: a file's content is malformed.
     """
     sources: dict[File, VectorSource] = {}
     checkpoints: dict[str, Earlier] = {}

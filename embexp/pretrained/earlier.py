@@ -170,7 +170,7 @@ class Earlier:
             converts: whether a matrix that can't be mapped in its file is converted into the cache.
         """
         key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
-        stored = replace(checkpoint.of_entries(self.index, self.tensors, key), finite=True)
+        stored = replace(checkpoint.stored_tensor(self.index, self.tensors, key), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
         return TrainedRows(file, self.digest, file.dtype, file.memory_map if converts else file.view)
 

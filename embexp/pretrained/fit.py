@@ -26,7 +26,7 @@ class Misfit:
 
 
 def width(project: Project, file_dim: int, name: str, table: Table) -> Misfit | None:
-    """What is wrong between the length of a file's rows and that of a table's.
+    """Compares the length of a file's rows with that of a table's.
 
     Args:
         project: what makes the one the other.
@@ -55,7 +55,7 @@ def faults(
     fitting: Collection[str],
     unfit: Mapping[str, Misfit],
 ) -> list[Fault]:
-    """What is wrong with a run: a table's own file that doesn't fit, a top-level one that fits no table.
+    """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
     Args:
         inherited: the top-level setting.
@@ -85,12 +85,12 @@ def with_dims(spec: RunSpec, pretrained: PretrainedTables, model_faults: ModelFa
 
     Args:
         spec: of the run.
-        pretrained: what files have for which table.
+        pretrained: the rows that tables take from files.
         model_faults: what is wrong between a spec's vectors and its model; called only where dims were open, as the
             config alone did not show it.
 
     Raises:
-        ConfigError: a dim stays open, or what is settled now doesn't go with the rest of the config.
+        ConfigError: a dim stays open, or does not fit the rest of the config.
     """
     settled = spec.settled(
         {name: table.source.dim for name, table in pretrained.tables.items()}, tuple(pretrained.unfit)

@@ -21,7 +21,7 @@ _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
 
 
 def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fault]:
-    """What is wrong with pretrained files, as far as their names and first bytes show.
+    """Faults of pretrained files, as far as their names and first bytes show.
 
     Args:
         inherited: the top-level setting; None where it has faults of its own.
@@ -122,7 +122,7 @@ def _dim(setting: File | Sample) -> int | None:
     """Numbers per row, or None where the whole file must be read for that.
 
     Raises:
-        DataError: it is not there, or not what its name promises.
+        DataError: it is missing, or not of its format.
     """
     if isinstance(setting, Sample) and setting.path is None:
         return setting.dim
@@ -147,7 +147,7 @@ def _opened_if_quick(setting: File | Sample) -> FileSource | None:
     """The file, opened, if its first bytes show rows and width.
 
     Raises:
-        DataError: it is not there, or not what its name promises.
+        DataError: it is missing, or not of its format.
     """
     path = Path(str(setting.path))
     form = setting.format or vectors.format_of(path)

@@ -26,7 +26,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
         table: its settings.
         rows: how many it has.
         seed: of the run.
-        pretrained: what it takes from a file; None: nothing.
+        pretrained: the rows that it takes from a file; None: none.
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
@@ -53,7 +53,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
 
 
 def beside_file(rows: MappableRows) -> Rows:
-    """Those of a table's initial values that are not in its file, without reading the others."""
+    """The initial values that are not in a table's file; reads nothing of the file."""
     return rows.missing if isinstance(rows, AlignedRows) else rows
 
 
@@ -62,7 +62,7 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
 
     Args:
         name: of the table.
-        pretrained: what it takes from an earlier checkpoint.
+        pretrained: the rows that it takes from an earlier checkpoint.
         initial: value of each slot of the table's optimizer before the first step.
     """
     return {
@@ -75,22 +75,22 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
     }
 
 
-def mapping_of(name: str, file: PretrainedTable) -> np.ndarray:
+def mapping_of(name: str, pretrained: PretrainedTable) -> np.ndarray:
     """The rows of a table as one mapping of its file, float32 [rows of the file, dim].
 
     Raises:
         RunError: its rows can't be mapped from the file.
     """
-    mapping = file.source.memory_map()
-    if mapping is None and isinstance(file.setting, Checkpoint):
+    mapping, setting = pretrained.source.memory_map(), pretrained.setting
+    if mapping is None and isinstance(setting, Checkpoint):
         raise RunError(
-            f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
+            f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but in the"
             " file that the table was made from, in another form; choose init=assign"
         )
-    if mapping is None or file.setting.project is not Project.NONE:
+    if mapping is None or setting.project is not Project.NONE:
         raise RunError(
-            f"tables.{name}.init = memory_map: rows of {file.setting.path} must be projected"
-            f" (pretrained.project={file.setting.project.value}) before they fit, so they can't stay in the file;"
+            f"tables.{name}.init = memory_map: rows of {setting.path} must be projected"
+            f" (pretrained.project={setting.project.value}) before they fit, so they can't stay in the file;"
             " write them to a file first with embexp vectors convert, or choose init=assign"
         )
     return mapping

@@ -20,7 +20,7 @@ from embexp.vectors.source import VectorSource
 
 
 def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | None:
-    """What is wrong between a table and the earlier one that its rows are to come from.
+    """Compares a table with the one of an earlier run that its rows come from.
 
     Args:
         source: the earlier training.

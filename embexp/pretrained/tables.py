@@ -48,7 +48,7 @@ class Pretrained:
 
     Attributes:
         tables: those that take rows of a file.
-        unfit: why a file that is meant for all tables has nothing for one of them, by table.
+        unfit: why the top-level file does not fit a table, by table.
         digests: of each file's content, by the config path of its setting.
     """
 
@@ -65,7 +65,7 @@ class Pretrained:
         return self.tables[table].old if table in self.tables else None
 
     def __bool__(self) -> bool:
-        """Whether any file was looked into."""
+        """Whether any file was read."""
         return bool(self.digests)
 
     def as_json(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def run_id(
     pretrained_digests: Mapping[str, str] = _NONE,
     freeze_digests: Mapping[str, str] = _NONE,
 ) -> str:
-    """Digest of the spec, with paths replaced by digests of what they hold, and without what changes no result.
+    """Digest of the spec, with paths replaced by digests of their content, without settings that change no result.
 
     Args:
         spec: of the run.

@@ -130,7 +130,7 @@ def _in_order(wanted: np.ndarray) -> bool:
 
 
 def _groups(places: np.ndarray, start: int) -> Iterator[tuple[int, int]]:
-    """Ranges [low, high) that cover rising places, none of them wider than what is drawn together anyway."""
+    """Ranges [low, high) that cover rising places, none wider than a block of drawn rows."""
     blocks = (places + start) // _ROWS_FILLED
     ends = np.flatnonzero(np.diff(blocks)) + 1
     for group in np.split(places, ends):

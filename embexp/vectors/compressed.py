@@ -32,7 +32,7 @@ class Stream:
         """The next bytes: as many as asked for, fewer only at the end.
 
         Raises:
-            DataError: what is compressed ends too early or is broken.
+            DataError: the compressed data ends too early or is broken.
         """
         pieces, missing = [], count
         while missing:
@@ -59,12 +59,12 @@ class Stream:
 
 @contextlib.contextmanager
 def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iterator[Stream]:
-    """Opens a file, and what is compressed in it, by its suffix.
+    """Opens a file, decompressed by its suffix.
 
     Args:
         path: of the file.
         key: which file of a zip archive; None: the only one.
-        progress: receives how far it is.
+        progress: called as reading goes on.
 
     Raises:
         DataError: an archive that can't be read, or that doesn't hold the one file.

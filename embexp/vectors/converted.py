@@ -1,4 +1,4 @@
-"""Vectors in the cache: a float32 matrix that can be mapped, its tokens, and what was found in converting.
+"""Vectors converted into the cache: a float32 matrix that can be mapped, its tokens, and notes of the conversion.
 
 A folder of the cache holds `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
 """
@@ -19,7 +19,7 @@ from embexp.vectors.text_blocks import invalid_rows
 
 HEADER_BYTES = 128
 VERSION = 1
-"""Of what conversions make; part of the key of each."""
+"""Of the converted files; part of the cache key."""
 _MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
 _CHUNK_BYTES = 16 * 1024 * 1024
 REMEDY = f"set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
@@ -160,7 +160,7 @@ def header(rows: int, dim: int) -> bytes:
 
 
 def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
-    """What a `Writer` left in a folder.
+    """The matrix that a `Writer` wrote to a folder.
 
     Args:
         folder: of the cache.

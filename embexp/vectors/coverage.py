@@ -43,7 +43,7 @@ class Coverage:
         return counts
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in coverage.json."""
+        """The counts in coverage.json."""
         return {
             "rows_pretrained": self.pretrained,
             "rows_missing": self.missing,

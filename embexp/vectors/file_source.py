@@ -25,9 +25,9 @@ class FileSource:
 
     Args:
         stored: the matrix.
-        cache: folder for what is converted, and for facts about files.
-        non_finite: what becomes of numbers that are not finite. What is mapped is looked through once, which is
-            remembered; under KEEP nothing is looked at.
+        cache: folder for converted files, and for facts about files.
+        non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
+            KEEP.
         progress: receives how far a pass over the file is.
     """
 
@@ -79,7 +79,7 @@ class FileSource:
 
     @property
     def files(self) -> Sequence[Path]:
-        """What is read."""
+        """The files that are read."""
         return self._stored.files
 
     @property
@@ -203,7 +203,7 @@ class FileSource:
             self._progress(f"{doing} {Path(self._name).name}", min(1.0, (start + step) / self.rows))
 
     def _key(self, *more: str) -> str:
-        """Of this matrix's content and what is done to it."""
+        """Cache key of this matrix's content and of its conversion."""
         part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._stored.dtype.str]
         return digests.of_json([converted.VERSION, self.digest, part, *more])
 

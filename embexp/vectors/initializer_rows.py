@@ -75,7 +75,7 @@ class LikeTheFile:
 
     @property
     def rows(self) -> int:
-        """As many as there are of the noise."""
+        """Number of rows."""
         return self.noise.rows
 
     @property

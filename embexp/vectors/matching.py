@@ -53,7 +53,7 @@ def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -
 
 
 def form(token: str, how: Match) -> str:
-    """What is compared in a token's place."""
+    """The text of a token that is compared."""
     match how:
         case Match.EXACT:
             return token

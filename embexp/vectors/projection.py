@@ -19,7 +19,7 @@ class Projection(Protocol):
 
     @property
     def dim(self) -> int:
-        """Length of what comes out."""
+        """Length of a projected row."""
         ...
 
     def apply(self, rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A matrix as a reader found it in a file, before conversion to float32 and before any policy."""
+"""A matrix as stored in a file, before conversion to float32 and before any policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stored:
         dim: numbers per row.
         dtype: as stored, one of `FLOATS`.
         read: rows start to stop as stored, [stop - start, dim].
-        files: what the digest is taken of.
+        files: those of which the digest is taken.
         place: where it could be mapped; None: nowhere.
         tokens: gives the word of each row; None: it has none.
         notes: what reading removed or mended, with counts.

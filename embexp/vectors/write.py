@@ -63,7 +63,7 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
-        progress: receives how far it is.
+        progress: called as writing goes on.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
@@ -147,7 +147,7 @@ def _write_tokens(path: Path, tokens: pa.LargeStringArray) -> None:
 
 
 def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
-    """Raises a DataError where what is written would be read as something else."""
+    """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
         raise DataError(f"{path}: the vectors have no tokens, and each line of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):

@@ -74,9 +74,9 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     matrix = np.random.default_rng(0).normal(size=(13, 5))
     np.save(tmp_path / "mine.npy", matrix)
     spec = clicks(tmp_path / "cache", f"pretrained.path={tmp_path / 'mine.npy'}")
-    given = aligned(spec)
-    settled = with_dims(spec, given, shapes.run_faults)
-    assert (given.tables["item"].rows, settled.tables["item"].width) == (13, 5)
+    pretrained = aligned(spec)
+    settled = with_dims(spec, pretrained, shapes.run_faults)
+    assert (pretrained.tables["item"].rows, settled.tables["item"].width) == (13, 5)
     assert spec.tables["item"].dim is None
     assert settled.tables["user"] == spec.tables["user"]
     assert heads.rows(spec) == {"user": 100, "item": 13}

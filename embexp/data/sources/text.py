@@ -93,7 +93,7 @@ class TextSource(Source):
     def _encode(
         self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
     ) -> Encoded:
-        """Encodes texts, whose classes are those given or, if none are, as the texts have them."""
+        """Encodes texts; without `classes` these follow from the labels."""
         from embexp.data import encode, labelled_texts
         from embexp.data.examples import CLASSES, Encoded
         from embexp.data.words import PATTERN

@@ -93,7 +93,7 @@ class TripleSource(Source):
         return {}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits: the files, and two more where some entities count as new, see `NewEntities`."""
+        """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
         from embexp.data import queries, splits
@@ -102,7 +102,7 @@ class TripleSource(Source):
         new = self.data.new_entities
         if new is None:
             return Division()
-        divided = queries.divided(
+        divided = queries.new_entity_splits(
             new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
         )
         if not len(divided["train"]):
