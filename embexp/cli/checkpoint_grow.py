@@ -86,10 +86,10 @@ def _grow(options: argparse.Namespace) -> None:
     from embexp.growth import vocabularies, write
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
-    from embexp.system import places
+    from embexp.system import caching
 
     gone, match = Gone(options.gone), Match(options.match)
-    source = earlier.open_run(Path(options.directory), cache=places.cache(None))
+    source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
     tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         stages = Stages(Console(stderr=True))
@@ -102,7 +102,7 @@ def _grow(options: argparse.Namespace) -> None:
                 match=match,
                 gone=gone,
                 seed=options.seed,
-                say=stages,
+                progress=stages,
             )
         except FileExistsError:
             raise CommandLineError(

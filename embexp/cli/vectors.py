@@ -111,12 +111,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource:
-    from embexp.system import places
+    from embexp.system import caching
     from embexp.vectors.open import open_vectors
 
     return open_vectors(
         path,
-        cache=places.cache(options.cache),
+        cache=caching.cache_folder(options.cache),
         format=options.format,
         key=options.key,
         token_column=options.token_column,

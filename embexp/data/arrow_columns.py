@@ -53,7 +53,7 @@ class BadValue(Exception):  # noqa: N818 - turned into a DataError that names th
 
 
 def split_lists(array: pa.Array, separator: str) -> pa.Array:
-    """Text -> list of its parts, empty parts left out."""
+    """Text -> list of its parts that are not empty."""
     lists = flat(pc.split_pattern(array, separator))
     kept = pc.not_equal(lists.values, "")
     places = np.concatenate([[0], np.cumsum(kept.to_numpy(zero_copy_only=False))])

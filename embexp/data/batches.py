@@ -102,7 +102,7 @@ def evaluation_batches(
     full: bool = False,
     candidates: Candidates | None = None,
 ) -> tf.data.Dataset:
-    """The given rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
+    """Some rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
     Args:
         examples: encoded examples.
@@ -186,7 +186,7 @@ class _Mapped:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        shared = array.size and arrays.lies_right(array)
+        shared = array.size and arrays.is_aligned(array)
         tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
         self._variable = tf.Variable(tensor, trainable=False)
 

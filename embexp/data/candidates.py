@@ -1,20 +1,27 @@
-"""The column `candidates` of a knowledge graph's queries: entities, one of them the answer. No file holds it.
+"""What the answers to a knowledge graph's queries are ranked among, and the known answers that ranks leave aside.
+
+No file holds the column `candidates`: it is made of entities, one of them the answer.
 
 | | candidates | label |
 |---|---|---|
 | all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every query | row of the answer |
 | drawn | int32 [B, 1 + k]: the answer, then k others | 0 |
 
-What is drawn is a pure function of the seed and the number of the step, so that a training can go on anywhere.
+The draw is a pure function of the seed and the number of the step, so that a training can continue at any step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from embexp.data.columns import Columns
-from embexp.specs.data import CANDIDATES
+from embexp.data.examples import Examples, ListColumn
+from embexp.data.queries import TARGET
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 from embexp.system import digests
 
 if TYPE_CHECKING:
@@ -66,3 +73,38 @@ class Candidates:
 def stored(columns: Columns) -> Columns:
     """The columns without the one that is made."""
     return replace(columns, ids={name: table for name, table in columns.ids.items() if name != CANDIDATES})
+
+
+def head_predictions(rows: np.ndarray) -> np.ndarray:
+    """Bool [n]: whether queries, by their rows, predict a head, as every second one does; others predict a tail."""
+    return np.asarray(rows % 2 == 1)
+
+
+def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> ListColumn:
+    """The answers to some queries that stand in any split of the data.
+
+    Args:
+        examples: of a graph, with the column of the answers.
+        rows: int64 [n], the queries.
+        others: more examples that hold answers, with the same vocabularies.
+
+    Returns:
+        For each query its answers, each once, rising; its own is among them.
+    """
+    sources = [examples, *others]
+    targets = np.concatenate([each.ids[:, each.id_columns.index(TARGET)] for each in sources])
+    queries = np.concatenate([_queries(each) for each in sources])
+    distinct, number = np.unique(queries, axis=0, return_inverse=True)
+    pairs = np.unique(np.stack([number.reshape(-1), targets], axis=1), axis=0)
+    splits = np.searchsorted(pairs[:, 0], np.arange(len(distinct) + 1))
+    mine = number.reshape(-1)[: examples.count][rows]
+    starts, lengths = splits[mine], np.diff(splits)[mine]
+    ends = np.cumsum(lengths)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return ListColumn(pairs[places, 1], np.concatenate([[0], ends]))
+
+
+def _queries(examples: Examples) -> np.ndarray:
+    """int64 [count, 3]: source, relation, and whether a head is predicted, as an inverse relation shows too."""
+    columns = [examples.ids[:, examples.id_columns.index(name)] for name in (SOURCE, RELATION)]
+    return np.stack([*columns, head_predictions(np.arange(examples.count))], axis=1, dtype=np.int64)

@@ -25,9 +25,9 @@ from embexp.data.arrays import ArrayWriter
 from embexp.data.encode import SplitsWriter
 from embexp.data.examples import Layout
 from embexp.data.hashing import key_of, mix, permuted
-from embexp.data.source import Progress
 from embexp.specs.data import Clicks
 from embexp.system import digests
+from embexp.system.progress import Progress
 
 CHUNK = 65_536
 """Examples that are drawn together; example g is the (g % CHUNK)-th of chunk g // CHUNK."""
@@ -197,7 +197,7 @@ def write(data: Clicks, folder: Path, progress: Progress) -> None:
 
 
 def bayes(labels: np.ndarray, probability: np.ndarray) -> dict[str, float]:
-    """What nobody can beat on these examples: AUC and log loss of the true probabilities; AUC only with both labels."""
+    """The best possible AUC and log loss on these examples: of the true probabilities; AUC only with both labels."""
     result = {}
     positive = labels > 0.5
     ones, zeros = int(positive.sum()), int((~positive).sum())

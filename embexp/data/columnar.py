@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from embexp.data import files
 from embexp.data.columns import Columns
 from embexp.data.files import Files
-from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Progress, Source, Unreadable, split_key
+from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
 from embexp.data.wanted import Wanted, wanted
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples
@@ -29,7 +30,7 @@ class ColumnarSource(Source):
         kind: name of the form of file.
         locate: from a path and the columns that are needed to the files that hold them, their headers read; raises
             `Unreadable` with every fault found.
-        dialect: JSON of what the config says of how the files are written; None: they tell.
+        dialect: JSON of the settings for how the files are written; None: the files show it.
     """
 
     data: Columnar

@@ -49,11 +49,11 @@ class Columns:
 def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
     """The columns that features read, and for each table the name of its vocabulary.
 
-    Tables that are looked up by a common column (an item's vector and its bias, say) share a vocabulary, so
-    that an id means the same row in both; it goes by the name of the first of them.
+    Tables that are looked up by a common column (such as an item's vector and its bias) share a vocabulary, so
+    that an id means the same row in both; it has the name of the first table.
 
     Args:
-        data: the source; says label and dense features.
+        data: the source; names label and dense features.
         features: by name, in the order of the config.
         labelled: whether the label is read.
 

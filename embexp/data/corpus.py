@@ -3,7 +3,7 @@
 | path | holds |
 |---|---|
 | NAME.csv | a header line; columns of the label and the text |
-| NAME.parquet | likewise |
+| NAME.parquet | columns of the label and the text |
 | any other file | a text per line, `label<TAB>text`, no header line |
 | a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
 | None | the standard library's documentation |
@@ -42,7 +42,7 @@ class Corpus:
         """The files of texts; none for the standard library.
 
         Raises:
-            Unreadable: there are none, or they are not what they should be.
+            Unreadable: there are none, or a column is missing.
         """
         if self.path is None:
             return []
@@ -121,7 +121,7 @@ class Corpus:
 
 
 def user_faults(split: Split) -> list[Fault]:
-    """The fault of a split by users."""
+    """A fault if the split is by users, as texts have none."""
     if split.kind is not SplitKind.LEAVE_ONE_OUT:
         return []
     rule = "texts have no users, of each of whom one could be left out"

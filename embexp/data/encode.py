@@ -1,7 +1,7 @@
 """Encodes a stream of examples as fixed-width arrays on disk.
 
-Tokens become codes in the order in which they are first seen; vocabularies are made afterwards, when it is known which
-examples train, and turn codes into rows. So a source is read once, whatever the split.
+Tokens become codes in the order in which they are first seen. Vocabularies turn codes into rows afterwards, when it is
+known which examples train. So a source is read once for all splits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from embexp.data.arrays import ArrayWriter
 from embexp.data.columns import Columns
 from embexp.data.examples import Layout
 from embexp.data.readers import Chunk
-from embexp.data.source import Progress
 from embexp.errors import DataError
+from embexp.system.progress import Progress
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
@@ -34,7 +34,7 @@ class _Codes:
         self._numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self._numbers[""]
 
-    def of(self, values: pa.Array) -> np.ndarray:
+    def encode(self, values: pa.Array) -> np.ndarray:
         """int64 code of each value; a missing or empty one is 0."""
         encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)
         texts = pc.fill_null(encoded.dictionary.cast(pa.large_string()), "").to_pylist()
@@ -73,7 +73,7 @@ def encode(
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
     """
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
@@ -96,10 +96,10 @@ def encode(
         groups = writer("groups", np.int64) if group is not None else None
         for chunk in chunks:
             ids.append(
-                _matrix([codes[columns.ids[name]].of(chunk.tokens[name].values) for name in scalar], chunk.count)
+                _matrix([codes[columns.ids[name]].encode(chunk.tokens[name].values) for name in scalar], chunk.count)
             )
             for number, name in enumerate(several):
-                values[number].append(codes[columns.ids[name]].of(chunk.tokens[name].values))
+                values[number].append(codes[columns.ids[name]].encode(chunk.tokens[name].values))
                 splits[number].append(chunk.tokens[name].splits)
             for number, name in enumerate(columns.weights):
                 weights[number].append(chunk.numbers[name].values)
@@ -110,7 +110,7 @@ def encode(
             if timestamps is not None and timestamp is not None:
                 timestamps.append(chunk.numbers[timestamp].values)
             if groups is not None and group is not None:
-                groups.append(codes[GROUP].of(chunk.tokens[group].values))
+                groups.append(codes[GROUP].encode(chunk.tokens[group].values))
             count += chunk.count
             if files and files[-1][0] == chunk.file.name:
                 files[-1] = (files[-1][0], files[-1][1] + chunk.count)

@@ -1,4 +1,4 @@
-"""Encoded examples: what lies in a folder of the cache, and how it is mapped into memory."""
+"""Encoded examples: the files of a folder of the cache, mapped into memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Layout:
         return Layout(**json.loads((folder / "layout.json").read_text("utf-8")))
 
     def place(self, example: int) -> str:
-        """Where an example stands, in words."""
+        """File and row of an example, for errors."""
         for name, count in self.files:
             if example < count:
                 return f"{name}, row {example + 1}"
@@ -67,7 +67,7 @@ class Encoded:
 
     Attributes:
         folder: of the cache.
-        key: of the folder: what it was made from, and how.
+        key: of the folder in the cache.
         digest: of the source's content.
     """
 

@@ -1,6 +1,6 @@
 """Files whose rows are examples: found, their headers read, columns assigned to files, and checked together.
 
-What a form of file has of its own (CSV, RecBole, Parquet) is in its module of `embexp.data.sources`.
+Each form of file (CSV, RecBole, Parquet) has a module in `embexp.data.sources`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Files:
         return self.tables[0].lists | beside
 
     def paths(self) -> list[Path]:
-        """Every file whose content matters."""
+        """Every file that is read."""
         used = sorted(set((self.side_of or {}).values()))
         return [table.path for table in self.tables] + [self.sides[number].table.path for number in used]
 
@@ -93,7 +93,7 @@ def stop_at(faults: Sequence[Fault]) -> None:
         raise Unreadable(list(dict.fromkeys(faults)))
 
 
-def found(path: Path) -> list[Path]:
+def data_files(path: Path) -> list[Path]:
     """The file itself, or the files of a folder by name.
 
     Raises:

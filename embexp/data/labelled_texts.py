@@ -36,7 +36,7 @@ def chunks(corpus: Corpus, label: str | None, known: Sequence[str], *, max_lengt
 
     Args:
         corpus: where they are.
-        label: column under which the numbers of the classes are given; None: they aren't.
+        label: column for the numbers of the classes; None: they are not read.
         known: names of the classes by number.
         max_length: words of a text that are read; None: all.
 
@@ -50,8 +50,8 @@ def chunks(corpus: Corpus, label: str | None, known: Sequence[str], *, max_lengt
             splits = np.zeros(len(found) + 1, np.int64)
             np.cumsum([len(each) for each in found], out=splits[1:])
             flat = pa.array(itertools.chain.from_iterable(found), pa.large_string())
-            given = {} if label is None else {label: Column(_numbers(some, numbers), None)}
-            yield Chunk(file, len(some), some[-1].done, {WORDS: Column(flat, splits)}, given)
+            labels = {} if label is None else {label: Column(_numbers(some, numbers), None)}
+            yield Chunk(file, len(some), some[-1].done, {WORDS: Column(flat, splits)}, labels)
 
 
 def _portions(texts: Iterable[Text]) -> Iterator[list[Text]]:

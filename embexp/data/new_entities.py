@@ -1,4 +1,4 @@
-"""Entities that count as new: which they are, and which triples have to do with them."""
+"""Entities that count as new, and the triples that hold them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def chosen(entities: Iterable[str], *, share: float, seed: int) -> list[str]:
 def touched(triples: np.ndarray, tokens: Sequence[str], *, training: int, share: float, seed: int) -> np.ndarray:
     """Which triples hold something new: bool [n].
 
-    Beside those that are `chosen`, entities are new that no other training triple holds; and so are relations. What is
-    not new is thus in at least one training triple that is not touched.
+    Beside those that are `chosen`, entities are new that no other training triple holds; and so are relations. All
+    else is thus in at least one training triple that is not touched.
 
     Args:
         triples: integers [n, 3], codes of head, relation and tail.

@@ -15,12 +15,12 @@ import pyarrow as pa
 from embexp.data import new_entities
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.examples import Layout
-from embexp.data.source import Progress
 from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, Trained, Triples
+from embexp.system.progress import Progress
 
 TARGET = "target"
 """Id column of the answers."""
@@ -29,7 +29,7 @@ ENTITIES, RELATIONS = "entities", "relations"
 INVERSE_OF = "{}^-1"
 """Name of the inverse relation."""
 NEW = "new.npy"
-"""File, in the folder, with a bool for each query: whether it has to do with new entities."""
+"""File, in the folder, with a bool for each query: whether it has a new entity or relation."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
 
@@ -37,11 +37,11 @@ _CHUNK = 1 << 20
 def write(data: Triples, folder: Path, progress: Progress) -> None:
     """Writes a graph's queries into an empty folder: ids are rows already.
 
-    Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only what is
-    known before new entities come trains, triples that have to do with them are left out.
+    Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only
+    known entities train, triples with new ones are removed.
 
     Raises:
-        DataError: a file's content is not what it should be.
+        DataError: a file's content is malformed.
     """
     path = Path(data.path)
     lines = read(files_of(path), progress)
@@ -76,10 +76,10 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
         path: one file.
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
         folder: where to.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
-        DataError: the file's content is not what it should be.
+        DataError: the file's content is malformed.
         VocabularyError: an entity or a relation is none of the run's.
     """
     lines = read([path], progress)
@@ -109,7 +109,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
 
 
 def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Path, folder: Path) -> Lines:
-    """Notes which queries have to do with new entities, or leaves these out.
+    """Marks queries with new entities, or removes them.
 
     Raises:
         DataError: nothing would be left to train on.
@@ -132,7 +132,7 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
     return Lines(dict(zip(lines.files, left.tolist(), strict=True)), lines.fields[~touched], lines.tokens)
 
 
-def divided(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def new_entity_splits(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The splits of a graph some of whose entities count as new.
 
     Args:

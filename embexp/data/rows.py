@@ -11,11 +11,12 @@ import numpy as np
 from embexp.data import splits
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
-from embexp.data.source import FORMAT, Progress
+from embexp.data.source import FORMAT
 from embexp.data.vocabulary import Vocabulary, from_counts
 from embexp.errors import VocabularyError
 from embexp.specs.data import VocabularyRules
 from embexp.system import caching, digests
+from embexp.system.progress import Progress
 
 
 def learn(encoded: Encoded, rules: VocabularyRules, folder: Path, *, progress: Progress) -> None:
@@ -25,7 +26,7 @@ def learn(encoded: Encoded, rules: VocabularyRules, folder: Path, *, progress: P
         encoded: the codes.
         rules: which tokens get a row.
         folder: where to; `train.npy` is there already.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.

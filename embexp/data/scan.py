@@ -15,10 +15,11 @@ from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.factory import source_of
-from embexp.data.source import FORMAT, Progress, Source
+from embexp.data.source import FORMAT, Source
 from embexp.data.vocabulary import Vocabulary
 from embexp.specs.data import Data
 from embexp.system import caching, digests
+from embexp.system.progress import Progress, quiet
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,22 @@ class Scan:
     classes: tuple[str, ...] = ()
 
 
-def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress | None = None) -> Scan:
+def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quiet) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         data: the source.
         columns: what the run reads of it; the label too.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
-        DataError: a file's content is not what it should be.
+        DataError: a file's content is malformed.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
     if columns.label is None:
         raise ValueError("a scan reads the label")
-    progress = progress or _silent
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **source.division_key()})
@@ -86,26 +86,26 @@ def encode_file(
     *,
     cache: Path,
     classes: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> Examples:
     """Encodes another file, or folder, of the same form with the vocabularies of a run.
 
     Args:
         path: of the file.
-        data: says how the file is written.
+        data: the source, with how its files are written.
         columns: what to read; with label None the file needs no label.
         vocabularies: by table.
         cache: folder for encoded data.
         classes: of a run on labelled texts, by number.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         ConfigError: the file lacks a column.
-        DataError: its content is not what it should be, a label is none of the classes, or the source is drawn.
+        DataError: its content is malformed, a label is none of the classes, or the source is drawn.
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     source = source_of(data)
-    return source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress or _silent)
+    return source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
 
 
 def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) -> None:
@@ -120,7 +120,3 @@ def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) 
         "parts": [*splits.SPLITS, *division.more_splits],
     }
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")
-
-
-def _silent(what: str, done: float | None) -> None:
-    """Nobody watches."""

@@ -1,4 +1,4 @@
-"""What every source of examples can be asked: one module of `embexp.data.sources` answers for each kind.
+"""`Source`: the interface of a source of examples. Each kind has a module in `embexp.data.sources`.
 
 These modules are imported when a config is checked, so at their top they import neither NumPy nor Arrow nor TensorFlow;
 methods that read all of the data import what they need.
@@ -7,7 +7,7 @@ methods that read all of the data import what they need.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.errors import Fault
 from embexp.specs.data import DividedData, SplitKind
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.candidates import Candidates
@@ -25,9 +26,6 @@ FORMAT = 1
 """Version of what the cache holds; raised when its meaning changes."""
 HEAD_LINES = 1_000
 """Lines, or rows, of each file that are looked at before a run."""
-
-Progress = Callable[[str, float | None], None]
-"""Called with what is being done and, where known, the fraction of it that is done (0 to 1)."""
 
 
 class Unreadable(Exception):  # noqa: N818 - carries faults to the functions of this package, never to the user
@@ -75,7 +73,7 @@ class Source(ABC):
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """What is wrong with the data, as far as its header and first `HEAD_LINES` lines tell.
+        """What is wrong with the data, as far as its header and first `HEAD_LINES` lines show.
 
         A path that is missing or holds nothing; every missing column; contradictions between the split and the
         columns; the first malformed line of each file.
@@ -83,7 +81,7 @@ class Source(ABC):
 
     @abstractmethod
     def description(self) -> Description:
-        """The source in words."""
+        """The source as `plan` shows it."""
 
     @abstractmethod
     def digest(self, columns: Columns, *, cache: Path) -> str:
@@ -99,7 +97,7 @@ class Source(ABC):
 
         Raises:
             ConfigError: the source lacks something the config asks for.
-            DataError: a file's content is not what it should be.
+            DataError: a file's content is malformed.
         """
 
     @abstractmethod
@@ -134,12 +132,12 @@ class Source(ABC):
 
         Raises:
             ConfigError: the file lacks a column.
-            DataError: its content is not what it should be, or no other file can be read as this source is.
+            DataError: its content is malformed, or no other file can be read as this source is.
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
 
     def vocabulary_size(self, column: str) -> int | None:
-        """Values of an id column, where the config tells; None: only the data tells."""
+        """Values of an id column, where the config sets them; None: only the data shows them."""
         return None
 
     def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates | None:
@@ -162,7 +160,7 @@ def split_key(data: DividedData) -> dict[str, Any]:
 
 
 def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iterator[Fault]:
-    """A fault for each id, weight and dense column that a source with columns of its own making lacks."""
+    """A fault for each id, weight and dense column that a source with fixed columns lacks."""
     for name in (*columns.ids, *columns.weights, *columns.dense):
         if name not in known:
             yield Fault(columns.asked_by.get(name, "features"), repr(name), rule)

@@ -1,4 +1,4 @@
-"""Which examples train, which validate and which test."""
+"""Splits: which examples train, which validate and which test."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def rewrite(rows: Mapping[str, np.ndarray], folder: Path) -> None:
 
 
 def keep_some(path: Path, count: int, *, seed: int) -> None:
-    """Leaves `count` rows of the training split, drawn by a seed; those of a smaller count are among those of a larger.
+    """Keeps `count` rows of the training split, drawn by a seed; those of a smaller count are among those of a larger.
 
     Args:
         path: file of the split; rewritten.

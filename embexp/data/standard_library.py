@@ -1,7 +1,7 @@
 """Texts that every Python has: the documentation in its standard library, read from the source files.
 
 Nothing of the library is imported but the topics of `help()`. The texts are the same for one version of Python; a
-module that an installation leaves out leaves its texts out.
+module that an installation lacks has no texts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def sources() -> list[Path]:
-    """The source files of the library, in the order of their names, tests left out.
+    """The source files of the library, in the order of their names, without tests.
 
     Raises:
         DataError: this Python has none.
@@ -69,10 +69,10 @@ def digest() -> str:
 
 @cache
 def labelled() -> list[tuple[str, str]]:
-    """Classes and texts: what is written on the functions, methods and classes of a group of modules, each text once.
+    """Classes and texts: the docstrings of functions, methods and classes in a group of modules, each text once.
 
-    Texts of fewer than five words are left out. Of a class with more than 400 texts only so many are taken, as a hash
-    of them decides.
+    Texts of fewer than five words are ignored. Of a class with more than 400 texts only so many are kept, chosen by
+    their hash.
     """
     root = Path(sysconfig.get_path("stdlib"))
     class_of = {module: name for name, modules in CLASSES.items() for module in modules.split()}
@@ -93,7 +93,7 @@ def labelled() -> list[tuple[str, str]]:
 
 @cache
 def unlabelled() -> list[str]:
-    """Everything that is written for people: documentation strings, comments, and the topics of `help()`."""
+    """Docstrings, comments, and the topics of `help()`."""
     texts: list[str] = []
     for path in sources():
         content = path.read_bytes()

@@ -1,7 +1,7 @@
 """Text tables (CSV, TSV, RecBole atomic files): header, a careful check line by line, and a fast reader.
 
-The fast reader, Arrow's, can't tell which line is at fault. The check looks at the first lines before a run, and at all
-of them once a fast read has failed; it needs the standard library only, so Arrow is imported only to read.
+The fast reader, Arrow's, does not report which line is at fault. The check looks at the first lines before a run, and
+at all of them once a fast read has failed; it needs the standard library only, so Arrow is imported only to read.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tup
 
 
 def _lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Number of the line on which a record begins, from 1, and its fields; empty lines are left out."""
+    """Number of the line on which a record begins, from 1, and its fields; empty lines are skipped."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:

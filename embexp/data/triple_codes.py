@@ -1,4 +1,4 @@
-"""The lines of files of triples as numbers, and which of their fields is what."""
+"""The lines of files of triples as numbers, and the order of their fields."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data.source import Progress
 from embexp.data.triple_files import lines_of
 from embexp.errors import DataError
 from embexp.specs.data import Place
+from embexp.system.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ def places(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, int
     """Which field of a line is the head, the relation and the tail.
 
     Raises:
-        DataError: `columns` does not say, and the triples don't either.
+        DataError: `columns` is None, and the triples don't show it.
     """
     if columns is None:
-        columns = _told_apart(lines)
+        columns = _inferred_order(lines)
     order = list(columns)
     return order.index(Place.HEAD), order.index(Place.RELATION), order.index(Place.TAIL)
 
 
-def _told_apart(lines: Lines) -> Sequence[Place]:
+def _inferred_order(lines: Lines) -> Sequence[Place]:
     """Entities are heads and tails, so those two fields share values; the third is the relation."""
     used = np.zeros((3, len(lines.tokens)), bool)
     for field in range(3):

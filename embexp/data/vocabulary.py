@@ -26,7 +26,7 @@ from embexp.specs.data import UnknownPolicy, VocabularyRules
 from embexp.system.files import write_text, written_whole
 
 OOV_TOKEN = "<oov>"
-"""How the out-of-vocabulary row is shown; a real token of this text is told apart by its kind."""
+"""How the out-of-vocabulary row is shown; a real token of this text differs in its kind."""
 HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -121,7 +121,7 @@ class TokenVocabulary(Vocabulary):
 
     @property
     def digest(self) -> str:
-        """Digest of what the rows stand for, frequencies left out."""
+        """Digest of what the rows stand for, without frequencies."""
         state = hashlib.sha256(b"oov\n" if self.oov else b"\n")
         for start in range(0, len(self.known), _LINES):
             state.update(json.dumps(self.known.slice(start, _LINES).to_pylist()).encode() + b"\n")
@@ -168,7 +168,7 @@ class IdentityVocabulary(Vocabulary):
 
     @property
     def digest(self) -> str:
-        """Digest of what the rows stand for, frequencies left out."""
+        """Digest of what the rows stand for, without frequencies."""
         return hashlib.sha256(f"identity {self.size}".encode()).hexdigest()
 
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What has to be read of a source: each needed column once, with everything it is needed for."""
+"""The columns to read of a source, each once, with all its uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from embexp.data.columns import Columns, ListNeed
 
 NUMBER = "a finite number"
-"""What is expected of each value of a column of numbers."""
+"""The word in errors for a valid value of a column of numbers."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,28 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     Args:
         columns: what the run reads.
         timestamp: column of the time, where the split needs it.
-        group: column of the groups of leave-one-out, likewise.
+        group: column of the groups of leave-one-out, where the split needs it.
     """
-    asked: list[Wanted] = []
+    needs_of_columns: list[Wanted] = []
 
-    def ask(name: str, path: str, **needs: object) -> None:
-        asked.append(Wanted(name, columns.asked_by.get(name, path), **needs))  # type: ignore[arg-type]
+    def need(name: str, path: str, **needs: object) -> None:
+        needs_of_columns.append(Wanted(name, columns.asked_by.get(name, path), **needs))  # type: ignore[arg-type]
 
     for name in columns.ids:
-        ask(name, "features", tokens=True, several=columns.several.get(name, ()))
+        need(name, "features", tokens=True, several=columns.several.get(name, ()))
     for name, ids in columns.weights.items():
-        ask(name, "features", numbers=True, weighs=ids)
+        need(name, "features", numbers=True, weighs=ids)
     for name in columns.dense:
-        ask(name, "data.dense_features", numbers=True, single=True)
+        need(name, "data.dense_features", numbers=True, single=True)
     if columns.label is not None:
-        ask(columns.label, "data.label", numbers=True, single=True)
+        need(columns.label, "data.label", numbers=True, single=True)
     if timestamp is not None:
-        ask(timestamp, "data.timestamp", numbers=True, single=True)
+        need(timestamp, "data.timestamp", numbers=True, single=True)
     if group is not None:
-        ask(group, "data.split.group", tokens=True, single=True)
+        need(group, "data.split.group", tokens=True, single=True)
 
     merged: dict[str, Wanted] = {}
-    for one in asked:
+    for one in needs_of_columns:
         other = merged.get(one.name, one)
         merged[one.name] = Wanted(
             one.name,

@@ -1,8 +1,8 @@
 """Examples for skip-gram with negative sampling, drawn from texts in chunks.
 
 Mikolov, Sutskever, Chen, Corrado and Dean: "Distributed representations of words and phrases and their
-compositionality" (2013). Words seen less often than `min_count` are left out. Of what remains, an occurrence of a word
-of frequency f is left out with probability 1 - sqrt(t / f) (eq. 5). Each word draws a distance b from 1 to the window
+compositionality" (2013). Words seen less often than `min_count` are removed. Of the others, an occurrence of a word
+of frequency f is removed with probability 1 - sqrt(t / f) (eq. 5). Each word draws a distance b from 1 to the window
 and makes an example of label 1 with every word that stands at most b from it in the same text. For each of these,
 negatives are drawn with p ~ count^power; one that is the context itself makes no example, as in word2vec.c.
 """
@@ -20,12 +20,12 @@ import pyarrow as pa
 from embexp.data.arrays import ArrayWriter
 from embexp.data.corpus import Corpus
 from embexp.data.examples import Layout
-from embexp.data.source import Progress
 from embexp.data.vocabulary import TokenVocabulary, from_counts
 from embexp.data.words import words
 from embexp.errors import DataError
 from embexp.specs.data import SkipGram, UnknownPolicy, VocabularyRules
 from embexp.system import digests
+from embexp.system.progress import Progress
 
 VOCABULARY = "vocabulary"
 """Stem of the file, in the folder, with what the ids stand for."""
@@ -129,7 +129,7 @@ def write(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str
         corpus: the texts.
         folder: where to.
         columns: names of those of the center and the context.
-        progress: called as the work goes on, see `source.Progress`.
+        progress: called as the work goes on.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.

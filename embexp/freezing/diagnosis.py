@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.grouping import Grouping
-from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, commonest
+from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import schedules
@@ -39,12 +39,12 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Rows of a table that might have moved and never did.
+    """Trainable rows of a table that never moved.
 
     Attributes:
         found: the rows, by cause.
         warning: one line about them; None if there are none.
-        unmet: the explanation, if it is for all of them that they were never met; else None.
+        unmet: the explanation, if all of them were never met; else None.
         count: the table, and how many of how many.
     """
 
@@ -54,7 +54,7 @@ class Diagnosis:
     count: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """What stands in summary.json."""
+        """The keys of the table in summary.json."""
         return {
             "trainable_rows_moved": self.found.moved,
             "trainable_rows_never_moved": self.found.count,
@@ -69,9 +69,9 @@ UNKNOWN: dict[str, Any] = {
     "never_moved_because": None,
     "special_rows_never_met": None,
 }
-"""What stands in summary.json where rows were not compared."""
+"""The same keys where rows were not compared."""
 NOTHING = Diagnosis(NeverMoved(0, {}, 0), None).as_json()
-"""What stands there for a table of which no row may move."""
+"""The same keys of a table that is frozen whole."""
 
 
 def diagnose(
@@ -82,7 +82,7 @@ def diagnose(
     vocabulary: Vocabulary,
     training: Training,
 ) -> Diagnosis:
-    """Looks for rows of a table that might have moved and never did.
+    """Finds the trainable rows of a table that never moved.
 
     Args:
         name: of the table.
@@ -167,7 +167,7 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
 
 
 def special_rows(vocabulary: Vocabulary, rows: int) -> np.ndarray:
-    """Numbers of rows that stand for no token of their own: the OOV row, and those left free."""
+    """Numbers of rows without a token: the OOV row, and free ones."""
     first = np.arange(int(vocabulary.oov))
     if not isinstance(vocabulary, TokenVocabulary):
         return first
@@ -209,10 +209,10 @@ def _thaw(grouping: Grouping, rows: np.ndarray, steps: int) -> int | None:
 
 
 def _some(rows: np.ndarray, vocabulary: Vocabulary) -> str:
-    """The commonest of them by their tokens, or the first by their numbers."""
+    """The tokens of the most frequent rows, or the first row numbers."""
     tokens = isinstance(vocabulary, TokenVocabulary)
     frequencies = vocabulary.frequencies if isinstance(vocabulary, TokenVocabulary) else None
-    numbers = commonest(rows, frequencies).tolist()
+    numbers = most_frequent(rows, frequencies).tolist()
     shown = ", ".join(_name(number, vocabulary) if tokens else str(number) for number in numbers)
     more = ", …" if np.count_nonzero(rows) > len(numbers) else ""
     return f"{'' if tokens else 'row ' if len(numbers) == 1 else 'rows '}{shown}{more}"

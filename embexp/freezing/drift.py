@@ -1,4 +1,4 @@
-"""How far rows have moved from the values that a file gave them, in bounded memory."""
+"""How far pretrained rows have moved from their initial values, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_SAMPLED = 65_536
 _ROWS_AT_ONCE = 8_192
 
 Mask = Callable[[int, int], np.ndarray]
-"""Whether each of the rows [start, stop) is one of those in question: bool [stop - start]."""
+"""Whether each of the rows [start, stop) is watched: bool [stop - start]."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Distances ‖w − w₀‖₂ of rows w from the values w₀ that a file gave them.
+    """Distances ‖w − w₀‖₂ of rows w from their pretrained values w₀.
 
     Attributes:
         mean: of the distances.
@@ -41,11 +41,11 @@ class Drift:
 
     @property
     def relative(self) -> float | None:
-        """The mean distance as a part of the mean ‖w₀‖₂; None if that is 0."""
+        """The mean distance divided by the mean ‖w₀‖₂; None if that is 0."""
         return self.mean / self.start_norm if self.start_norm else None
 
     def as_json(self) -> dict[str, float | int | None]:
-        """As it stands in metrics.jsonl and summary.json."""
+        """The numbers in metrics.jsonl and summary.json."""
         return {
             "mean": self.mean,
             "largest": self.largest,
@@ -75,10 +75,10 @@ def _norms(rows: np.ndarray) -> np.ndarray:
 
 
 def draw_sample(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -> np.ndarray:
-    """Numbers of some of the rows in question, drawn without repetition: int64, rising; all of them if they are few.
+    """Numbers of some watched rows, drawn without repetition: int64, rising; all of them if they are few.
 
     Args:
-        mask: which rows are in question.
+        mask: which rows are watched.
         rows: of the table.
         seed: decides which are drawn.
         most: how many at most.
@@ -98,14 +98,14 @@ def draw_sample(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -
 
 
 class Origin:
-    """Where some rows of a table came from, of which a sample is kept in a temporary file."""
+    """Initial values of the watched rows of a table, of which a sample is kept in a temporary file."""
 
     def __init__(self, source: Rows, mask: Mask, seed: int) -> None:
         """Draws the sample and writes its initial values.
 
         Args:
             source: the table's initial values.
-            mask: which rows are in question.
+            mask: which rows are watched.
             seed: of the sample.
 
         Raises:
@@ -130,7 +130,7 @@ class Origin:
         """Numbers of the rows in the sample: int64, rising."""
         return self._numbers
 
-    def of_sample(self, table: ReadableTable) -> Drift:
+    def sample_drift(self, table: ReadableTable) -> Drift:
         """The drift of the sample."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -141,8 +141,8 @@ class Origin:
 
         return measure(pairs())
 
-    def of_all(self, table: ReadableTable) -> Drift:
-        """The drift of all rows in question."""
+    def full_drift(self, table: ReadableTable) -> Drift:
+        """The drift of all watched rows."""
 
         def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             start = 0
@@ -167,7 +167,7 @@ class Origin:
 
 
 def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy: TablePolicy) -> Origin | None:
-    """Where the rows of a table that came from a file and may move came from; None if there are none.
+    """Initial values of the pretrained rows of a table that may move; None if there are none.
 
     Args:
         name: of the table.

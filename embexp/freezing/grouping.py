@@ -18,15 +18,15 @@ MOST_GROUPS = 256
 
 @dataclass(frozen=True)
 class Taken:
-    """What a rule came to on a table.
+    """The rows of a table that a rule takes.
 
     Attributes:
         phase: number of its phase, from 0.
         rule: its place in the phase, from 0.
-        kind: which rows it is about.
+        kind: of the rule.
         multiplier: what their learning rate is multiplied by.
         named: rows that it names.
-        rows: those of them that no rule before it had taken.
+        rows: named ones that no earlier rule takes.
         misfit: why it names fewer rows than the config lists, or "".
     """
 
@@ -47,7 +47,7 @@ class Grouping:
         groups: uint8 [rows], the group of each row.
         multipliers: float32 [phases, groups], what each group's learning rate is multiplied by; 0: rows do not move.
         starts: the first step of each phase, rising from 0.
-        taken: what each rule came to, in order.
+        taken: the rows that each rule takes, in order.
     """
 
     groups: np.ndarray
@@ -83,10 +83,10 @@ def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Gr
     Args:
         phases: rules of each; the first rule that names a row decides.
         starts: the step at which each begins, see `schedule.first_steps`.
-        facts: what is known of the rows.
+        facts: about the rows.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is malformed.
         ValueError: there are more than 256 groups; or the rules are about tokens and no vocabulary is at hand.
     """
     groups = np.zeros(facts.rows, np.uint8)
@@ -102,7 +102,7 @@ def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Gr
 
 
 def _deciding(number: int, phase: Phase, facts: RowFacts) -> tuple[np.ndarray, list[Taken]]:
-    """uint8 [rows], the rule that takes each row (one behind the last: none does), and what each rule came to."""
+    """uint8 [rows], the rule that takes each row (one behind the last: none does), and what each rule takes."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
         raise ValueError(f"phase {number} has {none} rules; there may be {MOST_GROUPS - 1}")

@@ -1,4 +1,4 @@
-"""Whether rows have changed, by a bit: their hashes lie in a temporary file, eight bytes a row."""
+"""Whether any bit of a row has changed: hashes in a temporary file, eight bytes a row."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 class RowHashes:
-    """Hashes of a table's rows, which show later which of them have changed."""
+    """Hashes of a table's rows, to find later which have changed."""
 
     def __init__(self, blocks: Iterable[np.ndarray], *, folder: str | os.PathLike[str] | None = None) -> None:
         """Writes a hash of each row.
 
         Args:
             blocks: all rows of the table, float32, as consecutive blocks.
-            folder: where the file lies; None: the system's folder for temporary files.
+            folder: of the file; None: the system's folder for temporary files.
 
         Raises:
             RunError: the file can't be written.
@@ -61,7 +61,7 @@ class RowHashes:
             ) from error
 
     def changed(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
-        """Whether each row is not what it was: bool [rows].
+        """Whether each row has changed: bool [rows].
 
         Args:
             blocks: all rows of the table, cut as before or not.

@@ -29,7 +29,7 @@ def named(
         mask_file: a `.npy` file of booleans, one for each row.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is malformed.
         ValueError: there are tokens, and no vocabulary is at hand.
     """
     mask = np.zeros(facts.rows, np.bool_)

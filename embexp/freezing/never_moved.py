@@ -1,4 +1,4 @@
-"""Rows that might have moved and never did, by what kept them where they were."""
+"""Trainable rows that never moved, by cause."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class NeverMoved:
-    """The rows of a table that might have moved, by whether they did and what kept them.
-
-    Together these are all rows of the table but its frozen ones.
+    """The trainable rows of a table, by whether they moved and why not.
 
     Attributes:
         moved: how many have other bits than before the first step.
         rows: bool [rows] for each cause of any, the rows that never moved.
-        special: how many rows that never moved stand for no token of their own and were never met, which is
-            no fault.
+        special: how many rows without a token never moved because they were never met, which is no fault.
     """
 
     moved: int
@@ -43,7 +40,7 @@ class NeverMoved:
 
     @property
     def count(self) -> int:
-        """How many rows never moved, special ones that were never met left out."""
+        """How many rows never moved, without special ones that were never met."""
         return sum(self.counts.values())
 
 
@@ -55,14 +52,14 @@ def by_cause(
     idle: np.ndarray | None,
     special: np.ndarray,
 ) -> NeverMoved:
-    """Sorts the rows of a table that never moved by cause. A learning rate of 0 explains a row whatever else does.
+    """Sorts the rows of a table that never moved by cause. A learning rate of 0 comes before other causes.
 
     Args:
         changed: bool [rows], whether a row's bits are others than before the first step.
         frozen: bool [rows], rows that must not move; None: none.
         looked_up: bool [rows], rows that steps looked up to move them; None: none was.
         idle: bool [rows], rows whose learning rate was 0 at every step; None: none.
-        special: integers, the numbers of rows that stand for no token of their own.
+        special: integers, the numbers of rows without a token: the OOV row and free ones.
     """
     trainable = np.ones(len(changed), np.bool_) if frozen is None else ~frozen
     unmoved = trainable & ~changed
@@ -78,8 +75,8 @@ def by_cause(
     return NeverMoved(moved, {cause: rows for cause, rows in found.items() if rows.any()}, len(spared))
 
 
-def commonest(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: int = 5) -> np.ndarray:
-    """The rows of a mask that were seen most often in the training split: int64, at most `shown`, the commonest first.
+def most_frequent(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: int = 5) -> np.ndarray:
+    """The rows of a mask that were seen most often in the training split, most frequent first: int64, at most `shown`.
 
     Args:
         rows: bool [rows].

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from embexp.errors import ConfigError, Fault
-from embexp.freezing import layout, whole_table
+from embexp.freezing import whole_table
 from embexp.freezing.grouping import Grouping, Taken, group
 from embexp.freezing.row_facts import RowFacts
 from embexp.freezing.schedule import first_steps
@@ -19,6 +19,11 @@ from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
+
+_FLOAT_BYTES = 4
+_INDEX_BYTES = 4
+_WORTH_BYTES = 1 << 20
+_WORTH_PART = 0.1
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class TablePolicy:
         storage: how they are kept.
         grouping: which rows move when, and how fast; None where all rows are treated alike: all move, or none.
         fully_frozen: no row ever moves.
-        taken: what each rule of the policy came to.
+        taken: the rows that each rule of the policy takes.
     """
 
     rows: int
@@ -52,7 +57,7 @@ class TablePolicy:
         return None if self.grouping is None else self.grouping.frozen
 
     def as_json(self) -> list[dict[str, Any]]:
-        """What each rule took, for summary.json."""
+        """The rows that each rule takes, for summary.json."""
         return [
             {
                 "phase": each.phase,
@@ -76,14 +81,14 @@ def settle(
     """Applies every table's policy to its rows and chooses its layout.
 
     Args:
-        spec: what the user asked for, with every dim settled.
+        spec: of the run, with every dim settled.
         facts: of each table's rows.
         steps_per_epoch: examples of the training split / batch size.
         runtime: in which the run is executed.
 
     Raises:
         ConfigError: a table's own rule takes no row, or an inherited one takes none anywhere; with all of them.
-        DataError: a file that a rule names is not what it should be.
+        DataError: a file that a rule names is malformed.
     """
     found: dict[str, TablePolicy] = {}
     faults: list[Fault] = []
@@ -129,19 +134,40 @@ def _table_policy(
 
 def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
     """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
-    asked, frozen = spec.tables[name].storage, grouping.frozen_rows
-    splits_always = asked is Storage.SPLIT or spec.strategy.own_memory
+    setting, frozen = spec.tables[name].storage, grouping.frozen_rows
+    splits_always = setting is Storage.SPLIT or spec.strategy.own_memory
     if 0 < frozen < grouping.rows and splits_always:
         return Storage.SPLIT
-    if asked is not Storage.AUTO:
+    if setting is not Storage.AUTO:
         return Storage.VARIABLE
-    return layout.automatic(
+    return automatic_layout(
         rows=grouping.rows,
         dim=spec.tables[name].width,
         slots=slot_count(spec.optimizer_of(name)),
         frozen_rows=frozen,
         splits=spec.init_of(name).fills_parts and runtime is not RuntimeKind.ESTIMATOR,
     )
+
+
+def saved_by_split(*, rows: int, dim: int, slots: int, frozen_rows: int) -> int:
+    """Bytes that a split table takes less than a variable: slots of frozen rows, less the index that finds each row."""
+    return _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
+
+
+def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, splits: bool) -> Storage:
+    """The layout of a table that is not mapped: split where that saves a tenth of its memory, and a megabyte.
+
+    Args:
+        rows: vocabulary size.
+        dim: length of a row.
+        slots: numbers that the optimizer keeps for each parameter.
+        frozen_rows: rows that never move.
+        splits: whether the init method and the runtime allow it.
+    """
+    saved = saved_by_split(rows=rows, dim=dim, slots=slots, frozen_rows=frozen_rows)
+    whole = _FLOAT_BYTES * rows * dim * (1 + slots)
+    worth = saved >= _WORTH_BYTES and saved >= _WORTH_PART * whole
+    return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
 
 
 def _idle(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""What freeze policies ask about the rows of a table, and what they answer."""
+"""What freeze policies know of the rows of a table, and what they return: a mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embexp.data.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What is known of a table's rows.
+    """Facts about a table's rows.
 
     Attributes:
         rows: vocabulary size.
@@ -45,7 +45,7 @@ Naming = Callable[[RowFacts], NamedRows]
 """A freeze policy: which rows of a table it names.
 
 Raises:
-    DataError: a file that it reads is not what it should be.
+    DataError: a file that it reads is malformed.
     ValueError: it is about tokens, and no vocabulary is at hand.
 """
 

@@ -59,11 +59,11 @@ class Watched:
 def watch(spec: RunSpec, tables: Mapping[str, Watched], *, total_steps: int, examples: int) -> Watch:
     """Remembers the rows as they are before the first step.
 
-    With `output.digests`, that is a hash of every row, but of tables that stay in their files whole; and for tables
-    with pretrained rows that may move, a sample of these. Both lie in temporary files.
+    With `output.digests`, that is a hash of every row, except of tables that stay in their files; and for tables
+    with pretrained rows that may move, a sample of these. Both are in temporary files.
 
     Args:
-        spec: what the user asked for.
+        spec: of the run.
         tables: by name.
         total_steps: how many there are to be.
         examples: of the training split.
@@ -89,14 +89,14 @@ class Watch(Listener):
     """The rows of a run under watch: as a listener of the training, it measures drift at evaluations.
 
     Attributes:
-        spec: what the user asked for.
+        spec: of the run.
         tables: by name.
         total_steps: how many there are to be.
         examples: of the training split.
         hashes: of the rows before the first step; empty: they are not compared.
         origins: of tables with pretrained rows that may move.
         frozen_changed: frozen rows that have changed, by table that was compared.
-        never_moved: rows that might have moved and never did, by table that was compared.
+        never_moved: trainable rows that never moved, by table that was compared.
         drifts: at the end, by table.
     """
 
@@ -144,7 +144,7 @@ class Watch(Listener):
                 self._changed(name)
         whole = self.spec.output.digests
         self.drifts = {
-            name: origin.of_all(self.tables[name].table) if whole else origin.of_sample(self.tables[name].table)
+            name: origin.full_drift(self.tables[name].table) if whole else origin.sample_drift(self.tables[name].table)
             for name, origin in self.origins.items()
         }
         if self._reported != (kept_step, self.drifts):  # the last evaluation may have seen these very rows
@@ -172,7 +172,9 @@ class Watch(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
-        self._report(step, {name: origin.of_sample(self.tables[name].table) for name, origin in self.origins.items()})
+        self._report(
+            step, {name: origin.sample_drift(self.tables[name].table) for name, origin in self.origins.items()}
+        )
 
     def _report(self, step: int, drifts: Mapping[str, Drift]) -> None:
         self._reported = step, drifts

@@ -25,7 +25,7 @@ class Gone(StrEnum):
     """Whether rows stay whose token the new vocabulary lacks."""
 
     DROP = "drop"
-    """They are left out."""
+    """They are removed."""
     KEEP = "keep"
     """They stay, behind the tokens of the new vocabulary, in their old order."""
 
@@ -39,7 +39,7 @@ class TableGrowth:
         dim: numbers per row.
         slots: names of its slots.
         rows_before: how many there are.
-        vocabulary: what its rows will stand for.
+        vocabulary: the new one.
         alignment: which old row each row is.
     """
 
@@ -87,7 +87,7 @@ class TableGrowth:
         return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in growth.json."""
+        """The counts in growth.json."""
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
@@ -99,22 +99,22 @@ class TableGrowth:
         }
 
 
-def growths(source: Earlier, asked: Mapping[str, Path], *, match: Match, gone: Gone) -> dict[str, TableGrowth]:
+def growths(source: Earlier, paths: Mapping[str, Path], *, match: Match, gone: Gone) -> dict[str, TableGrowth]:
     """The growth of every table.
 
     Args:
-        source: what is to be grown.
-        asked: file of the new vocabulary, by table; others stay as they are.
+        source: the run, or checkpoint, that is grown.
+        paths: file of the new vocabulary, by table; others stay as they are.
         match: when two tokens are the same.
         gone: whether rows stay whose token a new vocabulary lacks.
 
     Raises:
-        DataError: a vocabulary is not what it should be, or has nothing in common with the old one.
+        DataError: a vocabulary is malformed, or has nothing in common with the old one.
     """
-    return {name: _of_table(source, name, asked.get(name), match, gone) for name in source.tables}
+    return {name: _table_growth(source, name, paths.get(name), match, gone) for name in source.tables}
 
 
-def _of_table(source: Earlier, name: str, path: Path | None, match: Match, gone: Gone) -> TableGrowth:
+def _table_growth(source: Earlier, name: str, path: Path | None, match: Match, gone: Gone) -> TableGrowth:
     rows, dim = source.shape(name)
     before = source.vocabulary(name)
     free = rows - before.size
@@ -126,17 +126,17 @@ def _of_table(source: Earlier, name: str, path: Path | None, match: Match, gone:
             " would be kept; compare their spelling, or try --match lower or normalised"
         )
     if gone is Gone.KEEP:
-        left = np.ones(rows, bool)
-        left[aligned.file_rows[aligned.file_rows >= 0]] = False
-        left[: int(before.oov)] = left[before.size :] = False
-        if left.any():
-            kept = np.flatnonzero(left)
+        lacking = np.ones(rows, bool)
+        lacking[aligned.file_rows[aligned.file_rows >= 0]] = False
+        lacking[: int(before.oov)] = lacking[before.size :] = False
+        if lacking.any():
+            kept = np.flatnonzero(lacking)
             new = vocabularies.with_gone(new, before, kept)
-            aligned = _with(aligned, kept, behind=new.size - len(kept))
+            aligned = _with_rows(aligned, kept, behind=new.size - len(kept))
     return TableGrowth(name, dim, source.slots(name), rows, new, aligned)
 
 
-def _with(aligned: Alignment, rows: np.ndarray, *, behind: int) -> Alignment:
+def _with_rows(aligned: Alignment, rows: np.ndarray, *, behind: int) -> Alignment:
     """An alignment with more old rows, put in before row `behind`, where the free rows begin."""
     kinds = np.full(len(rows), RowKind.PRETRAINED, np.uint8)
     return Alignment(np.insert(aligned.file_rows, behind, rows), np.insert(aligned.kinds, behind, kinds), aligned.by)

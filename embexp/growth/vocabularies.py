@@ -1,4 +1,4 @@
-"""The vocabularies that a checkpoint is to be grown to, as the user names them."""
+"""The vocabularies that a checkpoint is to be grown to, as the command line names them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from embexp.vectors import token_files
 _SHOWN = 3
 
 
-def files(words: Sequence[str], source: Earlier) -> dict[str, Path]:
+def files(arguments: Sequence[str], source: Earlier) -> dict[str, Path]:
     """The file of each table that is to be grown.
 
     Args:
-        words: `FILE` where there is one table, `TABLE=FILE`, or a folder of vocabularies as a run writes it.
-        source: what is to be grown.
+        arguments: `FILE` where there is one table, `TABLE=FILE`, or a folder of vocabularies as a run writes it.
+        source: the run, or checkpoint, that is grown.
 
     Raises:
-        CommandLineError: a word says something else; with all of them.
+        CommandLineError: an argument is none of these; with all faults.
     """
     found: dict[str, Path] = {}
     faults: list[str] = []
-    for word in words:
+    for word in arguments:
         named, faulty = _named(word, source)
         faults += faulty
         faults += [f"{word}: a vocabulary for table {table!r} is named twice" for table in named if table in found]
         found |= named
-    if not words:
-        faults.append("say what it is to grow to: --vocabulary FILE, TABLE=FILE or FOLDER")
+    if not arguments:
+        faults.append("name what it grows to: --vocabulary FILE, TABLE=FILE or FOLDER")
     if faults:
         tables = f"the tables of {source.folder.path} are {', '.join(source.tables)}"
         raise CommandLineError("\n    ".join([f"embexp checkpoint grow: {faults[0]}", *faults[1:], tables]))

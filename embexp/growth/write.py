@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,14 @@ from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import Earlier
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.pretrained.rows import row_source, slot_sources
+from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
+from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
 from embexp.tensor_bundle.writer import BundleWriter
 from embexp.vectors.checkpoint import KEY_END
@@ -27,8 +28,6 @@ from embexp.vectors.coverage import coverage
 VERSION = 1
 """Of growth.json."""
 _CHUNK_BYTES = 1 << 24
-
-Say = Callable[[str, float | None], None]
 
 
 def write(
@@ -40,19 +39,19 @@ def write(
     match: Match,
     gone: Gone,
     seed: int | None = None,
-    say: Say = lambda what, part: None,
+    progress: Progress = quiet,
 ) -> None:
     """Writes the directory of a grown checkpoint.
 
     Args:
-        source: what is grown.
-        tables: the growth of each table, see `plan.growths`.
+        source: the run, or checkpoint, that is grown.
+        tables: the growth of each table.
         out: the directory, which must not be there.
         missing: what fills new rows.
         match: as the tables were matched, for the record.
         gone: what was done with tokens that a new vocabulary lacks, for the record.
         seed: of new rows; None: the run's.
-        say: called as writing goes on.
+        progress: called as writing goes on.
 
     Raises:
         FileExistsError: `out` is there already.
@@ -67,7 +66,7 @@ def write(
             writer = BundleWriter(folder.final_checkpoint / "checkpoint")
             try:
                 for name, table in tables.items():
-                    _write_table(writer, source, table, missing, seed, say)
+                    _write_table(writer, source, table, missing, seed, progress)
                     _write_record(folder, source, name, table)
                 for key, entry in source.tensors.items():
                     if not key.startswith("embedding/"):
@@ -94,12 +93,12 @@ def write(
 
 
 def _write_table(
-    writer: BundleWriter, source: Earlier, table: TableGrowth, missing: MissingRows, seed: int, say: Say
+    writer: BundleWriter, source: Earlier, table: TableGrowth, missing: MissingRows, seed: int, progress: Progress
 ) -> None:
     key = f"embedding/{table.name}"
     if table.unchanged and source.holds(table.name):
         for each in (key, *(f"{key}.S{slot}" for slot in table.slots)):
-            say(f"copying {each}", None)
+            progress(f"copying {each}", None)
             writer.copy(f"{each}{KEY_END}", source.tensors[each])
         return
     optimizer = source.spec.optimizer_of(table.name)
@@ -115,19 +114,19 @@ def _write_table(
     values = row_source(f"{table.name} (grown)", settings, table.rows, seed, pretrained)
     slots = slot_sources(table.name, pretrained, slots_of(optimizer))
     for each, rows in ((key, values), *((f"{key}.S{slot}", rows) for slot, rows in slots.items())):
-        writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", say))
+        writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", progress))
 
 
-def _blocks(rows: Rows, what: str, say: Say) -> Iterator[np.ndarray]:
+def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:
     step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
     for start in range(0, rows.rows, step):
         stop = min(start + step, rows.rows)
         yield rows.read(start, stop)
-        say(what, stop / rows.rows)
+        progress(what, stop / rows.rows)
 
 
 def _write_record(folder: RunFolder, source: Earlier, name: str, table: TableGrowth) -> None:
-    """What the rows stand for, and which row of the run each was trained as."""
+    """Writes the vocabulary, and which row of the run each row was trained as."""
     folder.vocabularies.mkdir(exist_ok=True)
     table.vocabulary.write(folder.vocabularies / name)
     places = table.alignment.file_rows

@@ -141,7 +141,7 @@ def _own_array(rows: Rows) -> np.ndarray | None:
 
 
 def _fits(array: np.ndarray) -> bool:
-    return array.dtype == np.float32 and arrays.lies_right(array)
+    return array.dtype == np.float32 and arrays.is_aligned(array)
 
 
 def _checked(values: np.ndarray, rows: int, dim: int) -> np.ndarray:

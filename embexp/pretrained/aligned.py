@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import Earlier, TrainedRows
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.referenced import Referenced
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.pretrained.rows import row_source
+from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.records.folder import RunFolder
 from embexp.specs.inits import MemoryMap
 from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
+from embexp.system.progress import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token
 from embexp.vectors.coverage import coverage
 from embexp.vectors.open import open_vectors
 from embexp.vectors.source import VectorSource
-
-Say = Callable[[str, float | None], None]
 
 
 def align(
@@ -34,23 +35,23 @@ def align(
     sizes: Mapping[str, int],
     *,
     cache: Path,
-    say: Say = lambda what, part: None,
+    progress: Progress = quiet,
 ) -> Pretrained:
     """Opens the files that a run names and finds each table's rows in them.
 
     A table's own file must fit it. The top-level one fills every table that it fits, and must fit one.
 
     Args:
-        spec: what the user asked for.
+        spec: of the run.
         vocabularies: by table.
         sizes: rows of each table. One whose ids are row numbers, and whose size the config leaves open, gets as
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
-        say: called as reading goes on.
+        progress: called as reading goes on.
 
     Raises:
         ConfigError: a file does not fit; with all of them.
-        DataError: a file's content is not what it should be.
+        DataError: a file's content is malformed.
     """
     sources: dict[File, VectorSource] = {}
     checkpoints: dict[str, Earlier] = {}
@@ -58,48 +59,41 @@ def align(
     unfit: dict[str, Misfit] = {}
     digests: dict[str, str] = {}
     for name, table in spec.tables.items():
-        asked = spec.pretrained_of(name)
-        if isinstance(asked, NoPretrained):
+        chosen = spec.pretrained_of(name)
+        if isinstance(chosen, NoPretrained):
             continue
-        place = spec.pretrained_path(name)
-        if isinstance(asked, Checkpoint):
-            if asked.path not in checkpoints:
-                checkpoints[asked.path] = _earlier(place, asked, cache)
-            digests[place] = checkpoints[asked.path].digest
-            succeeded = _succeeded(spec, asked, checkpoints[asked.path], name, vocabularies[name], sizes[name], say)
-            if isinstance(succeeded, Misfit):
-                unfit[name] = succeeded
-            else:
-                tables[name] = succeeded
-            continue
-        setting = sample.with_path(asked, cache=cache)
-        reading = _reading(setting)
-        if reading not in sources:
-            sources[reading] = _open(place, setting, cache, say)
-        source = sources[reading]
-        digests[place] = source.digest
-        found = _aligned(setting, source, name, table, vocabularies[name], sizes[name])
-        if isinstance(found, Misfit):
-            unfit[name] = found
+        config_path = spec.pretrained_path(name)
+        if isinstance(chosen, Checkpoint):
+            if chosen.path not in checkpoints:
+                checkpoints[chosen.path] = _earlier(config_path, chosen, cache)
+            run = checkpoints[chosen.path]
+            digests[config_path] = run.digest
+            aligned = _with_trained_rows(spec, chosen, run, name, vocabularies[name], sizes[name])
         else:
-            tables[name] = found
-            say(f"{name}: {found.coverage.summary()}", None)
+            setting = sample.with_path(chosen, cache=cache)
+            reading = _reading(setting)
+            if reading not in sources:
+                sources[reading] = _open(config_path, setting, cache, progress)
+            digests[config_path] = sources[reading].digest
+            aligned = _with_file_rows(setting, sources[reading], name, table, vocabularies[name], sizes[name])
+        if isinstance(aligned, Misfit):
+            unfit[name] = aligned
+            continue
+        tables[name] = aligned
+        where = "checkpoint" if isinstance(chosen, Checkpoint) else "file"
+        progress(f"{name}: {aligned.coverage.summary(where)}", None)
     if faults := fit.faults(spec.pretrained, spec.tables, fitting=tables, unfit=unfit):
         raise ConfigError(faults)
-    return Pretrained(
-        tables,
-        {name: why.rule for name, why in unfit.items()},
-        digests,
-    )
+    return Pretrained(tables, {name: why.rule for name, why in unfit.items()}, digests)
 
 
 def _reading(setting: File) -> File:
-    """A setting with nothing in it but how the file is read."""
+    """The part of a setting that says how the file is read."""
     return File(**setting.model_dump(exclude={"match", "missing", "project"}))
 
 
-def _open(place: str, setting: File, cache: Path, say: Say) -> VectorSource:
-    """The file, looked through and converted as far as that is needed."""
+def _open(config_path: str, setting: File, cache: Path, progress: Progress) -> VectorSource:
+    """Opens the file, checks its numbers and converts it where it can't be mapped."""
     try:
         source = open_vectors(
             Path(setting.path),
@@ -111,17 +105,18 @@ def _open(place: str, setting: File, cache: Path, say: Say) -> VectorSource:
             invalid_text=setting.invalid_text,
             non_finite=setting.non_finite,
             header_count=setting.header_count,
-            progress=say,
+            progress=progress,
         )
         source.memory_map()
     except DataError as error:
-        raise DataError(f"{place}.path = {error}") from error
+        raise DataError(f"{config_path}.path = {error}") from error
     return source
 
 
-def _aligned(
+def _with_file_rows(
     setting: File, source: VectorSource, name: str, table: Table, vocabulary: Vocabulary, rows: int
 ) -> PretrainedTable | Misfit:
+    """A table with rows of a file."""
     if misfit := fit.width(setting.project, source.dim, name, table):
         return misfit
     words = row_tokens(vocabulary)
@@ -146,17 +141,17 @@ def _aligned(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _earlier(place: str, setting: Checkpoint, cache: Path) -> Earlier:
+def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> Earlier:
     try:
         return earlier.open_run(Path(setting.path), cache=cache)
     except RunError as error:
-        raise type(error)(f"{place}.path = {error}") from error
+        raise type(error)(f"{config_path}.path = {error}") from error
 
 
-def _succeeded(
-    spec: RunSpec, setting: Checkpoint, source: Earlier, name: str, vocabulary: Vocabulary, rows: int, say: Say
+def _with_trained_rows(
+    spec: RunSpec, setting: Checkpoint, source: Earlier, name: str, vocabulary: Vocabulary, rows: int
 ) -> PretrainedTable | Misfit:
-    """A table with the trained rows of an earlier one."""
+    """A table with the trained rows of an earlier run."""
     theirs = setting.table or name
     if misfit := succession.misfit(source, theirs, name, spec.tables[name]):
         return misfit
@@ -171,7 +166,7 @@ def _succeeded(
         )
     matrix = earlier_rows(source, theirs, converts=isinstance(spec.init_of(name), MemoryMap))
     slots, notes = succession.slots(spec, setting, source, theirs, name)
-    found = PretrainedTable(
+    return PretrainedTable(
         setting,
         matrix,
         aligned,
@@ -180,45 +175,58 @@ def _succeeded(
         slots=slots,
         notes=notes,
     )
-    say(f"{name}: {found.coverage.summary().replace('in the file', 'in the checkpoint')}", None)
-    return found
 
 
 def earlier_rows(earlier: Earlier, table: str, *, converts: bool = False) -> VectorSource:
-    """The rows of a table of an earlier run: those of its checkpoint, or of the file that a frozen table stayed in.
+    """The rows of a table of an earlier run: in its checkpoint or, of a frozen table, in its pretrained file.
 
     Args:
         earlier: the run.
         table: name of the table there.
-        converts: whether a matrix that can't be mapped where it lies is written to the cache for that.
+        converts: whether a matrix that can't be mapped in its file is converted into the cache.
 
     Raises:
-        RunError: that file is no longer what it was.
+        RunError: that file has changed.
     """
     if earlier.holds(table):
         return earlier.rows(table, converts=converts)
-    spec = earlier.spec
-    others = {
-        name: each if name == table else each.model_copy(update={"pretrained": NoPretrained()})
-        for name, each in spec.tables.items()
+    found = pretrained_before(earlier.folder, earlier.spec, earlier.summary, [table], cache=earlier.cache)
+    rows, dim = earlier.shape(table)
+    settings = earlier.spec.tables[table].model_copy(update={"dim": dim})
+    source = row_source(table, settings, rows, earlier.spec.seed, found.tables[table])
+    return TrainedRows(source, earlier.digest, np.dtype(np.float32), source.memory_map)
+
+
+def pretrained_before(
+    folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any], names: Sequence[str], *, cache: Path
+) -> Pretrained:
+    """The pretrained files of some tables of a finished run, checked to be those that it had.
+
+    Args:
+        folder: of the run.
+        spec: of the run.
+        summary: the content of its summary.json.
+        names: of the tables.
+        cache: folder of files that were converted before.
+
+    Raises:
+        RunError: a file has changed.
+    """
+    tables = {
+        name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
+        for name, table in spec.tables.items()
     }
-    only = spec.model_copy(
-        update={
-            "pretrained": NoPretrained(),
-            "tables": {**others, table: others[table].model_copy(update={"pretrained": spec.pretrained_of(table)})},
-        }
-    )
-    sizes = {name: earlier.shape(name)[0] for name in earlier.tables}
-    vocabularies = {name: earlier.vocabulary(name) for name in earlier.tables}
-    found = align(only, vocabularies, sizes, cache=earlier.cache)
-    recorded = earlier.summary["initialization"]["tables"][table]["pretrained"]
-    if (digest := found.tables[table].source.digest) != recorded["digest"]:
-        raise RunError(
-            f"{recorded['path']} has changed since the run {earlier.folder.path}, whose frozen table {table!r} is made"
-            f" from it (digest {digest}, expected {recorded['digest']}); put the file back to take its rows"
-        )
-    settings = spec.tables[table].model_copy(update={"dim": earlier.shape(table)[1]})
-    return Referenced(row_source(table, settings, sizes[table], spec.seed, found.tables[table]), digest=earlier.digest)
+    vocabularies = {name: Vocabulary.read(folder.vocabularies / name) for name in names}
+    sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in names}
+    found = align(spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=cache)
+    for name in names:
+        before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest
+        if digest != before["digest"]:
+            raise RunError(
+                f"{before['path']} has changed since the run {folder.path}, whose frozen table {name!r} is made"
+                f" from it (digest {digest}, expected {before['digest']}); put the file back"
+            )
+    return found
 
 
 def _some(tokens: pa.LargeStringArray) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests
+from embexp.system.rows import Rows
 from embexp.tensor_bundle.index import Entry
 from embexp.vectors import checkpoint
 from embexp.vectors.file_source import FileSource
@@ -52,58 +53,49 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One matrix of an earlier checkpoint, a `VectorSource`; NaN and infinities stay as they are.
+class TrainedRows:
+    """Rows of a table of an earlier run, or of one of its slots: a `VectorSource`.
 
     Attributes:
-        file: the matrix in its file.
-        digest: of the whole that it is a part of.
-        tokens: what its rows stand for; None: that is in the run's vocabulary.
-        converts: whether a matrix that can't be mapped where it lies is written to the cache for that.
+        source: reads them.
+        digest: of the run, see `Earlier.digest`.
+        dtype: as stored.
+        memory_map: returns all rows as one mapping, or None. Of a checkpoint's rows, unless they are converted, it may
+            begin anywhere in the file, so who takes its memory over has to check the alignment.
+        tokens: None: the vocabulary of the run has them.
     """
 
-    file: FileSource
+    source: Rows
     digest: str
+    dtype: np.dtype
+    memory_map: Callable[[], np.ndarray | None]
     tokens: pa.LargeStringArray | None = None
-    converts: bool = False
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.file.rows
+        return self.source.rows
 
     @property
     def dim(self) -> int:
         """Numbers per row."""
-        return self.file.dim
-
-    @property
-    def dtype(self) -> np.dtype:
-        """As stored."""
-        return self.file.dtype
+        return self.source.dim
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, float32 [stop - start, dim], in memory of their own."""
-        return self.file.read(start, stop)
-
-    def memory_map(self) -> np.ndarray | None:
-        """The matrix as a mapping, see `MappableRows.memory_map`, or None.
-
-        Unless it is to be converted it may begin anywhere in its file, so that who takes its memory over has to look.
-        """
-        return self.file.memory_map() if self.converts else self.file.view()
+        """Rows start to stop, float32 [stop - start, dim]; may be a view of the file."""
+        return self.source.read(start, stop)
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What there is of an earlier training.
+    """A finished run, or a checkpoint grown from one.
 
     Attributes:
-        folder: what lies where.
+        folder: of the run, or of the grown checkpoint.
         spec: of the run; of a grown checkpoint, that of the run that it came from.
         grown: whether rows were added, moved or dropped since.
         index: of the checkpoint.
-        tensors: all of it, by key.
+        tensors: of the checkpoint, by key.
         cache: folder for digests of files.
     """
 
@@ -130,7 +122,7 @@ class Earlier:
 
     @cached_property
     def digest(self) -> str:
-        """Of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
+        """Digest of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
         files = [self.index, *sorted({piece.path for entry in self.tensors.values() for piece in entry.pieces})]
         content: dict[str, Any] = {
             "checkpoint": [caching.file_digest(path, cache=self.cache) for path in files],
@@ -169,13 +161,18 @@ class Earlier:
         start = f"{_TABLES}{table}{_SLOT}"
         return tuple(sorted(key.removeprefix(start) for key in self.tensors if key.startswith(start)))
 
-    def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> Trained:
-        """A table, or one slot of it, that the checkpoint holds; see `Trained`."""
+    def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> TrainedRows:
+        """A table, or one slot of it, that the checkpoint holds.
+
+        Args:
+            table: name of the table.
+            slot: name of the slot; None: the table itself.
+            converts: whether a matrix that can't be mapped in its file is converted into the cache.
+        """
         key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
-        stored = replace(checkpoint.of_entries(self.index, self.tensors, key), finite=True)
-        return Trained(
-            FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP), digest=self.digest, converts=converts
-        )
+        stored = replace(checkpoint.stored_tensor(self.index, self.tensors, key), finite=True)
+        file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
+        return TrainedRows(file, self.digest, file.dtype, file.memory_map if converts else file.view)
 
     def rows_of_run(self, table: str) -> np.ndarray:
         """int64 [rows]: which row of the run it was trained as, -1 where it is new since.

@@ -1,14 +1,20 @@
-"""Whether a file fits a table, and the fault where it doesn't."""
+"""Whether a file fits a table, the fault where it doesn't, and the dims that the config leaves to the files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from embexp.errors import Fault
+from embexp.errors import ConfigError, Fault
+from embexp.pretrained.tables import Pretrained as PretrainedTables
 from embexp.specs.pretrained import Checkpoint, File, Pretrained, Project, Sample
+from embexp.specs.rules import combination_faults
+from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.vectors import projection
+
+ModelFaults = Callable[[RunSpec], list[Fault]]
+"""What keeps the model of a run, whose dims are settled, from taking its vectors."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Misfit:
 
 
 def width(project: Project, file_dim: int, name: str, table: Table) -> Misfit | None:
-    """What is wrong between the length of a file's rows and that of a table's.
+    """Compares the length of a file's rows with that of a table's.
 
     Args:
         project: what makes the one the other.
@@ -49,7 +55,7 @@ def faults(
     fitting: Collection[str],
     unfit: Mapping[str, Misfit],
 ) -> list[Fault]:
-    """What is wrong with a run: a table's own file that doesn't fit, a top-level one that fits no table.
+    """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
     Args:
         inherited: the top-level setting.
@@ -72,6 +78,40 @@ def faults(
         first = next(iter(heirs.values()))
         found.append(Fault("pretrained.path", _shown(inherited.path), f"it fits no table{reasons}", first.remedy))
     return found
+
+
+def with_dims(spec: RunSpec, pretrained: PretrainedTables, model_faults: ModelFaults) -> RunSpec:
+    """The spec with every dim settled, and without the top-level file on tables that it does not fit.
+
+    Args:
+        spec: of the run.
+        pretrained: the rows that tables take from files.
+        model_faults: what is wrong between a spec's vectors and its model; called only where dims were open, as the
+            config alone did not show it.
+
+    Raises:
+        ConfigError: a dim stays open, or does not fit the rest of the config.
+    """
+    settled = spec.settled(
+        {name: table.source.dim for name, table in pretrained.tables.items()}, tuple(pretrained.unfit)
+    )
+    faults = [
+        Fault(
+            f"tables.{name}.dim",
+            "null",
+            "null stands for the length of a pretrained file's rows, and none fits this table: "
+            + pretrained.unfit.get(name, "it has none"),
+            "set a number",
+        )
+        for name, table in settled.tables.items()
+        if table.dim is None
+    ]
+    if not faults:
+        any_open = any(table.dim is None for table in spec.tables.values())
+        faults = [*combination_faults(settled), *(model_faults(settled) if any_open else ())]
+    if faults:
+        raise ConfigError(faults)
+    return settled
 
 
 def _shown(path: str | None) -> str:

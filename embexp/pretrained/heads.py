@@ -1,4 +1,4 @@
-"""A look at pretrained files before anything starts: they are there, and as wide as tables need."""
+"""Checks pretrained files before a run starts: they exist, and are as wide as tables need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
 
 
 def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fault]:
-    """What is wrong with pretrained files, as far as their names and first bytes show.
+    """Faults of pretrained files, as far as their names and first bytes show.
 
     Args:
         inherited: the top-level setting; None where it has faults of its own.
@@ -32,9 +32,9 @@ def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fa
     found = []
     for place, (heirs, setting) in users.items():
         if isinstance(setting, File | Sample) and heirs:
-            found += list(_of(place, setting, heirs, inherited))
+            found += list(_file_faults(place, setting, heirs, inherited))
         if isinstance(setting, Checkpoint) and (heirs or place == "pretrained"):
-            found += list(_of_checkpoint(place, setting, heirs, inherited))
+            found += list(_checkpoint_faults(place, setting, heirs, inherited))
     return found
 
 
@@ -68,7 +68,7 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
     return found
 
 
-def _of(
+def _file_faults(
     place: str, setting: File | Sample, tables: Mapping[str, Table], inherited: Pretrained | None
 ) -> Iterator[Fault]:
     if setting.tokens_file is not None and not Path(setting.tokens_file).is_file():
@@ -88,7 +88,7 @@ def _of(
     yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
 
 
-def _of_checkpoint(
+def _checkpoint_faults(
     place: str, setting: Checkpoint, tables: Mapping[str, Table], inherited: Pretrained | None
 ) -> Iterator[Fault]:
     try:
@@ -122,11 +122,11 @@ def _dim(setting: File | Sample) -> int | None:
     """Numbers per row, or None where the whole file must be read for that.
 
     Raises:
-        DataError: it is not there, or not what its name promises.
+        DataError: it is missing, or not of its format.
     """
     if isinstance(setting, Sample) and setting.path is None:
         return setting.dim
-    source = _glance(setting)
+    source = _opened_if_quick(setting)
     return None if source is None else source.dim
 
 
@@ -139,15 +139,15 @@ def _rows_by_position(table: Table, setting: Pretrained) -> int:
         return 0
     if isinstance(setting, Sample) and setting.path is None:
         return setting.rows
-    source = _glance(setting)
+    source = _opened_if_quick(setting)
     return 0 if source is None or source.tokens is not None else source.rows
 
 
-def _glance(setting: File | Sample) -> FileSource | None:
+def _opened_if_quick(setting: File | Sample) -> FileSource | None:
     """The file, opened, if its first bytes show rows and width.
 
     Raises:
-        DataError: it is not there, or not what its name promises.
+        DataError: it is missing, or not of its format.
     """
     path = Path(str(setting.path))
     form = setting.format or vectors.format_of(path)

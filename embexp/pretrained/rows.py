@@ -13,9 +13,9 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.rows import MappableRows, Rows
-from embexp.vectors import missing, projection
+from embexp.vectors import projection
 from embexp.vectors.aligned_rows import AlignedRows
-from embexp.vectors.initializer_rows import InitializerRows
+from embexp.vectors.initializer_rows import InitializerRows, like_the_file
 
 
 def row_source(name: str, table: Table, rows: int, seed: int, pretrained: PretrainedTable | None) -> MappableRows:
@@ -26,7 +26,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
         table: its settings.
         rows: how many it has.
         seed: of the run.
-        pretrained: what it takes from a file; None: nothing.
+        pretrained: the rows that it takes from a file; None: none.
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
@@ -48,12 +48,12 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
             assert_never(fill)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
-        others = missing.like_the_file(others, pretrained.source, projected)
+        others = like_the_file(others, pretrained.source, projected)
     return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 
 
 def beside_file(rows: MappableRows) -> Rows:
-    """Those of a table's initial values that are not in its file, without reading the others."""
+    """The initial values that are not in a table's file; reads nothing of the file."""
     return rows.missing if isinstance(rows, AlignedRows) else rows
 
 
@@ -62,7 +62,7 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
 
     Args:
         name: of the table.
-        pretrained: what it takes from an earlier checkpoint.
+        pretrained: the rows that it takes from an earlier checkpoint.
         initial: value of each slot of the table's optimizer before the first step.
     """
     return {
@@ -75,22 +75,22 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
     }
 
 
-def mapping_of(name: str, file: PretrainedTable) -> np.ndarray:
+def mapping_of(name: str, pretrained: PretrainedTable) -> np.ndarray:
     """The rows of a table as one mapping of its file, float32 [rows of the file, dim].
 
     Raises:
-        RunError: its rows can't be used as they lie in the file.
+        RunError: its rows can't be mapped from the file.
     """
-    mapping = file.source.memory_map()
-    if mapping is None and isinstance(file.setting, Checkpoint):
+    mapping, setting = pretrained.source.memory_map(), pretrained.setting
+    if mapping is None and isinstance(setting, Checkpoint):
         raise RunError(
-            f"tables.{name}.init = memory_map: the rows of {file.setting.path} are not in its checkpoint but in the"
-            " file that the table was made from, and not as they lie there; choose init=assign"
+            f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but in the"
+            " file that the table was made from, in another form; choose init=assign"
         )
-    if mapping is None or file.setting.project is not Project.NONE:
+    if mapping is None or setting.project is not Project.NONE:
         raise RunError(
-            f"tables.{name}.init = memory_map: rows of {file.setting.path} must be projected"
-            f" (pretrained.project={file.setting.project.value}) before they fit, so they can't stay in the file;"
+            f"tables.{name}.init = memory_map: rows of {setting.path} must be projected"
+            f" (pretrained.project={setting.project.value}) before they fit, so they can't stay in the file;"
             " write them to a file first with embexp vectors convert, or choose init=assign"
         )
     return mapping

@@ -1,25 +1,26 @@
-"""Which row of an earlier table each row of a table is, and which slots go with it."""
+"""Aligns a table with that of an earlier run: its rows, and the slots of its optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
-from embexp.pretrained.row_tokens import row_tokens
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, KeptSlots, Match
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.vectors.alignment import Alignment, RowKind, by_token
+from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.source import VectorSource
 
 
 def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | None:
-    """What is wrong between a table and the earlier one that its rows are to come from.
+    """Compares a table with the one of an earlier run that its rows come from.
 
     Args:
         source: the earlier training.
@@ -87,7 +88,7 @@ def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
 def slots(
     spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
-    """The slots that go with their rows, and notes on others, for the user.
+    """The slots that are kept with their rows, and notes on others, for the user.
 
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
@@ -98,9 +99,9 @@ def slots(
     stored, wanted = source.slots(theirs), tuple(slots_of(new))
     lead = f"tables.{name}: "
     if new.kind != before.kind:
-        left = f"its slots {', '.join(stored)} are left out" if stored else "it has no slots"
+        ignored = f"its slots {', '.join(stored)} are ignored" if stored else "it has no slots"
         begin = f"those of {new.kind}, {', '.join(wanted)}, begin at their initial values" if wanted else ""
-        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {left}", begin]))
+        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
         return {}, (words,) if stored or wanted else ()
     kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
     if lacking := [slot for slot in wanted if slot not in stored]:
@@ -109,3 +110,14 @@ def slots(
             " initial values",
         )
     return kept, ()
+
+
+def row_tokens(vocabulary: Vocabulary) -> RowTokens:
+    """The tokens of a vocabulary; row numbers as decimal text where ids are row numbers."""
+    match vocabulary:
+        case TokenVocabulary():
+            return RowTokens(vocabulary.known, int(vocabulary.oov), vocabulary.known_frequencies)
+        case IdentityVocabulary():
+            return RowTokens(pc.cast(pa.array(np.arange(vocabulary.size)), pa.large_string()))
+        case _:
+            raise TypeError(f"a vocabulary of type {type(vocabulary).__name__}")

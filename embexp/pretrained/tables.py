@@ -1,4 +1,4 @@
-"""What the pretrained files of a run have for its tables."""
+"""The rows that a run's tables take from its pretrained files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PretrainedTable:
     """A table that takes rows of a file, or of an earlier checkpoint.
 
     Attributes:
-        setting: what was asked for, a sample with the path of its file.
+        setting: of the config, a sample with the path of its file.
         source: the file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
@@ -44,11 +44,11 @@ class PretrainedTable:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What the files of a run have for its tables.
+    """The rows that a run's tables take from its pretrained files.
 
     Attributes:
         tables: those that take rows of a file.
-        unfit: why a file that is meant for all tables has nothing for one of them, by table.
+        unfit: why the top-level file does not fit a table, by table.
         digests: of each file's content, by the config path of its setting.
     """
 
@@ -65,7 +65,7 @@ class Pretrained:
         return self.tables[table].old if table in self.tables else None
 
     def __bool__(self) -> bool:
-        """Whether any file was looked into."""
+        """Whether any file was read."""
         return bool(self.digests)
 
     def as_json(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and what others read of it without running anything: folder, manifest, `run_id`."""
+"""The files of a run, read without running anything: folder, manifest, `run_id`."""

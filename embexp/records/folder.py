@@ -1,4 +1,4 @@
-"""What lies where in a run's directory."""
+"""The files of a run's directory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunFolder:
 
     @property
     def summary(self) -> Path:
-        """What the run came to."""
+        """The results of the run."""
         return self.path / "summary.json"
 
     @property
@@ -85,7 +85,7 @@ class RunFolder:
 
     @property
     def plots(self) -> Path:
-        """Pictures."""
+        """Plots, as images."""
         return self.path / "plots"
 
     def read_spec(self) -> RunSpec:

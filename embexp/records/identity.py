@@ -25,13 +25,13 @@ def run_id(
     pretrained_digests: Mapping[str, str] = _NONE,
     freeze_digests: Mapping[str, str] = _NONE,
 ) -> str:
-    """Digest of the spec, with paths replaced by digests of what they hold, and without what changes no result.
+    """Digest of the spec, with paths replaced by digests of their content, without settings that change no result.
 
     Args:
-        spec: what the user asked for.
+        spec: of the run.
         data_digest: of the data's content.
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
-            `tables.item.pretrained`; a file that no table takes anything from is left out.
+            `tables.item.pretrained`; a file that no table takes rows from has none.
         freeze_digests: of the content of files that freeze policies name, by path.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)

@@ -1,4 +1,4 @@
-"""`manifest.json`: under what circumstances a run was made."""
+"""`manifest.json`: the versions, code and machine that made a run."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from embexp.data.candidates import Candidates
@@ -12,15 +12,9 @@ from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.run import RunSpec
-from embexp.system import places
+from embexp.system import caching
+from embexp.system.progress import Progress
 from embexp.training import metrics
-
-Progress = Callable[[str, float | None], None]
-"""Called with the name of a stage before the training, and the fraction of it that is done, if known."""
-
-
-def quiet(stage: str, fraction: float | None) -> None:
-    """A `Progress` that shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features)
-    found = scan(spec.data, columns, cache=places.cache(spec.output.cache), progress=progress)
+    found = scan(spec.data, columns, cache=caching.cache_folder(spec.output.cache), progress=progress)
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from embexp.data import answers, batches
-from embexp.data.candidates import Candidates
+from embexp.data import batches
+from embexp.data.candidates import Candidates, head_predictions, known_answers
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.runs.data import Data
@@ -50,7 +50,7 @@ def evaluation(
     )
     queries = None
     if candidates is not None:
-        queries = Queries(answers.known(examples, rows, known), answers.head_predictions(rows))
+        queries = Queries(known_answers(examples, rows, known), head_predictions(rows))
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), queries)
 
 

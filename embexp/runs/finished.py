@@ -21,13 +21,14 @@ from embexp.errors import ConfigError, DataError, RunError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, tables
-from embexp.runs.data import quiet, read_data
+from embexp.runs.data import read_data
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
-from embexp.system import places
+from embexp.system import caching
+from embexp.system.progress import quiet
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.evaluation import predictions
@@ -135,7 +136,7 @@ class Run:
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
-        cache = places.cache(self.spec.output.cache)
+        cache = caching.cache_folder(self.spec.output.cache)
         try:
             return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache, classes=self.classes)
         except ConfigError as error:  # what is wrong is this file, not the config that it is read by

@@ -19,19 +19,20 @@ from embexp.initialization import graph_limit
 from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
-from embexp.pretrained.dims import with_dims
 from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
-from embexp.runs.data import Data, Progress, quiet, read_data
+from embexp.runs.data import Data, read_data
 from embexp.specs import notes, resolution
 from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching, places
+from embexp.system import caching
+from embexp.system.progress import Progress, quiet
 from embexp.training import loop, metrics
 
 
@@ -112,8 +113,8 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
     data = read_data(spec, progress)
-    rows, cache = table_rows(spec, data.vocabularies), places.cache(spec.output.cache)
-    pretrained = align(spec, data.vocabularies, rows, cache=cache, say=progress)
+    rows, cache = table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
+    pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress)
     dense = _dense_source(spec)
     run_id = identity.run_id(
         spec, data.scan.digest, _pretrained_digests(spec, pretrained, dense), _freeze_digests(spec)
@@ -240,7 +241,7 @@ def _dense_source(spec: RunSpec) -> Earlier | None:
         NotARunError: there is none where there should be.
     """
     for setting in spec.dense_from().values():  # all of them name the same
-        return earlier.open_run(Path(setting.path), cache=places.cache(spec.output.cache))
+        return earlier.open_run(Path(setting.path), cache=caching.cache_folder(spec.output.cache))
     return None
 
 
@@ -255,7 +256,7 @@ def _freeze_digests(spec: RunSpec) -> dict[str, str]:
     Raises:
         DataError: there is no such file.
     """
-    cache = places.cache(spec.output.cache)
+    cache = caching.cache_folder(spec.output.cache)
     found = {}
     for name in spec.tables:
         for path in files_of(spec.freeze_of(name)):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from embexp.data.vocabulary import Vocabulary
-from embexp.errors import RunError
 from embexp.freezing.row_facts import row_facts
-from embexp.pretrained.aligned import align
+from embexp.pretrained.aligned import pretrained_before
 from embexp.pretrained.tables import Pretrained
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
@@ -18,7 +16,7 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import places
+from embexp.system import caching
 
 
 def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> PreparedTables:
@@ -30,49 +28,21 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
         summary: the content of its summary.json.
 
     Raises:
-        RunError: a file that a table of the run is made from is no longer what it was.
+        RunError: a pretrained file of the run has changed.
     """
     recorded = summary["initialization"]["tables"]
     # No table counts as pretrained for which its file had nothing.
     spec = spec.settled({}, [name for name in spec.tables if recorded[name]["pretrained"] is None])
-    rows = {name: table["vocabulary_size"] for name, table in summary["tables"].items()}
-    pretrained = _kept_by_reference(folder, spec, summary, rows)
+    names = [name for name in spec.tables if spec.kept_by_reference(name)]
+    cache = caching.cache_folder(spec.output.cache)
+    pretrained = pretrained_before(folder, spec, summary, names, cache=cache) if names else Pretrained()
     facts = {
-        name: row_facts(None, rows[name], pretrained.pretrained_rows(name), pretrained.old_rows(name))
-        for name in spec.tables
+        name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        for name, known in summary["tables"].items()
     }
     return prepare_tables(
         _restorable(spec, summary), facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION
     )
-
-
-def _kept_by_reference(
-    folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any], rows: Mapping[str, int]
-) -> Pretrained:
-    """The files of tables whose values are in no checkpoint, found to be those that the run had.
-
-    Raises:
-        RunError: a file is no longer what it was.
-    """
-    recorded = summary["initialization"]["tables"]
-    names = [name for name in spec.tables if spec.kept_by_reference(name)]
-    if not names:
-        return Pretrained()
-    tables = {
-        name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
-        for name, table in spec.tables.items()
-    }
-    only = spec.model_copy(update={"tables": tables})
-    vocabularies = {name: Vocabulary.read(folder.vocabularies / name) for name in spec.tables}
-    found = align(only, vocabularies, rows, cache=places.cache(spec.output.cache))
-    for name in names:
-        was, digest = recorded[name]["pretrained"], found.tables[name].source.digest
-        if digest != was["digest"]:
-            raise RunError(
-                f"{was['path']} has changed since the run {folder.path}, whose frozen table {name!r} is made"
-                f" from it (digest {digest}, expected {was['digest']}); put the file back to read the run"
-            )
-    return found
 
 
 def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:

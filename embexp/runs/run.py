@@ -11,7 +11,6 @@ from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import plots
 from embexp.runs import evaluations
-from embexp.runs.data import Progress, quiet
 from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.summary import summarise
@@ -21,6 +20,7 @@ from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
+from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from embexp.freezing.row_facts import RowFacts
 from embexp.pretrained import succession
 from embexp.pretrained.tables import Pretrained
-from embexp.runs.data import Data, Progress, read_data
+from embexp.runs.data import Data, read_data
 from embexp.runs.prepare import Prepared, row_facts, settle, table_rows
 from embexp.specs.pretrained import Match
 from embexp.specs.run import RunSpec
+from embexp.system.progress import Progress
 
 
 def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import RunError
-from embexp.runs.data import Progress, quiet
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
 from embexp.simulation import trace as tpu_trace
@@ -18,6 +17,7 @@ from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
 from embexp.system import arrays
+from embexp.system.progress import Progress, quiet
 
 _FLOAT_BYTES = 4
 

@@ -84,7 +84,7 @@ class VocabularyRules(Spec):
     min_frequency: Count = 1
     """Values seen less often in the training split are unknown."""
     max_size: Count | None = None
-    """Only so many of the commonest values; null: all."""
+    """Only so many of the most frequent values; null: all."""
 
 
 class _Source(Spec):
@@ -277,7 +277,7 @@ class SkipGram(_Texts):
     min_count: Count = 5
     """Words seen less often are left out of the texts."""
     max_words: Count | None = None
-    """Only so many of the commonest words; null: all."""
+    """Only so many of the most frequent words; null: all."""
     context_window: Count = 10
     """Farthest context on each side; each center draws its own distance from 1 to this."""
     subsample: NonNegative = 3e-4

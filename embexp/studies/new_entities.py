@@ -7,7 +7,6 @@ from pathlib import Path
 
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
-from embexp.runs.data import Progress
 from embexp.runs.finished import load_run
 from embexp.runs.run import RunResult
 from embexp.specs import staged
@@ -17,6 +16,7 @@ from embexp.studies import comparison, plot
 from embexp.studies.clock import Clock
 from embexp.studies.comparison import OldRows, Taken
 from embexp.system import digests
+from embexp.system.progress import Progress
 from embexp.training.listeners import Listener
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import assert_never
 
 from embexp.runs import run as single
-from embexp.runs.data import Progress, quiet
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
+from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 
 Announce = Callable[[str], None]

@@ -26,15 +26,15 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return found
 
 
-def lies_right(array: np.ndarray) -> bool:
-    """Whether an array's memory is in C order and begins where TensorFlow needs it to."""
+def is_aligned(array: np.ndarray) -> bool:
+    """Whether an array's memory is in C order and begins at a multiple of `ALIGNMENT`."""
     return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
 
 
 def can_be_taken_over(array: np.ndarray) -> bool:
     """Whether TensorFlow can use an array's memory as it is, by DLPack."""
     # Of a read-only array NumPy hands out no DLPack.
-    return array.flags.writeable and lies_right(array)
+    return array.flags.writeable and is_aligned(array)
 
 
 def prefer_huge_pages(memory: np.ndarray) -> None:

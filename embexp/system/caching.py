@@ -22,6 +22,14 @@ _MAKING = ".making-"
 _ABANDONED_SECONDS = 24 * 3600.0
 
 
+def cache_folder(named: str | None) -> Path:
+    """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories)."""
+    if named is not None:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "embexp"
+
+
 def file_digest(path: Path, *, cache: Path) -> str:
     """SHA-256 of a file's bytes, remembered in the cache by path, size and modification time.
 
@@ -46,7 +54,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
 def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder of `key`, made by `make(empty_folder)` unless it is there already.
 
-    It is made under a temporary name and renamed when whole, so that nobody ever reads a half-made one. Of two
+    It is made under a temporary name and renamed when whole, so no reader finds a half-made one. Of two
     processes that make the same folder at once, the first to finish wins and the other uses its result. What a
     killed process leaves behind (`.making-…`) is never read, and is removed here.
     """
@@ -72,7 +80,7 @@ def _tidy(cache: Path) -> None:
 
 
 def _abandoned(making: Path) -> bool:
-    """Whether nobody makes a folder any more: its maker is gone, or for a day nothing was written.
+    """Whether a half-made folder is abandoned: its process is gone, or nothing was written for a day.
 
     The cache may be shared by machines, and a process elsewhere is judged by the day alone.
     """
@@ -87,7 +95,7 @@ def _abandoned(making: Path) -> bool:
 
 
 def _here() -> str:
-    """A short name of where numbers of processes mean what they mean here: this machine, or this container of it."""
+    """A short name of this machine, or container: where process ids are comparable."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -34,7 +34,7 @@ def load_tensorflow() -> None:
 
 @contextmanager
 def _without_chatter() -> Iterator[None]:
-    """Holds back what is written to the standard error within the block, and passes on what is no chatter after it.
+    """Buffers the standard error within the block, and passes it on afterwards without chatter.
 
     The libraries write to the file descriptor itself, so `sys.stderr` is not enough.
     """

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and making directories that nobody else has."""
+"""Writing files whole or not at all, and making new directories."""
 
 from __future__ import annotations
 

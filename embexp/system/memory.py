@@ -1,4 +1,4 @@
-"""How much anonymous memory this process holds: what it allocated, without the pages of mapped files."""
+"""Anonymous memory of this process: allocated, without the pages of mapped files."""
 
 from __future__ import annotations
 

@@ -33,19 +33,19 @@ class Rows(Protocol):
 
 
 class MappableRows(Rows, Protocol):
-    """Rows that may lie in a file such that TensorFlow can use them there."""
+    """Rows that may be mapped from a file, so that TensorFlow uses them without a copy."""
 
     def memory_map(self) -> np.ndarray | None:
-        """All rows as one mapping of a file, where they lie in one just so; else None.
+        """All rows as one mapping of a file; None where no file holds them as they are.
 
-        Then float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes
+        A mapping is float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes
         nothing on disk (mode `c`).
         """
         ...
 
 
 class SomeRows:
-    """Chosen rows of a source, one behind the other; `MappableRows`.
+    """Chosen rows of a source, in order; `MappableRows`.
 
     Attributes:
         rows: how many.
@@ -78,5 +78,5 @@ class SomeRows:
         return values
 
     def memory_map(self) -> np.ndarray | None:
-        """None: they lie apart."""
+        """None: the rows are not contiguous."""
         return None

@@ -1,7 +1,7 @@
-"""The index of a TensorFlow checkpoint: which tensor lies where. Read without TensorFlow, which is slow to import.
+"""The index of a TensorFlow checkpoint: each tensor's shape and place. Read without TensorFlow, which imports slowly.
 
 The `.index` file is a sorted table of the LevelDB family: a footer names the index block, whose entries name the data
-blocks, whose entries are keys with common beginnings left out and, as values, protocol buffers.
+blocks, whose entries are keys without the beginning they share and, as values, protocol buffers.
 Sources: tensorflow/core/util/tensor_bundle/tensor_bundle.h, tensorflow/core/protobuf/tensor_bundle.proto,
 tensorflow/core/lib/io/format.h, tensorflow/core/util/saved_tensor_slice_util.h
 """
@@ -83,7 +83,7 @@ def read_index(index: Path) -> dict[str, Entry]:
 
 
 def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
-    """All entries of an index as they lie there, by key, and the number of data files.
+    """All entries of an index, encoded, by key, and the number of data files.
 
     Args:
         index: the file that ends with `.index`.
@@ -135,7 +135,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + TRAILER_BYTES > len(data):
-        raise ValueError("a block lies behind its end")
+        raise ValueError("a block is behind its end")
     if data[offset + size]:
         raise ValueError("its blocks are compressed")
     block = data[offset : offset + size]

@@ -19,7 +19,7 @@ def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
 
     Args:
         key: of the tensor, for errors.
-        entry: where it lies.
+        entry: its place in the data files.
         rows: of a block, at most.
 
     Yields:
@@ -44,7 +44,7 @@ def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
 
 
 def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
-    """What a piece of a tensor holds, `size` bytes at a time; its checksum is compared behind the last of them.
+    """The bytes of a piece of a tensor, `size` at a time; its checksum is compared after the last.
 
     Raises:
         DataError: the file is cut short, or, unless it is not `checked`, damaged.

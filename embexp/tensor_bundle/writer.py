@@ -1,7 +1,7 @@
 """Writing a TensorFlow checkpoint piece by piece, without TensorFlow: no tensor is ever in memory whole.
 
-`index` has the form and its sources. Every tensor lies in one piece and begins at a multiple of 64 bytes, so that it
-can be mapped and used where it lies.
+`index` has the form and its sources. Every tensor is in one piece and begins at a multiple of 64 bytes, so that it
+can be mapped and used without a copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BundleWriter:
         """Copies a tensor of another checkpoint, of any type, as it is.
 
         Raises:
-            DataError: its checksum is wrong, or it lies in several pieces.
+            DataError: its checksum is wrong, or it is in several pieces.
         """
         (piece, *more) = entry.pieces
         if more:
@@ -126,7 +126,7 @@ def _varint(value: int) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    """A field of a protocol buffer that is a number; 0 is left out, as it is the default."""
+    """A field of a protocol buffer that is a number; 0, the default, is omitted."""
     return _varint(field << 3) + _varint(value) if value else b""
 
 

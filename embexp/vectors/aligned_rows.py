@@ -85,7 +85,7 @@ class AlignedRows:
         return self.source.read(start, stop) if self._mapping is None else self._mapping[start:stop]
 
     def _gather(self, wanted: np.ndarray, values: np.ndarray) -> None:
-        """Fills the rows of `values` that the file has, in the order in which they lie in the file."""
+        """Fills the rows of `values` that the file has, in the order of the file."""
         places = np.flatnonzero(wanted >= 0)
         rows = wanted[places]
         if np.any(rows[1:] < rows[:-1]):
@@ -130,7 +130,7 @@ def _in_order(wanted: np.ndarray) -> bool:
 
 
 def _groups(places: np.ndarray, start: int) -> Iterator[tuple[int, int]]:
-    """Ranges [low, high) that cover rising places, none of them wider than what is drawn together anyway."""
+    """Ranges [low, high) that cover rising places, none wider than a block of drawn rows."""
     blocks = (places + start) // _ROWS_FILLED
     ends = np.flatnonzero(np.diff(blocks)) + 1
     for group in np.split(places, ends):

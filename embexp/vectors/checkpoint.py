@@ -47,14 +47,14 @@ def index_of(path: Path) -> Path | None:
 
 
 def read(index: Path, key: str | None) -> Stored:
-    """One tensor of a checkpoint; see `of_entries`.
+    """One tensor of a checkpoint; see `stored_tensor`.
 
     Raises:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
-    return of_entries(index, tensors(index), key)
+    return stored_tensor(index, tensors(index), key)
 
 
 def tensors(index: Path) -> dict[str, Entry]:
@@ -62,7 +62,7 @@ def tensors(index: Path) -> dict[str, Entry]:
     return {key.removesuffix(KEY_END): entry for key, entry in read_index(index).items()}
 
 
-def of_entries(index: Path, tensors: Mapping[str, Entry], key: str | None) -> Stored:
+def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) -> Stored:
     """One tensor of a checkpoint whose index has been read, mapped. Its checksum is compared by `Stored.check`.
 
     Args:

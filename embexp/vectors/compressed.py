@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from embexp.errors import DataError
-from embexp.vectors.stored import Progress
+from embexp.system.progress import Progress, quiet
 
 SUFFIXES = (".gz", ".zip")
 
@@ -23,7 +23,7 @@ class Stream:
         name: of the file, and of the one in the archive: how errors begin.
     """
 
-    def __init__(self, name: str, data: IO[bytes], file: IO[bytes], size: int, progress: Progress | None) -> None:
+    def __init__(self, name: str, data: IO[bytes], file: IO[bytes], size: int, progress: Progress) -> None:
         self.name = name
         self._data, self._file, self._size, self._progress = data, file, size, progress
         self._given = 0
@@ -32,7 +32,7 @@ class Stream:
         """The next bytes: as many as asked for, fewer only at the end.
 
         Raises:
-            DataError: what is compressed ends too early or is broken.
+            DataError: the compressed data ends too early or is broken.
         """
         pieces, missing = [], count
         while missing:
@@ -53,19 +53,18 @@ class Stream:
             pieces.append(piece)
             missing -= len(piece)
             self._given += len(piece)
-        if self._progress is not None:
-            self._progress(f"parsing {Path(self.name).name}", min(1.0, self._file.tell() / max(1, self._size)))
+        self._progress(f"parsing {Path(self.name).name}", min(1.0, self._file.tell() / max(1, self._size)))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 @contextlib.contextmanager
-def open_stream(path: Path, key: str | None, progress: Progress | None = None) -> Iterator[Stream]:
-    """Opens a file, and what is compressed in it, by its suffix.
+def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iterator[Stream]:
+    """Opens a file, decompressed by its suffix.
 
     Args:
         path: of the file.
         key: which file of a zip archive; None: the only one.
-        progress: receives how far it is.
+        progress: called as reading goes on.
 
     Raises:
         DataError: an archive that can't be read, or that doesn't hold the one file.

@@ -1,4 +1,4 @@
-"""Vectors in the cache: a float32 matrix that can be mapped, its tokens, and what was found in converting.
+"""Vectors converted into the cache: a float32 matrix that can be mapped, its tokens, and notes of the conversion.
 
 A folder of the cache holds `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
 """
@@ -14,19 +14,20 @@ import pyarrow as pa
 
 from embexp.errors import DataError
 from embexp.specs.vectors import InvalidText, NonFinite
-from embexp.vectors import numbers
 from embexp.vectors.stored import Place, Stored
 from embexp.vectors.text_blocks import invalid_rows
 
 HEADER_BYTES = 128
 VERSION = 1
-"""Of what conversions make; part of the key of each."""
+"""Of the converted files; part of the cache key."""
 _MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
 _CHUNK_BYTES = 16 * 1024 * 1024
+REMEDY = f"set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
+"""What to do about a number that is not finite."""
 
 
 class Writer:
-    """Writes rows into a folder as they come, and leaves out what the policies say.
+    """Writes rows into a folder as they come, without those that the policies remove.
 
     Args:
         folder: an empty one.
@@ -69,13 +70,13 @@ class Writer:
         if tokens is not None:
             tokens = self._as_utf8(tokens, kept, where, first)
         if self._non_finite is not NonFinite.KEEP:
-            rows = numbers.non_finite_rows(values)
+            rows = non_finite_rows(values)
             rows = rows[kept[rows]]
             if rows.size and self._non_finite is NonFinite.ERROR:
-                found = numbers.first_non_finite(values[rows[0]])
-                raise DataError(f"{where} {first + rows[0]}: found {found}, expected finite numbers; {numbers.REMEDY}")
+                found = first_non_finite(values[rows[0]])
+                raise DataError(f"{where} {first + rows[0]}: found {found}, expected finite numbers; {REMEDY}")
             if rows.size and self._non_finite is NonFinite.ZERO:
-                numbers.zeroed(values, rows)
+                set_zero(values, rows)
                 self._notes["rows with numbers that were not finite, set to 0"] += rows.size
             elif rows.size:
                 kept[rows] = False
@@ -159,7 +160,7 @@ def header(rows: int, dim: int) -> bytes:
 
 
 def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
-    """What a `Writer` left in a folder.
+    """The matrix that a `Writer` wrote to a folder.
 
     Args:
         folder: of the cache.
@@ -189,3 +190,32 @@ def tokens_of(folder: Path) -> pa.LargeStringArray:
     """The tokens in a folder of the cache, mapped."""
     with pa.memory_map(str(folder / _TOKENS)) as file, pa.ipc.open_file(file) as ipc:
         return ipc.get_batch(0).column(0)
+
+
+def as_float32(values: np.ndarray) -> np.ndarray:
+    """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite."""
+    with np.errstate(over="ignore"):
+        return np.array(values, np.float32, order="C")
+
+
+def non_finite_rows(values: np.ndarray) -> np.ndarray:
+    """Numbers of the rows that hold a NaN or an infinity, int64, ascending."""
+    # The sum of all is finite only if each value is (but it may overflow, so that it alone condemns nothing).
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.add.reduce(values, axis=None)):
+            return np.empty(0, np.int64)
+    return np.flatnonzero(~np.isfinite(values).all(axis=1))
+
+
+def first_non_finite(row: np.ndarray) -> str:
+    """The first number of a row that is not finite, and its place, for errors."""
+    place = int(np.flatnonzero(~np.isfinite(row))[0])
+    return f"{row[place]} at place {place + 1} of {row.size}"
+
+
+def set_zero(values: np.ndarray, rows: np.ndarray) -> None:
+    """Sets NaN and infinities in these rows to 0, in place."""
+    if rows.size:
+        some = values[rows]
+        some[~np.isfinite(some)] = 0
+        values[rows] = some

@@ -23,7 +23,7 @@ class Coverage:
         occurrences: how often the tokens were seen in the training split; None where that was not counted.
         occurrences_pretrained: how often those that it has.
         commonest_missing: tokens that it lacks and how often each was seen (None where that was not counted), the
-            commonest first.
+            most frequent first.
     """
 
     pretrained: int
@@ -34,16 +34,16 @@ class Coverage:
     occurrences_pretrained: int | None
     commonest_missing: tuple[tuple[str, int | None], ...]
 
-    def summary(self) -> str:
-        """The counts in a line."""
+    def summary(self, where: str = "file") -> str:
+        """The counts in a line; `where` is the word for what has the rows."""
         named = self.pretrained + self.missing
-        counts = f"{self.pretrained:,} of {named:,} rows found in the file"
+        counts = f"{self.pretrained:,} of {named:,} rows found in the {where}"
         if self.occurrences:
             counts += f", {(self.occurrences_pretrained or 0) / self.occurrences:.1%} of what the training split holds"
         return counts
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in coverage.json."""
+        """The counts in coverage.json."""
         return {
             "rows_pretrained": self.pretrained,
             "rows_missing": self.missing,

@@ -12,9 +12,10 @@ import pyarrow as pa
 from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.system import arrays, caching, digests
-from embexp.vectors import converted, numbers
+from embexp.system.progress import Progress, quiet
+from embexp.vectors import converted
 from embexp.vectors.converted import Writer
-from embexp.vectors.stored import Place, Progress, Stored
+from embexp.vectors.stored import Place, Stored
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 
@@ -24,24 +25,24 @@ class FileSource:
 
     Args:
         stored: the matrix.
-        cache: folder for what is converted, and for what was found out about files.
-        non_finite: what becomes of numbers that are not finite. What is mapped is looked through once, which is
-            remembered; under KEEP nothing is looked at.
+        cache: folder for converted files, and for facts about files.
+        non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
+            KEEP.
         progress: receives how far a pass over the file is.
     """
 
     def __init__(
-        self, stored: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress | None = None
+        self, stored: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress = quiet
     ) -> None:
         self._stored, self._cache, self._non_finite = stored, cache, non_finite
-        self._progress = progress or (lambda what, part: None)
+        self._progress = progress
         self._name = stored.name
         if non_finite is NonFinite.SKIP and not stored.finite and self._non_finite_rows.size:
             if stored.tokens is None:
                 row, found = self._first()
                 raise DataError(
                     f"{stored.name}, row {row + 1}: found {found}, and the file has no tokens, so that rows are known "
-                    f"by their numbers and none can be left out; set the policy to {NonFinite.ZERO}, or name the tokens"
+                    f"by their numbers and none can be removed; set the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 
@@ -62,7 +63,7 @@ class FileSource:
 
     @property
     def notes(self) -> Mapping[str, int]:
-        """What was left out or mended in reading, in words, with counts."""
+        """What reading removed or mended, as notes with counts."""
         return self._stored.notes
 
     @cached_property
@@ -78,7 +79,7 @@ class FileSource:
 
     @property
     def files(self) -> Sequence[Path]:
-        """What is read."""
+        """The files that are read."""
         return self._stored.files
 
     @property
@@ -96,17 +97,17 @@ class FileSource:
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"{self._stored.name} has no rows {start} to {stop}, there are {self.rows}")
         self._verified  # noqa: B018  a property that is computed once
-        values = numbers.as_float32(self._stored.read(start, stop))
+        values = converted.as_float32(self._stored.read(start, stop))
         if self._stored.finite or self._non_finite is NonFinite.KEEP:
             return values
-        rows = numbers.non_finite_rows(values)
+        rows = converted.non_finite_rows(values)
         if rows.size and self._non_finite is not NonFinite.ZERO:
-            raise self._not_finite(start + int(rows[0]), numbers.first_non_finite(values[rows[0]]))
-        numbers.zeroed(values, rows)
+            raise self._not_finite(start + int(rows[0]), converted.first_non_finite(values[rows[0]]))
+        converted.set_zero(values, rows)
         return values
 
     def view(self) -> np.ndarray | None:
-        """The matrix as it lies in its file, float32 [rows, dim], to be read from, wherever it begins; else None.
+        """The matrix mapped from its file at any alignment, float32 [rows, dim], only to read; None if it can't be.
 
         Raises:
             DataError: a stored checksum differs.
@@ -147,7 +148,7 @@ class FileSource:
 
     @cached_property
     def _verified(self) -> bool:
-        """Compares what the file says of itself with what it holds, once per content."""
+        """Compares the stored checksums with the data, once per content."""
         if (check := self._stored.check) is not None:
             caching.folder(self._cache, "verified", self._key(), lambda folder: check())
         return True
@@ -157,7 +158,7 @@ class FileSource:
         """Numbers of the rows with numbers that are not finite, found once per content."""
 
         def look(folder: Path) -> None:
-            found = [numbers.non_finite_rows(values) + start for start, values in self._chunks("looking through")]
+            found = [converted.non_finite_rows(values) + start for start, values in self._chunks("looking through")]
             np.save(folder / "rows.npy", np.concatenate(found), allow_pickle=False)
 
         folder = caching.folder(self._cache, "finite", self._key(), look)
@@ -166,11 +167,11 @@ class FileSource:
     def _first(self) -> tuple[int, str]:
         """The first row that is not finite, and what was found there."""
         row = int(self._non_finite_rows[0])
-        return row, numbers.first_non_finite(numbers.as_float32(self._stored.read(row, row + 1))[0])
+        return row, converted.first_non_finite(converted.as_float32(self._stored.read(row, row + 1))[0])
 
     def _not_finite(self, row: int, found: str) -> DataError:
         return DataError(
-            f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {numbers.REMEDY}"
+            f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {converted.REMEDY}"
         )
 
     def _converted(self) -> Stored:
@@ -198,11 +199,11 @@ class FileSource:
     def _chunks(self, doing: str) -> Iterator[tuple[int, np.ndarray]]:
         step = max(1, _CHUNK_BYTES // (4 * self.dim))
         for start in range(0, self.rows, step):
-            yield start, numbers.as_float32(self._stored.read(start, min(self.rows, start + step)))
+            yield start, converted.as_float32(self._stored.read(start, min(self.rows, start + step)))
             self._progress(f"{doing} {Path(self._name).name}", min(1.0, (start + step) / self.rows))
 
     def _key(self, *more: str) -> str:
-        """Of this matrix's content and what is done to it."""
+        """Cache key of this matrix's content and of its conversion."""
         part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._stored.dtype.str]
         return digests.of_json([converted.VERSION, self.digest, part, *more])
 

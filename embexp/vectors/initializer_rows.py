@@ -1,4 +1,4 @@
-"""Initial values drawn at random: a pure function of the seed, the table's name and the row."""
+"""Initial values of rows that no file has, drawn by a pure function of the seed, the table's name and the row."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import numpy as np
 
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
 from embexp.system import arrays, digests
+from embexp.system.rows import Rows
+from embexp.vectors import moments
+from embexp.vectors.projection import Projection
+from embexp.vectors.source import VectorSource
 
 ROWS_PER_DRAW = 4_096
 """Rows that are drawn together: each such block has a random stream of its own, so a range of rows costs at most
@@ -53,6 +57,43 @@ class InitializerRows:
         key = digests.seed_of(self.seed, "initial values", self.table, block)
         # Always the whole block, even at the end of the table: its rows then stay the same when the table grows.
         return _drawn(self.initializer, np.random.Generator(np.random.Philox(key=key)), ROWS_PER_DRAW, self.dim)
+
+
+@dataclass(frozen=True)
+class LikeTheFile:
+    """Rows whose columns have the mean, and the standard deviation, of a file's.
+
+    Attributes:
+        noise: rows of mean 0 and variance 1; rows of 0 give the mean itself.
+        mean: float64 [dim].
+        deviation: float64 [dim].
+    """
+
+    noise: Rows
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.noise.rows
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return len(self.mean)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim]."""
+        rows = self.noise.read(start, stop) * self.deviation + self.mean
+        return np.asarray(rows, np.float32)
+
+
+def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
+    """Rows like those of a source after projection; reads it once, whole."""
+    parts = moments.blocks(source)
+    found = moments.measure(parts if projection is None else map(projection.apply, parts))
+    return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
 
 
 def _drawn(initializer: Initializer, generator: np.random.Generator, rows: int, dim: int) -> np.ndarray:

@@ -53,7 +53,7 @@ def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -
 
 
 def form(token: str, how: Match) -> str:
-    """What is compared in a token's place."""
+    """The text of a token that is compared."""
     match how:
         case Match.EXACT:
             return token
@@ -81,7 +81,7 @@ def _mapped(tokens: pa.LargeStringArray, change: Callable[[str], str]) -> pa.Lar
 def _first(tokens: pa.LargeStringArray, among: pa.LargeStringArray) -> np.ndarray:
     """int64 place of each token's first occurrence in `among`, or -1.
 
-    The hash table is one of `tokens`, a vocabulary, not of `among`, which may be far longer and lie on disk.
+    The hash table is one of `tokens`, a vocabulary, not of `among`, which may be far longer and on disk.
     """
     encoded = tokens.dictionary_encode()
     found = pc.index_in(among, value_set=encoded.dictionary)

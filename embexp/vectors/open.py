@@ -12,11 +12,12 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests
+from embexp.system.progress import Progress, quiet
 from embexp.vectors import converted, token_files
 from embexp.vectors.compressed import SUFFIXES as COMPRESSED
 from embexp.vectors.compressed import member_of, open_stream
 from embexp.vectors.file_source import FileSource
-from embexp.vectors.stored import Progress, Stored
+from embexp.vectors.stored import Stored
 
 BY_SUFFIX = {
     ".npy": Format.NPY,
@@ -49,13 +50,13 @@ def open_vectors(
     invalid_text: InvalidText = InvalidText.ERROR,
     non_finite: NonFinite = NonFinite.ERROR,
     header_count: HeaderCount = HeaderCount.ERROR,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> FileSource:
     """Opens a file of vectors. Text and word2vec's binary form are converted into the cache the first time.
 
     Args:
         path: of the file; of a checkpoint: its prefix, its `.index` file or its folder.
-        cache: folder for what is converted, and for what was found out about files.
+        cache: folder for converted files, and for facts about files.
         format: of the file; None: by its suffix.
         key: which matrix of a file that may hold several: array, dataset, tensor, column of lists, file in a zip.
         token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
@@ -63,10 +64,10 @@ def open_vectors(
         invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
         non_finite: what becomes of NaN and infinities.
         header_count: what becomes of a header line that names a wrong number of rows.
-        progress: receives what is being done and, where known, the fraction that is done.
+        progress: called as reading goes on.
 
     Raises:
-        DataError: the file is not there, is not what its format says, or holds what a policy doesn't allow.
+        DataError: the file is missing or not of its format, or a policy forbids its content.
     """
     form = format or format_of(path)
     _check_asked(path, form, token_column, tokens_file)
@@ -123,7 +124,7 @@ def _from_stream(
     invalid_text: InvalidText,
     non_finite: NonFinite,
     header_count: HeaderCount,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
         from embexp.vectors import text, word2vec_binary
@@ -160,8 +161,8 @@ def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column
             from embexp.vectors import numpy_files
 
             name = numpy_files.npz_key(path, key)
-            of = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
-            folder = caching.folder(cache, "vectors", of, lambda made: numpy_files.extract(path, name, made))
+            content = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
+            folder = caching.folder(cache, "vectors", content, lambda made: numpy_files.extract(path, name, made))
             return numpy_files.read_extracted(path, name, folder)
         case Format.SAFETENSORS:
             from embexp.vectors import safetensors_files

@@ -15,11 +15,11 @@ _ROWS_AT_ONCE = 1_024
 
 
 class Projection(Protocol):
-    """Turns rows of one length into rows of another; each row by itself, whatever others come with it."""
+    """Turns rows of one length into rows of another; each row independently of others."""
 
     @property
     def dim(self) -> int:
-        """Length of what comes out."""
+        """Length of a projected row."""
         ...
 
     def apply(self, rows: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Vectors in safetensors files.
 
 The form: 8 bytes with the length of a JSON header, the header, then the bytes of all tensors. It is read here rather
-than with the package of that name, which does not report where a tensor lies, so that nothing could be mapped.
+than with the package of that name, which does not report the place of a tensor, so that nothing could be mapped.
 Source: https://github.com/huggingface/safetensors#format
 """
 

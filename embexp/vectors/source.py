@@ -1,4 +1,4 @@
-"""What a file of vectors is to the rest of the program."""
+"""`VectorSource`: the interface of a file of vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class VectorSource(MappableRows, Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """As stored; what is read is always float32."""
+        """Type as stored; rows are read as float32."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""A matrix as a reader found it in a file, before conversion to float32 and before any policy."""
+"""A matrix as stored in a file, before conversion to float32 and before any policy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
 
-Progress = Callable[[str, float | None], None]
-"""Receives what is being done and, where known, the fraction of it that is done."""
-
 
 @dataclass(frozen=True)
 class Place:
-    """Where a float32 matrix in C order lies in a file, so that it could be mapped."""
+    """Place of a float32 matrix in C order in a file, from which it can be mapped."""
 
     path: Path
     offset: int
@@ -38,10 +35,10 @@ class Stored:
         dim: numbers per row.
         dtype: as stored, one of `FLOATS`.
         read: rows start to stop as stored, [stop - start, dim].
-        files: what the digest is taken of.
+        files: those of which the digest is taken.
         place: where it could be mapped; None: nowhere.
         tokens: gives the word of each row; None: it has none.
-        notes: what was found in reading, in words, with counts.
+        notes: what reading removed or mended, with counts.
         finite: whether every number is already known to be one.
         check: raises a DataError where a stored checksum is wrong; None: the file has none.
     """
@@ -77,12 +74,12 @@ def checked_shape(name: str, shape: Sequence[int], dtype: np.dtype) -> tuple[int
 
 
 def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, what: str) -> str:
-    """The name of the matrix to read: the one asked for, or the only one there is.
+    """The name of the matrix to read: the key, or the only one there is.
 
     Args:
         path: of the file.
         shapes: of everything in the file, by name.
-        key: what was asked for; None: the only array of two dimensions.
+        key: name of the matrix; None: the only array of two dimensions.
         what: the word for one of them, such as "array".
 
     Raises:

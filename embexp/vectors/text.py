@@ -165,6 +165,6 @@ def _dim(name: str, first: bytes) -> int:
 
 
 def _usual(counts: list[int]) -> int:
-    """The commonest of the counts above 0, of several the first; 0 if there is none."""
+    """The most frequent count above 0, the first of several; 0 if there is none."""
     seen = Counter(count for count in counts if count).most_common(1)
     return seen[0][0] if seen else 0

@@ -35,7 +35,7 @@ class Block:
 
     Attributes:
         values: float32 [lines, dim].
-        tokens: of each line; not valid where `invalid` says so.
+        tokens: of each line; not UTF-8 in the lines `invalid`.
         invalid: numbers of the lines whose token is not UTF-8.
     """
 
@@ -96,7 +96,7 @@ def is_number(field: bytes) -> bool:
 
 
 def trailing_numbers(fields: list[bytes]) -> int:
-    """How many numbers stand at the end of a line, its first field left out."""
+    """How many fields at the end of a line are numbers, without its first field."""
     count = 0
     for field in reversed(fields[1:]):
         if not is_number(field):

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from embexp.errors import DataError
 from embexp.system import files
+from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
 from embexp.vectors import converted, text_blocks, token_files
-from embexp.vectors.stored import Progress, counted, shown
+from embexp.vectors.stored import counted, shown
 
 NAME = "vectors"
 """Of the tensor in a safetensors file, and of the column in a Parquet file."""
@@ -54,7 +55,7 @@ def outputs(path: Path) -> list[Path]:
     return [path]
 
 
-def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress | None = None) -> None:
+def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress = quiet) -> None:
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
@@ -62,7 +63,7 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
-        progress: receives how far it is.
+        progress: called as writing goes on.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
@@ -96,13 +97,12 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
                 assert_never(form)
 
 
-def _chunks(source: Rows, path: Path, progress: Progress | None) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _CHUNK_BYTES // (4 * source.dim))
     for start in range(0, source.rows, step):
         stop = min(source.rows, start + step)
         yield start, source.read(start, stop)
-        if progress is not None:
-            progress(f"writing {path.name}", stop / source.rows)
+        progress(f"writing {path.name}", stop / source.rows)
 
 
 def _safetensors_header(rows: int, dim: int) -> bytes:
@@ -147,7 +147,7 @@ def _write_tokens(path: Path, tokens: pa.LargeStringArray) -> None:
 
 
 def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
-    """Raises a DataError where what is written would be read as something else."""
+    """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
         raise DataError(f"{path}: the vectors have no tokens, and each line of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):

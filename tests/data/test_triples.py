@@ -14,8 +14,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data import answers, batches
-from embexp.data.candidates import Candidates
+from embexp.data import batches
+from embexp.data.candidates import Candidates, head_predictions, known_answers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.scan import Scan, encode_file, scan
@@ -89,7 +89,7 @@ def test_each_triple_is_a_tail_and_a_head_prediction(
             expected.append((head, relation, tail, 0.0))
             expected.append((tail, f"{relation}^-1", head, 0.0) if reciprocal else (tail, relation, head, 1.0))
         assert queries(found, part) == expected
-        np.testing.assert_array_equal(answers.head_predictions(found.splits[part]), [False, True] * len(triples))
+        np.testing.assert_array_equal(head_predictions(found.splits[part]), [False, True] * len(triples))
     trained = Counter(itertools.chain.from_iterable((head, tail) for head, _, tail in parts[0]))
     everywhere = {name for head, _, tail in itertools.chain(*parts) for name in (head, tail)}
     assert found.vocabularies["entity"].tokens() == sorted(everywhere, key=lambda name: (-trained[name], name))
@@ -112,7 +112,7 @@ def test_known_answers_are_those_of_all_splits(
         heads[relation, tail].add(head)
     rows = np.array(data.draw(st.lists(st.integers(0, found.examples.count - 1), max_size=6)), np.int64)
     entities = found.vocabularies["entity"].tokens()
-    known = answers.known(found.examples, rows)
+    known = known_answers(found.examples, rows)
     triples = list(itertools.chain(*parts))
     assert len(known.splits) == len(rows) + 1
     for place, row in enumerate(rows):
@@ -233,9 +233,9 @@ def test_another_file_is_read_with_the_run_s_vocabularies(
         ("eve", "parent", "ann"),
         ("ann", f"parent{back}", "eve"),
     ]
-    both = answers.known(read, np.array([2]), [found.examples])
+    both = known_answers(read, np.array([2]), [found.examples])
     assert [entities[row] for row in both.values] == ["ann"]
-    heads = answers.known(read, np.array([1]), [found.examples])
+    heads = known_answers(read, np.array([1]), [found.examples])
     assert {entities[row] for row in heads.values} == {"dan"}
     other.write_text("\t".join(("dan", "knows", "zoe")[place] for place in order) + "\n")
     with pytest.raises(VocabularyError, match=r"more\.tsv, triple 1: 'zoe' is none of the entities"):

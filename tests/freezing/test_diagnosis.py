@@ -130,8 +130,8 @@ def test_new_rows_that_no_gradient_reaches(folder: Path, tmp_path: Path, runtime
         f"tables.item: {NEW} of {NEW + 6} trainable rows never moved: they were looked up, but no"
     )
     vocabulary = embexp.load_run(result.directory).vocabulary("item")
-    commonest = [token for token in vocabulary.tokens() if token.startswith("new")][:5]
-    assert warning.endswith(f"({', '.join(map(repr, commonest))}, …)")
+    most_frequent = [token for token in vocabulary.tokens() if token.startswith("new")][:5]
+    assert warning.endswith(f"({', '.join(map(repr, most_frequent))}, …)")
     assert not about(result, "user")
     assert result.summary["freeze"]["user"]["trainable_rows_moved"] == USERS
 

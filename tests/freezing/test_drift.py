@@ -73,14 +73,14 @@ def test_it_is_that_of_whole_tables(rows: int, dim: int, part: float, seed: int)
     mask[int(generator.integers(rows))] = True
     origin = Origin(Matrix(first), lambda start, stop: mask[start:stop], seed)
     expected = distances(now[mask], first[mask])
-    for found in (origin.of_all(Matrix(now)), origin.of_sample(Matrix(now))):
+    for found in (origin.full_drift(Matrix(now)), origin.sample_drift(Matrix(now))):
         assert found.rows == np.count_nonzero(mask)
         assert found.mean == pytest.approx(expected.mean(), rel=1e-12)
         assert found.largest == pytest.approx(expected.max(), rel=1e-12)
         norm = np.linalg.norm(first[mask].astype(np.float64), axis=1).mean()
         assert found.start_norm == pytest.approx(norm, rel=1e-12)
         assert found.relative == pytest.approx(expected.mean() / norm, rel=1e-12)
-    assert origin.of_all(Matrix(first)).largest == 0
+    assert origin.full_drift(Matrix(first)).largest == 0
     origin.close()
 
 
@@ -113,8 +113,8 @@ def test_no_second_copy_of_the_table_is_held() -> None:
     tracemalloc.start()
     origin = Origin(Matrix(values), lambda start, stop: np.ones(stop - start, np.bool_), 0)
     assert tracemalloc.get_traced_memory()[0] < 0.05 * values.nbytes
-    origin.of_sample(now)
-    found = origin.of_all(now)
+    origin.sample_drift(now)
+    found = origin.full_drift(now)
     assert tracemalloc.get_traced_memory()[1] < 0.3 * values.nbytes
     tracemalloc.stop()
     assert len(origin.sample) == drift.MOST_SAMPLED
@@ -135,7 +135,7 @@ def test_one_step_of_known_length() -> None:
     engine.enqueue({"f": tf.constant([0, 1, 2, 1, 2, 2, 1])}, training=True)
     engine.activations()
     engine.apply_gradients({"f": tf.tile([[3.0, 4.0]], [7, 1])})
-    for found in (origin.of_sample(table), origin.of_all(table)):
+    for found in (origin.sample_drift(table), origin.full_drift(table)):
         assert found.mean == pytest.approx((2.5 + 3 * 2.5) / 4, rel=1e-6)
         assert found.largest == pytest.approx(7.5, rel=1e-6)
     origin.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embexp.freezing import layout
+from embexp.freezing import policies
 from embexp.specs.tables import Storage
 
 
@@ -23,10 +23,11 @@ from embexp.specs.tables import Storage
 )
 def test_split_where_it_saves_enough(rows: int, dim: int, slots: int, frozen: int, expected: str) -> None:
     found = [
-        layout.automatic(rows=rows, dim=dim, slots=slots, frozen_rows=frozen, splits=splits) for splits in (True, False)
+        policies.automatic_layout(rows=rows, dim=dim, slots=slots, frozen_rows=frozen, splits=splits)
+        for splits in (True, False)
     ]
     assert found == [Storage(expected), Storage.VARIABLE]
 
 
 def test_what_is_saved_are_slots_of_frozen_rows() -> None:
-    assert layout.saved_by_split(rows=1000, dim=8, slots=2, frozen_rows=900) == 4 * 8 * 2 * 900 - 4 * 1000
+    assert policies.saved_by_split(rows=1000, dim=8, slots=2, frozen_rows=900) == 4 * 8 * 2 * 900 - 4 * 1000

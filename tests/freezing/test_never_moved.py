@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.freezing.hashes import RowHashes
-from embexp.freezing.never_moved import Cause, by_cause, commonest
+from embexp.freezing.never_moved import Cause, by_cause, most_frequent
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
@@ -65,9 +65,11 @@ def test_counts_are_those_of_whole_tables_compared(
     free=st.integers(0, 5),
     seed=st.integers(0, 100),
 )
-def test_the_commonest_come_first_and_earlier_rows_before_later_ones(counts: list[int], free: int, seed: int) -> None:
+def test_the_most_frequent_come_first_and_earlier_rows_before_later_ones(
+    counts: list[int], free: int, seed: int
+) -> None:
     rows = np.random.default_rng(seed).random(len(counts) + free) < 0.6
     padded = [*counts, *[0] * free]
     ranked = sorted(np.flatnonzero(rows).tolist(), key=lambda row: (-padded[row], row))
-    assert commonest(rows, np.array(counts)).tolist() == ranked[:5]
-    assert commonest(rows, None, shown=3).tolist() == np.flatnonzero(rows)[:3].tolist()
+    assert most_frequent(rows, np.array(counts)).tolist() == ranked[:5]
+    assert most_frequent(rows, None, shown=3).tolist() == np.flatnonzero(rows)[:3].tolist()

@@ -38,8 +38,8 @@ def aligned(spec: RunSpec) -> Pretrained:
 
 def values(spec: RunSpec, name: str = "item") -> np.ndarray:
     """The first values of a table that takes rows of a file."""
-    given = aligned(spec).tables[name]
-    return row_source(name, spec.tables[name], given.rows, spec.seed, given).read(0, given.rows)
+    pretrained = aligned(spec).tables[name]
+    return row_source(name, spec.tables[name], pretrained.rows, spec.seed, pretrained).read(0, pretrained.rows)
 
 
 def tokens(spec: RunSpec) -> list[str]:

@@ -12,7 +12,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.models import shapes
 from embexp.pretrained import heads, sample
-from embexp.pretrained.dims import with_dims
+from embexp.pretrained.fit import with_dims
 from embexp.specs.notes import inert
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec
@@ -74,9 +74,9 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     matrix = np.random.default_rng(0).normal(size=(13, 5))
     np.save(tmp_path / "mine.npy", matrix)
     spec = clicks(tmp_path / "cache", f"pretrained.path={tmp_path / 'mine.npy'}")
-    given = aligned(spec)
-    settled = with_dims(spec, given, shapes.run_faults)
-    assert (given.tables["item"].rows, settled.tables["item"].width) == (13, 5)
+    pretrained = aligned(spec)
+    settled = with_dims(spec, pretrained, shapes.run_faults)
+    assert (pretrained.tables["item"].rows, settled.tables["item"].width) == (13, 5)
     assert spec.tables["item"].dim is None
     assert settled.tables["user"] == spec.tables["user"]
     assert heads.rows(spec) == {"user": 100, "item": 13}

@@ -166,12 +166,12 @@ def test_what_does_not_go_together_is_told_before_anything_starts(override: str,
         spec_of(folder, override)
 
 
-def test_the_plan_names_what_answers_are_told_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_names_what_answers_are_ranked_among(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["experiment=knowledge_graph", f"data.path={folder}", "data.negatives=9"]
     assert plan.main(arguments) == 0
     said = capsys.readouterr().out
     assert "O(vocabulary)" not in said
-    assert "each answer told from 9 drawn ones" in said
+    assert "each answer ranked among 9 drawn ones" in said
     assert "[B, 10, 1000]" in said
     assert plan.main(arguments[:2]) == 0
     assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Match, Project
-from embexp.vectors import aligned_rows, missing, moments, projection
+from embexp.vectors import aligned_rows, moments, projection
 from embexp.vectors.aligned_rows import AlignedRows
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token
 from embexp.vectors.coverage import coverage
+from embexp.vectors.initializer_rows import like_the_file
 
 
 def words(*tokens: str) -> pa.LargeStringArray:
@@ -216,7 +217,7 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
         def read(self, start: int, stop: int) -> np.ndarray:
             return np.array([[1, -1]] * (stop - start), np.float32)
 
-    rows = missing.like_the_file(Noise(), Memory(matrix), None).read(4, 6)
+    rows = like_the_file(Noise(), Memory(matrix), None).read(4, 6)
     mean, deviation = matrix.astype(np.float64).mean(0), matrix.astype(np.float64).std(0)
     np.testing.assert_allclose(rows, [mean + [1, -1] * deviation] * 2, rtol=1e-6)
     assert rows.dtype == np.float32
@@ -225,7 +226,7 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
 def test_missing_rows_are_like_the_projected_file() -> None:
     matrix = np.random.default_rng(0).normal(2, 1, (100, 3)).astype(np.float32)
     padded = projection.fit(Project.ZERO_PAD, Memory(matrix), 5)
-    rows = missing.like_the_file(Numbered(5), Memory(matrix), padded)
+    rows = like_the_file(Numbered(5), Memory(matrix), padded)
     np.testing.assert_array_equal(rows.deviation[3:], 0)
     np.testing.assert_array_equal(rows.read(0, 1)[0, 3:], 0)
 

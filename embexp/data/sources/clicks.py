@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from embexp.data.columns import Columns
-from embexp.data.source import FORMAT, Description, Division, Progress, Source, split_key, unknown_columns
+from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
 from embexp.errors import DataError, Fault
 from embexp.specs.data import Clicks
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded
@@ -67,7 +68,7 @@ class ClickSource(Source):
         return split_key(self.data) | {"vocabulary": None}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, an example's position being its time; the truth is what nobody can beat on the test split."""
+        """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
         from embexp.data.arrays import mapped
 

@@ -1,4 +1,4 @@
-"""CSV and TSV files with a header line. Which columns hold several values per example, the config says."""
+"""CSV and TSV files with a header line. The config names the columns with several values per example."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def source(data: CSV) -> ColumnarSource:
 
 
 def _locate(dialect: Dialect, list_columns: Sequence[str], path: Path, wanted: Sequence[Wanted]) -> Files:
-    tables = tuple(_table(file, dialect, frozenset(list_columns)) for file in files.found(path))
+    tables = tuple(_table(file, dialect, frozenset(list_columns)) for file in files.data_files(path))
     located = Files(tables)
     lists = [Wanted(name, "data.list_columns") for name in list_columns]
     faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]

@@ -86,7 +86,7 @@ class ParquetTable:
 
 
 def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
-    tables = tuple(_table(file) for file in files.found(path))
+    tables = tuple(_table(file) for file in files.data_files(path))
     located = Files(tables)
     faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]
     files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])

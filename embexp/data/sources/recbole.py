@@ -34,7 +34,7 @@ def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
 
 def _interactions(path: Path) -> Path:
     if not path.is_dir():
-        [inter] = files.found(path)
+        [inter] = files.data_files(path)
         return inter
     found = sorted(path.glob("*.inter"))
     if len(found) != 1:
@@ -44,7 +44,7 @@ def _interactions(path: Path) -> Path:
 
 
 def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
-    """The interactions with what is wanted of the files beside them, and which columns are missing."""
+    """The interactions with the files joined to them, and faults for missing columns."""
     main, _ = _table(inter)
     sides: list[Side] = []
     side_of: dict[str, int] = {}

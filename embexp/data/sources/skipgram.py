@@ -14,7 +14,6 @@ from embexp.data.source import (
     FORMAT,
     Description,
     Division,
-    Progress,
     Source,
     single_columns,
     split_key,
@@ -22,6 +21,7 @@ from embexp.data.source import (
 )
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import SkipGram
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.corpus import Corpus, user_faults
-from embexp.data.source import FORMAT, Description, Division, Progress, Source, split_key, unknown_columns
+from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Text
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples
@@ -92,7 +93,7 @@ class TextSource(Source):
     def _encode(
         self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
     ) -> Encoded:
-        """Encodes texts, whose classes are those given or, if none are, as the texts have them."""
+        """Encodes texts; without `classes` these follow from the labels."""
         from embexp.data import encode, labelled_texts
         from embexp.data.examples import CLASSES, Encoded
         from embexp.data.words import PATTERN

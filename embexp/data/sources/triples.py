@@ -15,7 +15,6 @@ from embexp.data.source import (
     HEAD_LINES,
     Description,
     Division,
-    Progress,
     Source,
     Unreadable,
     single_columns,
@@ -24,6 +23,7 @@ from embexp.data.source import (
 from embexp.data.triple_files import files_of, lines_of
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.candidates import Candidates
@@ -57,10 +57,10 @@ class TripleSource(Source):
     def description(self) -> Description:
         """The folder, what answers are ranked among, and which triples train."""
         data, new = self.data, self.data.new_entities
-        told = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        others = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
         some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
         return Description(
-            f"triples {data.path}, each answer told from {told}; the files valid and test validate and test{some}",
+            f"triples {data.path}, each answer ranked among {others}; the files valid and test validate and test{some}",
             ids_per_example={CANDIDATES: "all" if data.negatives is None else str(1 + data.negatives)},
             whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
         )
@@ -93,7 +93,7 @@ class TripleSource(Source):
         return {}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits: the files, and two more where some entities count as new, see `NewEntities`."""
+        """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
         from embexp.data import queries, splits
@@ -102,7 +102,7 @@ class TripleSource(Source):
         new = self.data.new_entities
         if new is None:
             return Division()
-        divided = queries.divided(
+        divided = queries.new_entity_splits(
             new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
         )
         if not len(divided["train"]):
@@ -156,7 +156,5 @@ class TripleSource(Source):
 
         entities = sizes[CANDIDATES]
         if entities < 2:
-            raise DataError(
-                f"{self.data.path}: found {entities} entity, expected 2 or more, to tell answers from others"
-            )
+            raise DataError(f"{self.data.path}: found {entities} entity, expected 2 or more, to rank answers")
         return Candidates(entities, self.data.negatives, seed)
