@@ -13,7 +13,7 @@ from pydantic import Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.inits import Assign, Init, MemoryMap
+from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.partial import where_known
 from embexp.specs.pretrained import NoPretrained, Pretrained
@@ -179,7 +179,7 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
             if isinstance(freeze, NoFreeze | FreezeTable):
                 rule = f"a table is split into frozen rows and others, and its freeze is {freeze.kind}"
                 remedy = f"choose freeze@{choice}.freeze=rows"
-            elif not isinstance(init, Assign):
+            elif isinstance(init, MemoryMap) or not init.fills_parts:
                 rule = f"a split table is assigned, and this one's init method is {init.kind}"
                 remedy = f"choose init@{choice}.init=assign"
             elif spec.executing_runtime is RuntimeKind.ESTIMATOR:

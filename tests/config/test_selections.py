@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import composition
+from embexp.config import composition, folders
 from embexp.config.compose import compose
 from embexp.errors import ConfigError
 
@@ -17,6 +17,7 @@ def told(*overrides: str, config_dir: Path | None = None) -> dict[str, str]:
     return {fault.path: f"{fault.rule}|{fault.remedy}" for fault in faults}
 
 
+INITS = list(folders.find().choices()["init"])
 CHOSEN = "it is chosen already|write {}=… without the +"
 NOTHING = "nothing in this config is chosen there|did you mean {}?"
 CASES = {
@@ -41,8 +42,7 @@ CASES = {
         ["+study=none", "model=mlp", "init=asign", "freeze@tables.itm.freeze=none", "optimizer=null"],
         {
             "study": CHOSEN.format("study"),
-            "init": "group init has assign, constant, memory_map, placeholder_feed, scaffold or variable_load|"
-            "did you mean assign?",
+            "init": f"group init has {', '.join(INITS[:-1])} or {INITS[-1]}|did you mean assign?",
             "freeze@tables.itm.freeze": NOTHING.format("freeze@tables.item.freeze or freeze@tables.user.freeze"),
             "optimizer": "they can't be put together: Config group override must be a string or a list. Got NoneType|",
         },
