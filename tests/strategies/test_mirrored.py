@@ -15,7 +15,7 @@ from embexp.errors import RunError
 from embexp.models import dense_optimizer
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseSGD
 from embexp.specs.tables import Feature
-from embexp.strategies import logical_devices, mirrored
+from embexp.strategies import mirrored
 from embexp.strategies.gathered_rows import divided, sizes
 from embexp.strategies.one_device import OneDevice
 from embexp.tables.row_engine import RowEngine
@@ -197,9 +197,9 @@ def test_replicas_that_are_logical_processors_are_told_of(
 
 
 def test_processors_that_are_there_are_enough() -> None:
-    logical_devices.processors(2)
+    mirrored.logical_processors(2)
     with pytest.raises(RunError, match=r"9 logical processors are needed, and TensorFlow is already running"):
-        logical_devices.processors(9)
+        mirrored.logical_processors(9)
 
 
 def test_a_new_process_gets_its_processors() -> None:
