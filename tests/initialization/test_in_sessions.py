@@ -1,4 +1,4 @@
-"""Every way in, in real sessions of graphs: TensorFlow 1's two kinds of variables, every kind of source."""
+"""Every init method, in real sessions of graphs: TensorFlow 1's two kinds of variables, every kind of source."""
 
 from __future__ import annotations
 

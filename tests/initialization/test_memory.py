@@ -1,4 +1,4 @@
-"""How much anonymous memory each way in takes, up to the end of the first step, each in a process of its own."""
+"""The anonymous memory that each init method takes, up to the end of the first step, each in a new process."""
 
 from __future__ import annotations
 
