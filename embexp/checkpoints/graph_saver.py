@@ -28,7 +28,7 @@ class GraphSaver:
     others: Any
     tables: Mapping[str, StreamedTable]
 
-    def alone(self) -> Any:
+    def complete_saver(self) -> Any:
         """The `Saver`, if it saves everything.
 
         Raises:

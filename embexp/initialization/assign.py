@@ -70,7 +70,7 @@ class AssignInSession:
             chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
         Raises:
-            DataError: a file is not what it should be.
+            DataError: a file is missing, or is no .npy matrix.
             ValueError: a source doesn't have its variable's shape, or a variable is not float32.
         """
         if chunk_bytes < 1:

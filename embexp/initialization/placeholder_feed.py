@@ -30,7 +30,7 @@ def fill(session: Any, fills: Fills) -> None:
             may be initialized already, at the cost of memory that is filled and then dropped.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """

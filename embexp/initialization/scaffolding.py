@@ -49,11 +49,13 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
             your `local_init_op` and `local_init_feed_dict` are added.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         ValueError: a source doesn't have its variable's shape; a variable is not float32, or in neither collection.
     """
     if "copy_from_scaffold" in kwargs:
-        raise ValueError("copy_from_scaffold is not taken: give its parts, or copy what this function returns")
+        raise ValueError(
+            "copy_from_scaffold is not supported: pass its parts, or copy the scaffold that this function returns"
+        )
     checked = pairs(fills)
     for variable, _ in checked:
         if not (_among(variable, _v1.global_variables()) or _among(variable, _v1.local_variables())):

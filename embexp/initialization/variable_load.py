@@ -30,7 +30,7 @@ def fill(session: Any, fills: Fills) -> None:
         fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """
@@ -48,7 +48,7 @@ def assign_whole(variable: Any, source: Source) -> None:
         source: a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
 
     Raises:
-        DataError: the file is not what it should be.
+        DataError: the file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: the source doesn't have the variable's shape, or the variable is not float32.
     """

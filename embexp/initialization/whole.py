@@ -42,7 +42,7 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         folder: folder of the temporary file; None: the system's. On tmpfs the file is in memory.
 
     Raises:
-        DataError: the file is not what it should be.
+        DataError: the file is missing, or is no .npy matrix.
         RunError: there is no room for the file.
         ValueError: the source is no matrix of floating-point numbers.
     """
@@ -74,7 +74,7 @@ def as_rows(source: Source) -> Rows:
     """A source as rows that can be read; a file is mapped.
 
     Raises:
-        DataError: the file is not what it should be.
+        DataError: the file is missing, or is no .npy matrix.
         ValueError: the array is no matrix of floating-point numbers.
     """
     if isinstance(source, np.ndarray):
@@ -96,7 +96,7 @@ def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
     """Variables and their sources as rows, checked.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """
     checked = []

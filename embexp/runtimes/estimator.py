@@ -84,7 +84,7 @@ def start(blueprint: Blueprint) -> Execution:
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).alone(), watch),
+            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).complete_saver(), watch),
             every_session=fills.always,
             at_end=remember_touched,
         )

@@ -18,7 +18,7 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
         traced: steps are only traced: a simulated TPU leaves a TPU's operations in their graphs.
 
     Raises:
-        RunError: what the strategy needs is not there, or TensorFlow is already running without it.
+        RunError: devices that the strategy needs are missing, or TensorFlow is already running without them.
     """
     match spec:
         case specs.CPU():

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Replicated(ABC):
-    """A `Strategy` around a `tf.distribute.Strategy`, but for what its devices decide."""
+    """A `Strategy` around a `tf.distribute.Strategy`, without the methods that depend on its devices."""
 
     @property
     @abstractmethod

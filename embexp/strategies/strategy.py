@@ -18,7 +18,7 @@ from embexp.training.replication import Replication
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The tables of a run, made where a strategy keeps them, and what looks them up there.
+    """The tables of a run, made by its strategy, and the backend that looks them up.
 
     Attributes:
         tables: by name; `filling.fill` then fills those that are variables of this process.

@@ -138,9 +138,9 @@ def _reachable(address: str, origin: str, timeout_seconds: float) -> str:
 
 
 def _grpc_fault(host: str, port: int, until: float) -> str | None:
-    """How what listens at an address differs from a gRPC server, as TensorFlow's workers are; None: it is one.
+    """Why a server is no gRPC server, as TensorFlow's workers are: words that follow "it"; None: it is one.
 
-    The answer continues a sentence after "it". Gives up at `until`, by `time.monotonic`.
+    Gives up at `until`, by `time.monotonic`.
 
     Raises:
         OSError: nothing accepts connections there.

@@ -71,7 +71,7 @@ def loop_schedule(
 
 @dataclass(frozen=True)
 class Validation:
-    """The evaluation of the validation split during training, and what follows from it.
+    """The evaluation of the validation split during training, with early stopping.
 
     Attributes:
         evaluate: returns the metrics of the validation split.

@@ -57,7 +57,7 @@ class Experiment:
             train=train,
             predict=lambda batch: tf.gather(w, batch.ids),
             counter=counter,
-            scaffold=tf.compat.v1.train.Scaffold(saver=saver.alone()),
+            scaffold=tf.compat.v1.train.Scaffold(saver=saver.complete_saver()),
             every_session=[fill],
             at_end=end,
         )
