@@ -53,7 +53,7 @@ def write_matrix(path: Path, rows: int) -> None:
 def made(layout: str, path: Path) -> Any:
     """Creates a table with its initial values and slots."""
     from embexp.initialization.assign import assign_rows
-    from embexp.initialization.whole import opened
+    from embexp.initialization.whole import as_rows
     from embexp.specs.optimizers import Adam
     from embexp.tables import optimizers
     from embexp.tables.groups import RowGroups
@@ -65,11 +65,11 @@ def made(layout: str, path: Path) -> Any:
     if layout in ("unfrozen", "variable"):
         groups = _groups(RowGroups, rows) if layout == "variable" else None
         whole = EmbeddingTable("item", rows, DIM, slots=slots, groups=groups)
-        assign_rows(whole, opened(mapping))
+        assign_rows(whole, as_rows(mapping))
         return whole
     file = (mapping, np.arange(rows, dtype=np.int32)) if layout == "memory_map" else (None, None)
     split = SplitTable("item", _groups(RowGroups, rows), DIM, mapping=file[0], file_rows=file[1], slots=slots)
-    for part, some in split.fills(opened(mapping)):
+    for part, some in split.fills(as_rows(mapping)):
         assign_rows(part, some)
     return split
 

@@ -31,9 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if not distributes and not config.option.collectonly:
-        from embexp.strategies import logical_devices
+        from embexp.strategies import mirrored
 
-        logical_devices.processors(PROCESSORS)
+        mirrored.logical_processors(PROCESSORS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

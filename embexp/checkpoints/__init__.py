@@ -1,1 +1,1 @@
-"""Saving and restoring what a run has learned."""
+"""Checkpoints: everything that a run has learned, saved and restored."""

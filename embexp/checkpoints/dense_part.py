@@ -1,4 +1,4 @@
-"""The dense part of an experiment taken over from an earlier checkpoint: weights, and the optimizer's slots."""
+"""The dense part of an earlier checkpoint, restored into another experiment: weights and optimizer slots."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ _CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """The optimizer's children that are the model's weights: the shortest way to them, so that it is their key."""
-_ELSEWHERE = ("embedding/", "random/", "step", "save_counter", "_CHECKPOINTABLE_OBJECT_GRAPH")
+_OTHER_PARTS = ("embedding/", "random/", "step", "save_counter", "_CHECKPOINTABLE_OBJECT_GRAPH")
 
 
 @dataclass(frozen=True)
-class TakenOver:
-    """What a dense part is to be given.
+class DenseValues:
+    """Values to restore into a dense part.
 
     Attributes:
         values: variables and their values.
-        notes: what the user should know about what it is not given.
+        notes: what is not restored, and why.
     """
 
     values: list[tuple[Any, np.ndarray]]
     notes: tuple[str, ...] = ()
 
     def assign(self) -> None:
-        """Gives eager variables their values."""
+        """Assigns the values to eager variables."""
         for variable, value in self.values:
             variable.assign(value)
 
     def fill(self, session: Any) -> None:
-        """Gives variables of a graph their values in a session."""
+        """Assigns the values to variables of a graph, in a session."""
         for variable, value in self.values:
             session.run(variable.initializer, {variable.initializer.inputs[1]: value})
 
 
-def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
-    """The values of a dense part in an earlier checkpoint, matched by their place in model and optimizer.
+def read(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
+    """Reads the values of a dense part from an earlier checkpoint, matched by their place in model and optimizer.
 
     Args:
         parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
         index: the `.index` file of the earlier checkpoint.
-        same_optimizer: whether the optimizers are of the same kind, so that slots can be taken over.
+        same_optimizer: whether the optimizers are of the same kind, so that slots can be restored.
 
     Raises:
-        CheckpointError: weights differ in number or shape, with each of them; no variable has been changed.
+        CheckpointError: weights differ in number or shape; the message lists them all.
         DataError: the checkpoint is damaged.
     """
     weights, slots = _variables(parts)
     stored = {
-        key.removesuffix(KEY_END): entry for key, entry in read_index(index).items() if not key.startswith(_ELSEWHERE)
+        key.removesuffix(KEY_END): entry for key, entry in read_index(index).items() if not key.startswith(_OTHER_PARTS)
     }
     stored_slots = {
         key: entry
@@ -77,14 +77,16 @@ def taken_over(parts: Any, index: Path, *, same_optimizer: bool) -> TakenOver:
     values = [(variable, tensor(key, stored_weights[key])) for key, variable in weights.items()]
     fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].shape]
     if not slots or not weights:
-        return TakenOver(values)
+        return DenseValues(values)
     if not same_optimizer or fresh:
         why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
-        return TakenOver(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
+        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
     values += [(variable, tensor(key, stored_slots[key])) for key, variable in slots.items()]
     if extra := len(stored_slots.keys() - slots.keys()):
-        return TakenOver(values, (f"dense_optimizer: {extra} slots of the checkpoint are left out: it has none such",))
-    return TakenOver(values)
+        return DenseValues(
+            values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",)
+        )
+    return DenseValues(values)
 
 
 def tensor(key: str, entry: Entry) -> np.ndarray:
@@ -103,16 +105,16 @@ def tensor(key: str, entry: Entry) -> np.ndarray:
 
 def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """By key, the model's variables and those of the optimizer alone."""
-    # Without the tables: to look at one is to put it together.
+    # Without the tables, which would be read whole.
     seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
     with tf.device("/cpu:0"):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(seen))
-    of_model = {id(variable.value) for variable in parts.model.weights}
+    model_weights = {id(variable.value) for variable in parts.model.weights}
     weights, slots = {}, {}
     for each in saveables:
         variable = each.op.value if isinstance(each.op, keras.Variable) else each.op
         key = each.name.removesuffix("/.ATTRIBUTES/")
-        if id(variable) in of_model:
+        if id(variable) in model_weights:
             weights[key] = variable
         elif key.startswith(_OPTIMIZER):
             slots[key] = variable
@@ -120,13 +122,13 @@ def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _faults(weights: Mapping[str, Any], stored: Mapping[str, Entry]) -> list[str]:
-    found = []
+    faults = []
     for key, variable in weights.items():
         if key not in stored:
-            found.append(f"it lacks {_name(variable)} {_shape(variable)}")
+            faults.append(f"it lacks {_name(variable)} {_shape(variable)}")
         elif stored[key].shape != _shape(variable):
-            found.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].shape}")
-    return found + [f"it has {key} {entry.shape} too many" for key, entry in stored.items() if key not in weights]
+            faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].shape}")
+    return faults + [f"it has {key} {entry.shape} too many" for key, entry in stored.items() if key not in weights]
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

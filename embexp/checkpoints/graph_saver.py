@@ -19,20 +19,20 @@ class GraphSaver:
     """Saves and restores all that a checkpoint object of a graph reaches.
 
     Attributes:
-        saver: a `tf.compat.v1.train.Saver`; of `tables` it saves no rows, and restores none.
-        others: that of all but `tables`.
-        tables: those whose rows come and go in blocks, by key.
+        saver: a `tf.compat.v1.train.Saver`, without the rows of `tables`.
+        others: a `Saver` of everything but `tables`.
+        tables: tables whose rows are saved and restored in blocks, by key.
     """
 
     saver: Any
     others: Any
     tables: Mapping[str, StreamedTable]
 
-    def alone(self) -> Any:
-        """The `Saver`, which is all that it takes.
+    def complete_saver(self) -> Any:
+        """The `Saver`, if it saves everything.
 
         Raises:
-            ValueError: it is not, as there are such tables.
+            ValueError: it lacks the rows of `tables`.
         """
         if self.tables:
             raise ValueError(f"a Saver alone would leave rows out: {', '.join(self.tables)}")
@@ -40,18 +40,18 @@ class GraphSaver:
 
     def save(self, session: Any, prefix: str) -> None:
         """Writes the variables of a session; the files are whole only at the end."""
-        # The name of a file that is not written: by default it would be that of our prefix, which is an error.
+        # The name of a file that is not written; the default would clash with our prefix.
         self.saver.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
         if self.tables:
             with session.as_default():
                 streaming.add(prefix, self.tables)
 
     def restore(self, session: Any, prefix: str) -> None:
-        """Gives the variables of a session the values of a checkpoint.
+        """Restores the variables of a session from a checkpoint.
 
         Raises:
             CheckpointError: a table does not fit.
-            DataError: what is stored of it is damaged.
+            DataError: its rows are damaged.
         """
         self.others.restore(session, prefix)
         if self.tables:
@@ -67,14 +67,13 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     has no public name for it.
 
     Raises:
-        ValueError: there is a global variable that the checkpoint does not reach: a session that starts from it would
-            find that variable without a value.
+        ValueError: the checkpoint does not reach some global variable, so a session could not initialize it from there.
     """
     with tf.device("/cpu:0"), bypass(streaming.streamed_in(checkpoint), Bypass.SAVING):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [each.op for each in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
-    # What writes several variables as one names them.
+    # A saveable that writes several variables as one lists them.
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")

@@ -44,7 +44,7 @@ def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
     try:
         with files.directory_written_whole(new) as temporary:
             write_to(str(temporary / _PREFIX))
-        # The old one makes way only when the new one is whole, and goes only when that is in its place.
+        # The old one is renamed only when the new one is complete, and deleted only when that is in its place.
         directory.rename(old)
         new.rename(directory)
     except BaseException:
@@ -57,7 +57,7 @@ def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
 
 
 def keys(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes by key of every variable in a checkpoint, without the end that all keys share."""
+    """Shapes of all variables in a checkpoint, by key without `KEY_END`."""
     prefix = prefix_in(directory)
     return {
         key.removesuffix(KEY_END): tuple(shape)
@@ -70,12 +70,12 @@ def read(checkpoint: Any, directory: Path) -> None:
     """Restores all of a checkpoint into a like object.
 
     Raises:
-        CheckpointError: there is no checkpoint; or it lacks something, has something more, or a shape differs.
-            TensorFlow's own checks pass over some of these, so keys are accounted for here. Or it is damaged.
-        DataError: it is damaged where rows of a table lie.
+        CheckpointError: there is no checkpoint, or it is damaged; or a variable is missing, extra or of another shape,
+            which TensorFlow's own checks detect only in part.
+        DataError: rows of a table are damaged.
     """
     prefix = prefix_in(directory)
-    with _damage_told(prefix):
+    with _damage_reported(prefix):
         stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
     names = stored.children(0)
@@ -86,14 +86,14 @@ def read(checkpoint: Any, directory: Path) -> None:
             f"{directory} does not fit: it {'; it '.join(faults)}. It holds {', '.join(sorted(names))}."
         )
     try:
-        with _damage_told(prefix):
+        with _damage_reported(prefix):
             streaming.read(checkpoint, prefix)
     except (ValueError, AssertionError, tf.errors.InvalidArgumentError) as error:
         raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
 
 
 def copy(prefix: str, target: str) -> None:
-    """Copies the files of a checkpoint to another prefix, without their bytes where the file system can link."""
+    """Copies the files of a checkpoint to another prefix, by hard links where the file system has them."""
     for file in Path(prefix).parent.glob(f"{Path(prefix).name}.*"):
         ending = file.name.removeprefix(Path(prefix).name)
         if ending != ".meta":
@@ -117,8 +117,8 @@ def prefix_in(directory: Path) -> str:
 
 
 @contextlib.contextmanager
-def _damage_told(prefix: str) -> Iterator[None]:
-    """Makes an error of ours of those by which TensorFlow says that a file is damaged, cut short, or not there."""
+def _damage_reported(prefix: str) -> Iterator[None]:
+    """Turns TensorFlow's errors about damaged, truncated or missing files into a `CheckpointError`."""
     try:
         yield
     except tf.errors.InvalidArgumentError:
@@ -138,7 +138,7 @@ def _describe(entry: Any) -> str:
 
 def _names_of(view: Any, nodes: Any) -> list[str]:
     values = set(nodes)
-    found: list[str] = []
+    names: list[str] = []
     reached: set[int] = set()
     pending: list[tuple[int, str]] = [(0, "")]
     while pending:
@@ -148,6 +148,6 @@ def _names_of(view: Any, nodes: Any) -> list[str]:
         reached.add(node)
         children = view.children(node)
         if node in values and not children:
-            found.append(path.lstrip("/"))
+            names.append(path.lstrip("/"))
         pending.extend((child, f"{path}/{name}") for name, child in children.items())
-    return found
+    return names

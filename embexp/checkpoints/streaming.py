@@ -1,7 +1,7 @@
-"""Tables go to a checkpoint and come from it in blocks; they never are in memory a second time.
+"""Tables are written to a checkpoint and read from it in blocks, so memory never holds a second copy.
 
-TensorFlow writes and reads all else, and the object graph. The tables' rows lie in one more data file behind its own,
-under the keys that it would have given them, so that it reads them like any others.
+TensorFlow writes and reads everything else, and the object graph. The tables' rows are in one more data file, under the
+keys that TensorFlow would use, so that it can read them like any others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from embexp.tensor_bundle.writer import BundleWriter
 
 
 def streamed_in(checkpoint: Any) -> list[StreamedTable]:
-    """All tables that a checkpoint object reaches, and their slots, whose rows TensorFlow should not see whole."""
+    """All tables that a checkpoint object reaches, and their slots: their rows are written in blocks."""
     return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
 
 
@@ -39,8 +39,8 @@ def read(checkpoint: Any, prefix: str) -> None:
 
     Raises:
         CheckpointError: a table does not fit.
-        DataError: what is stored of it is damaged.
-        ValueError, AssertionError, tf.errors.OpError: TensorFlow says so of anything else.
+        DataError: its rows are damaged.
+        ValueError, AssertionError, tf.errors.OpError: TensorFlow can't restore the rest.
     """
     tables = streamed_in(checkpoint)
     with bypass(tables, Bypass.RESTORING):
@@ -60,7 +60,7 @@ def keys(view: Any, checkpoint: Any) -> dict[str, StreamedTable]:
 
 
 def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
-    """Adds the rows of tables to a checkpoint that has their keys, without rows."""
+    """Adds the rows of tables to a checkpoint that has only their keys."""
     with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
         for key, table in tables.items():
             rows, dim = table.shape.as_list()
@@ -69,11 +69,11 @@ def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
 
 
 def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
-    """Gives tables the rows of a checkpoint.
+    """Restores the rows of tables from a checkpoint.
 
     Raises:
-        CheckpointError: one is not in it, or has another shape; or rows that a table has from its file are others.
-        DataError: what is stored is damaged.
+        CheckpointError: a table is missing or has another shape, or differs in rows that come from its file.
+        DataError: stored rows are damaged.
     """
     entries = read_index(Path(f"{prefix}.index"))
     faults = [

@@ -1,7 +1,7 @@
-"""How values get into tables: where rows come from, and one module per init method.
+"""Init methods, one module each: how initial values get into tables.
 
-For graphs and model functions of one's own: `scaffold`, `AssignInSession`, `mapped`, and the modules `constant`,
-`placeholder_feed` and `variable_load`. They are imported when they are first asked for.
+Your own graphs and model functions can use `scaffold`, `AssignInSession`, `mapped`, and the modules `constant`,
+`placeholder_feed` and `variable_load`. Each is imported at its first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MODULES = {"constant", "placeholder_feed", "variable_load"}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what a public name stands for when the name is first used."""
+    """Imports a public name at its first use."""
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     if name in _MODULES:

@@ -1,4 +1,4 @@
-"""Rows are assigned chunk by chunk: one copy of the table in memory, and one chunk in flight."""
+"""`init=assign`: rows are assigned chunk by chunk, with one copy of the table in memory and one chunk in flight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES_PER_VALUE = 4
 
 
 def method(chunk_bytes: int = CHUNK_BYTES) -> InitMethod:
-    """`init=assign`: eagerly and in sessions, in chunks of so many bytes at most; a single row may be larger."""
+    """`init=assign`: eagerly and in sessions, in chunks of at most `chunk_bytes`; a single row may be larger."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
         fills.add(AssignInSession(variables, chunk_bytes).fill, always=always)
@@ -31,9 +31,9 @@ def method(chunk_bytes: int = CHUNK_BYTES) -> InitMethod:
 
 
 def chunks(rows: int, dim: int, chunk_bytes: int) -> tuple[range, ...]:
-    """The ranges of rows that are in flight one after the other; touches nothing."""
+    """The ranges of rows that are assigned one after the other."""
     size = max(chunk_bytes // (_BYTES_PER_VALUE * dim), 1)
-    # Chunks of a mapping that is aligned are aligned too, and so are used where they lie, without another copy.
+    # Chunks of an aligned mapping are aligned too, so TensorFlow uses them in place, without another copy.
     aligned = arrays.ALIGNMENT // math.gcd(arrays.ALIGNMENT, _BYTES_PER_VALUE * dim)
     if size > aligned:
         size -= size % aligned
@@ -45,7 +45,7 @@ def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTE
 
     Args:
         table: a table, or a part of one.
-        source: of its rows.
+        source: the values of its rows.
         chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
     Raises:
@@ -63,14 +63,14 @@ class AssignInSession:
     """Fills variables of a graph chunk by chunk, in any of its sessions, any number of times."""
 
     def __init__(self, fills: Fills, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """Adds what it needs to the variables' graph, which must be the current one and not be finalized.
+        """Adds operations to the variables' graph, which must be the current one and not be finalized.
 
         Args:
-            fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+            fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
             chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
         Raises:
-            DataError: a file is not what it should be.
+            DataError: a file is missing, or is no .npy matrix.
             ValueError: a source doesn't have its variable's shape, or a variable is not float32.
         """
         if chunk_bytes < 1:
@@ -106,6 +106,6 @@ def _assignment(variable: Any, rows: Rows) -> _Assignment:
         if hasattr(variable, "handle"):
             operation = tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=numbers, updates=values)
         else:
-            # What it returns is the whole variable, so only the operation is run.
+            # Its tensor is the whole variable, so only the operation is run.
             operation = tf.compat.v1.scatter_update(variable, numbers, values).op
     return _Assignment(rows, numbers, values, operation)

@@ -1,4 +1,4 @@
-"""How much of `init=constant` fits into one graph. No TensorFlow: it is checked before a run imports it."""
+"""The limit of `init=constant`: what fits into one graph. Without TensorFlow, as it is checked before its import."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from embexp.errors import RunError
 
 LIMIT_BYTES = 2**31 - 1 - 1024 * 1024
-"""Bytes that constants may have in one graph: what a protocol buffer can hold, less some for the rest of the graph."""
+"""Largest sum of constants in one graph, in bytes: a protocol buffer's limit, less some for the rest of the graph."""
 
 _BYTES_PER_VALUE = 4
 
 
 def check(sizes: Mapping[str, tuple[int, int]]) -> None:
-    """Whether float32 matrices can all be constants of one graph; reads and allocates nothing.
+    """Checks that float32 matrices can all be constants of one graph; reads and allocates nothing.
 
     Args:
         sizes: rows and dim of each, by the name of its table, or "".
@@ -28,6 +28,6 @@ def check(sizes: Mapping[str, tuple[int, int]]) -> None:
     shapes = ", ".join(f"{name} {rows} × {dim}".strip() for name, (rows, dim) in sizes.items())
     raise RunError(
         f"init=constant: a graph holds less than 2 GiB (2,147,483,648 bytes), found {total:,} bytes of constants"
-        f" ({shapes}); choose a way in that keeps them out of the graph: placeholder_feed, scaffold, variable_load"
-        " or assign"
+        f" ({shapes}); choose an init method that keeps them out of the graph: placeholder_feed, scaffold,"
+        " variable_load or assign"
     )

@@ -1,4 +1,4 @@
-"""What an init method is: how initial values get into the parts of a table, eagerly and in sessions of a graph."""
+"""Init methods: how initial values get into the parts of a table, eagerly and in sessions of a graph."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from embexp.system.rows import Rows
 from embexp.tables.variables import TableVariable
 
 CHUNK_BYTES = 64 * 1024 * 1024
-"""Largest piece of initial values that is in flight at once where nothing else is asked for."""
+"""Largest chunk of initial values in flight, unless the config sets another."""
 
 Fill = Callable[[Any], None]
-"""Gives variables their values in the session that it is called with."""
+"""Fills variables in the session that it is called with."""
 Pairs = list[tuple[Any, Rows]]
-"""Variables of a graph, and for each where its values come from."""
+"""Variables of a graph, each with its initial values."""
 
 
 @dataclass(frozen=True)
 class SessionFills:
-    """What gives tables their values in sessions of a graph.
+    """What fills tables in sessions of a graph.
 
     Attributes:
-        once: to be called with the first session.
-        always: to be called with every session that is made.
-        scaffold: variables that a Scaffold is to fill, and from where.
-        whole: variables that need no other initial value, as they are filled by one.
+        once: called with the first session.
+        always: called with every new session.
+        scaffold: variables that a Scaffold fills, each with its initial values.
+        whole: variables that the others fill whole, so that nothing else needs to initialize them.
     """
 
     once: list[Fill] = field(default_factory=list)
@@ -35,22 +35,22 @@ class SessionFills:
     whole: list[Any] = field(default_factory=list)
 
     def add(self, fill: Fill, *, always: bool) -> None:
-        """Has a function called with every session that is made, or with the first only."""
+        """Adds a function that is called with every new session, or with the first only."""
         (self.always if always else self.once).append(fill)
 
 
 @dataclass(frozen=True)
 class InitMethod:
-    """One way in which initial values get into tables. Each module of a method makes its own.
+    """An init method. Each module of a method makes its own.
 
     Attributes:
         eagerly: fills one part of a table; None: the method does not work eagerly.
-        in_session: sees to it that variables of the current graph are filled, in every session that is made or in the
-            first only (`always`); None: the method does not work in sessions.
-        initial_value: gives, from all rows of a table, what its variable is made with: a function as `tf.Variable`
-            takes it; None: memory that nothing has touched.
+        in_session: adds what fills variables of the current graph, in every new session or in the first only
+            (`always`); None: the method does not work in sessions.
+        initial_value: from all rows of a table, the initial value of its variable, a function as `tf.Variable` takes
+            it; None: the variable is made with untouched memory.
         check: raises RunError if tables of these rows and dims, by name, can't all be filled.
-        chunk_bytes: largest piece that is read at once by those who read the rows for the method.
+        chunk_bytes: largest chunk of rows that is read at once.
     """
 
     eagerly: Callable[[TableVariable, Rows], None] | None = None

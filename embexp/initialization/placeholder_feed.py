@@ -1,7 +1,6 @@
-"""A variable's initializer is run with the matrix fed in place of its initial value.
+"""`init=placeholder_feed`: a variable's initializer is run with the matrix fed in place of its initial value.
 
-The graph holds nothing of the matrix, and TensorFlow takes the memory that is fed as the variable's own until it first
-writes to it.
+The graph holds nothing of the matrix, and the variable uses the fed memory until TensorFlow first writes to it.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`. They
-            may be initialized already, but better aren't: that would fill their memory before it is dropped.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`. Variables
+            may be initialized already, at the cost of memory that is filled and then dropped.
 
     Raises:
-        DataError: a file is not what it should be.
-        RunError: there is no room for a file of what can't be mapped as it is.
+        DataError: a file is missing, or is no .npy matrix.
+        RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """
-    with session.graph.as_default():  # eagerly, a variable doesn't tell its initial value
+    with session.graph.as_default():  # outside the graph, a variable has no `initial_value`
         for variable, source in pairs(fills):
             session.run(variable.initializer, {variable.initial_value: mapped(source)})

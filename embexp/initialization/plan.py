@@ -1,4 +1,4 @@
-"""A table before its variables are made: all that they are made and filled from."""
+"""Plans of tables: everything from which their variables are made and filled."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from embexp.tables.tpu_tables import TPUTable
 
 @dataclass(frozen=True)
 class FileRows:
-    """A mapped file in which frozen rows of a table stay.
+    """A mapped file that holds frozen rows of a table.
 
     Attributes:
         mapping: float32 [file rows, dim], see `MappedTable`.
-        rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
+        rows: integers [rows], the file's row for each row of the table, -1 where it has none.
         others: the table's rows; only those that the file lacks are read.
     """
 
@@ -39,20 +39,20 @@ class FileRows:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What becomes of a table, in whatever graph and strategy its variables are made.
+    """A table before its variables are made, in any graph and strategy.
 
     Attributes:
-        name: of the table.
+        name: the table's name.
         source: its initial values.
-        init: how they get in.
+        init: its init method.
         combiner: how several rows of one example become one vector.
-        optimizer: of the rows that may move; None: none may.
-        storage: how the rows are kept.
-        by_reference: the rows can be had again from their file, so no checkpoint holds them.
-        groups: makes what says which rows move when, and how fast; None: all rows are alike.
-        frozen_rows: bool [rows], rows that never move; None: all rows are alike in this.
-        file: in which frozen rows stay; None: they are copied out of their file.
-        slots: values of slots that an earlier checkpoint has, by slot.
+        optimizer: the optimizer of its rows; None: the whole table is frozen.
+        storage: how its rows are stored.
+        by_reference: its rows can be read again from their file, so no checkpoint holds them.
+        groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
+        frozen_rows: bool [rows], rows that never move; None: all rows are alike.
+        file: the file that holds its frozen rows; None: a variable does.
+        slots: values of slots from an earlier checkpoint, by slot.
     """
 
     name: str
@@ -68,10 +68,10 @@ class TablePlan:
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
 
     def variables(self, initial_value: Callable[..., Any] | None = None) -> AnyTable:
-        """Makes the table in the graph that is current; what is to be filled is memory that nothing has touched.
+        """Makes the table in the current graph, with untouched memory for the values to be filled.
 
         Args:
-            initial_value: what the variable of a table in one part is made with instead.
+            initial_value: initial value of the variable instead, for a table in one part.
         """
         rows, dim, file = self.source.rows, self.source.dim, self.file
         if file is not None and self.optimizer is None:
@@ -101,13 +101,11 @@ class TablePlan:
         )
 
     def on_tpu(self, hosts: int, chunk_bytes: int = CHUNK_BYTES) -> TPUTable:
-        """Says what a TPU is to hold of the table; its backend makes and fills it.
-
-        Rows that never move are kept apart, always.
+        """The table on a TPU, whose backend makes and fills it; rows that never move are always stored separately.
 
         Args:
-            hosts: machines over which the TPU spreads its tables.
-            chunk_bytes: largest piece of initial values that is read at once.
+            hosts: number of the TPU's hosts.
+            chunk_bytes: largest chunk of initial values that is read at once.
         """
         return TPUTable(
             self.name,

@@ -1,10 +1,10 @@
 """A `tf.compat.v1.train.Scaffold` that fills variables, for `MonitoredTrainingSession` and `EstimatorSpec`.
 
-What becomes of a variable follows from the collection it is in:
+A variable's collection decides when it is filled:
 
-* GLOBAL_VARIABLES, the default: it is filled when a session starts afresh. A checkpoint holds it, and where one is
-  restored it is not filled again.
-* LOCAL_VARIABLES, for a table that never changes: no checkpoint holds it, and every session that is made fills it.
+* GLOBAL_VARIABLES, the default: it is filled when a session starts without a checkpoint. Checkpoints hold it, so it is
+  not filled after a restore.
+* LOCAL_VARIABLES, for a frozen table: no checkpoint holds it, and every new session fills it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ InitFn = Callable[[Any, Any], object]
 
 
 def method() -> InitMethod:
-    """`init=scaffold`: in sessions only. Which sessions, the collection of the variable says."""
+    """`init=scaffold`: in sessions only, depending on the variable's collection."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
         fills.scaffold.extend(variables)
@@ -38,22 +38,24 @@ def method() -> InitMethod:
 def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, **kwargs: Any) -> Any:
     """A `tf.compat.v1.train.Scaffold` that fills variables of the current graph.
 
-    `init_op` leaves them out: it would fill them with their initial values first, in memory of its own. It covers
-    every other variable that exists when the session is made, those made after this call too.
+    `init_op` excludes them, as it would first fill separate memory with their initial values. It covers every other
+    variable that exists when the session is made, including those made after this call.
 
     Args:
-        fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
         init_fn: `init_fn(scaffold, session)` is called after the variables are filled, where no checkpoint is restored.
         saver: as Scaffold takes it; None: of all GLOBAL_VARIABLES.
-        **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. An `init_op` of one's own replaces the
-            one described above; a `local_init_op` and `local_init_feed_dict` of one's own come on top.
+        **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. Your `init_op` replaces the one above;
+            your `local_init_op` and `local_init_feed_dict` are added.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         ValueError: a source doesn't have its variable's shape; a variable is not float32, or in neither collection.
     """
     if "copy_from_scaffold" in kwargs:
-        raise ValueError("copy_from_scaffold is not taken: give its parts, or copy what this function returns")
+        raise ValueError(
+            "copy_from_scaffold is not supported: pass its parts, or copy the scaffold that this function returns"
+        )
     checked = pairs(fills)
     for variable, _ in checked:
         if not (_among(variable, _v1.global_variables()) or _among(variable, _v1.local_variables())):
@@ -67,7 +69,7 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
 
 
 class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow is untyped
-    """Scaffold's defaults with some variables left out; made late, when all variables are there."""
+    """Scaffold's defaults without some variables; made late, when all variables exist."""
 
     def __init__(
         self,
@@ -93,12 +95,12 @@ class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow
 
     @property
     def init_op(self) -> Any:
-        """Initializes global variables, but for those that are filled; of those that exist now, until finalized."""
+        """Initializes the global variables that are not filled; until finalized, those that exist now."""
         return self._init_op if self._init_op is not None else self._default_init_op()
 
     @property
     def local_init_op(self) -> Any:
-        """Initializes local variables, some with what is fed; of those that exist now, until finalized."""
+        """Initializes local variables, some from feeds; until finalized, those that exist now."""
         return self._local_init_op if self._finalized else self._made_local_init_op()
 
     def finalize(self) -> Any:
@@ -118,7 +120,7 @@ class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow
     def _made_local_init_op(self) -> Any:
         if self._users_local_init_op is not None:
             return tf.group(self._users_local_init_op, _v1.variables_initializer(self._passing))
-        # Those that are filled are initialized too: their initial values are what is fed.
+        # Filled variables are initialized too: the feeds replace their initial values.
         return _v1.train.Scaffold.default_local_init_op()
 
 

@@ -1,4 +1,4 @@
-"""`Variable.load` in a session; eagerly, its meaning in TensorFlow 2: the whole matrix is assigned at once."""
+"""`init=variable_load`: `Variable.load` in a session; eagerly, the whole matrix is assigned at once."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, and for each a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
 
     Raises:
-        DataError: a file is not what it should be.
-        RunError: there is no room for a file of what can't be mapped as it is.
+        DataError: a file is missing, or is no .npy matrix.
+        RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """
-    # Outside the graph, `load` would assign eagerly, which a variable of a graph can't.
+    # Outside the graph, `load` would assign eagerly, which fails for a variable of a graph.
     with session.graph.as_default(), deprecation.silence():
         for variable, source in pairs(fills):
             variable.load(mapped(source), session)
 
 
 def assign_whole(variable: Any, source: Source) -> None:
-    """Assigns the whole matrix to an eager variable, which shows its memory until it is first written to.
+    """Assigns the whole matrix to an eager variable, which uses its memory until TensorFlow first writes to it.
 
     Args:
         variable: a `tf.Variable`, float32 [rows, dim].
         source: a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
 
     Raises:
-        DataError: the file is not what it should be.
-        RunError: there is no room for a file of what can't be mapped as it is.
+        DataError: the file is missing, or is no .npy matrix.
+        RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: the source doesn't have the variable's shape, or the variable is not float32.
     """
     [(variable, rows)] = pairs([(variable, source)])
@@ -57,12 +57,12 @@ def assign_whole(variable: Any, source: Source) -> None:
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """The same memory, called writable: DLPack hands over nothing else. TensorFlow never writes to what it is lent."""
-    return array if array.flags.writeable else np.asarray(_Shown(array))
+    """The same memory, marked writable, as DLPack requires; TensorFlow never writes to it."""
+    return array if array.flags.writeable else np.asarray(_Writable(array))
 
 
-class _Shown:
+class _Writable:
     def __init__(self, array: np.ndarray) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
-        self._array = array  # must live as long as what shows it
+        self._array = array  # must live as long as the arrays that use its memory

@@ -1,4 +1,4 @@
-"""A matrix as one array that TensorFlow can use where it lies, without a copy of it in memory."""
+"""A matrix as one array that TensorFlow can use in place, without a copy in memory."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ _BYTES_PER_VALUE = 4
 
 
 Source = np.ndarray | str | os.PathLike[str] | Rows
-"""Where a variable's values come from: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
+"""A variable's values: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
 
 The `memory_map` of rows is used where they have one, as a `MappableRows` or `VectorSource` has.
 """
 
 Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]
-"""Variables, and for each where its values come from; pairs where a variable can't be a key (eagerly it can't)."""
+"""Variables, each with its values; as pairs for eager variables, which can't be keys."""
 
 
 def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
     """The matrix as one array: float32 [rows, dim], C-contiguous, aligned to 64 bytes.
 
-    TensorFlow uses such an array in place, and copies it only when it first writes to it. So what the source itself
-    holds, an array or a mapped file, is returned as it is where it has this form, and must not be changed as long as
-    a variable may show it. Anything else is written, a few megabytes at a time, into a file without a name, which is
-    mapped and is gone from the disk with the last array that shows it. Never is there a copy in anonymous memory.
+    TensorFlow uses such an array in place, and copies it only when it first writes to it. So an array or a mapped file
+    of this form is returned unchanged, and must not be changed as long as a variable may use it. Other sources are
+    written, a few megabytes at a time, into a temporary file, which is mapped and deleted with the last array that uses
+    it. There is never a copy in anonymous memory.
 
     Args:
-        source: of the values; numbers of another precision are converted.
-        folder: where that file lies; None: the system's folder for temporary files. One that is kept in memory
-            (tmpfs) holds the matrix in memory.
+        source: the values; numbers of another precision are converted.
+        folder: folder of the temporary file; None: the system's. On tmpfs the file is in memory.
 
     Raises:
-        DataError: the file is not what it should be.
+        DataError: the file is missing, or is no .npy matrix.
         RunError: there is no room for the file.
         ValueError: the source is no matrix of floating-point numbers.
     """
-    rows = opened(source)
+    rows = as_rows(source)
     array = _own_array(rows)
     if array is not None and _fits(array):
         return array
@@ -71,11 +70,11 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         ) from error
 
 
-def opened(source: Source) -> Rows:
-    """A source as rows that can be read; a file is mapped, and little of it is read.
+def as_rows(source: Source) -> Rows:
+    """A source as rows that can be read; a file is mapped.
 
     Raises:
-        DataError: the file is not what it should be.
+        DataError: the file is missing, or is no .npy matrix.
         ValueError: the array is no matrix of floating-point numbers.
     """
     if isinstance(source, np.ndarray):
@@ -94,16 +93,15 @@ def opened(source: Source) -> Rows:
 
 
 def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
-    """Variables and their sources, opened.
+    """Variables and their sources as rows, checked.
 
     Raises:
-        DataError: a file is not what it should be.
+        DataError: a file is missing, or is no .npy matrix.
         ValueError: a source doesn't have its variable's shape, or a variable is not float32.
     """
-    given = fills.items() if isinstance(fills, Mapping) else fills
     checked = []
-    for variable, source in given:
-        rows = opened(source)
+    for variable, source in fills.items() if isinstance(fills, Mapping) else fills:
+        rows = as_rows(source)
         if variable.dtype.base_dtype.name != "float32":
             raise ValueError(f"variable {variable.name!r} is {variable.dtype.base_dtype.name}, expected float32")
         if variable.shape.as_list() != [rows.rows, rows.dim]:
@@ -134,7 +132,7 @@ class _Array:
 
 
 def _own_array(rows: Rows) -> np.ndarray | None:
-    """What a source holds in one piece, whatever its form; None if it doesn't."""
+    """The array that a source holds in one piece, in any form; None: it holds none."""
     memory_map = getattr(rows, "memory_map", None)
     array: np.ndarray | None = None if memory_map is None else memory_map()
     return array

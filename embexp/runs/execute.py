@@ -125,18 +125,18 @@ def build(
         total_steps=prepared.schedule.steps,
         estimator_folder=estimator_folder,
         keeps_checkpoints=spec.output.checkpoint,
-        dense=partial(_taken_over, spec, prepared.dense),
+        dense=partial(_dense_values, spec, prepared.dense),
     )
     return start(prepared.runtime, blueprint)
 
 
-def _taken_over(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.TakenOver:
+def _dense_values(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:
         CheckpointError: the earlier one does not fit.
     """
     if earlier is None:
-        return dense_part.TakenOver([])
+        return dense_part.DenseValues([])
     same = spec.dense_optimizer.kind == earlier.spec.dense_optimizer.kind
-    return dense_part.taken_over(checkpoint, earlier.index, same_optimizer=same)
+    return dense_part.read(checkpoint, earlier.index, same_optimizer=same)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from embexp.records.folder import RunFolder
@@ -11,7 +11,6 @@ from embexp.runs import evaluations
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Execution
-from embexp.specs.run import RunSpec
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.interruption import graceful_interruption
@@ -43,8 +42,7 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
         listeners: are told of the training, beside those that write into the folder.
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
-    validation = evaluations.of_split(spec, prepared.data, "validation")
-    stopping, keep_best = _early_stopping(spec, execution, folder)
+    validation = _validation(prepared, execution, folder)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
     watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
@@ -57,13 +55,10 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
                 execution.runtime,
                 iter(execution.dataset(started.batches)),
                 schedule=schedule,
-                batch_size=spec.train.batch_size,
-                evaluate=None if validation is None else partial(validation, execution.runtime),
+                validation=validation,
                 listeners=everyone,
                 interrupted=interrupted,
                 first_step_done=started.memory.stop,
-                stopping=stopping,
-                keep_best=keep_best,
             )
         status = outcome.status
     finally:
@@ -78,13 +73,15 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
     return Trained(outcome, best)
 
 
-def _early_stopping(
-    spec: RunSpec, execution: Execution, folder: RunFolder
-) -> tuple[EarlyStopping | None, Callable[[], object] | None]:
-    """What decides on early stopping, and what keeps the best values; None for each that is off."""
-    settings = spec.train.early_stopping
+def _validation(prepared: Prepared, execution: Execution, folder: RunFolder) -> loop.Validation | None:
+    """How the run is evaluated during training, with early stopping where it is on; None without a validation split."""
+    spec, settings = prepared.spec, prepared.spec.train.early_stopping
+    evaluate = evaluations.of_split(spec, prepared.data, "validation")
+    if evaluate is None:
+        return None
+    validation = loop.Validation(partial(evaluate, execution.runtime))
     if settings.patience is None:
-        return None, None
+        return validation
     metric = metrics.watched(spec.task, settings.metric)
     stopping = EarlyStopping(
         metric=metric,
@@ -92,5 +89,7 @@ def _early_stopping(
         patience=settings.patience,
         min_delta=settings.min_delta,
     )
-    keep = partial(execution.save, folder.best_checkpoint) if settings.restore_best else None
-    return stopping, keep
+    validation = replace(validation, stopping=stopping)
+    if not settings.restore_best:
+        return validation
+    return replace(validation, keep_best=partial(execution.save, folder.best_checkpoint))

@@ -1,1 +1,1 @@
-"""Runtimes: what executes the step, one module each with the same `start(blueprint) -> Execution`."""
+"""Runtimes, which execute the step: one module each, with the same `start(blueprint) -> Execution`."""

@@ -1,4 +1,4 @@
-"""Runs the step under `tf.estimator`: train, evaluate, train again, each from the checkpoint of the one before."""
+"""The estimator runtime: `tf.estimator` trains, predicts and trains again, each from the checkpoint before."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from embexp.checkpoints import graph_saver, store
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runtimes import session, table_values
-from embexp.runtimes.conversation import Conversation
-from embexp.runtimes.execution import Blueprint, Execution
-from embexp.runtimes.feeding import Feeds, components
-from embexp.runtimes.table_values import TableElsewhere
-from embexp.runtimes.timing import Stopwatch, timed_scaffold
+from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.runtimes.loop_thread import LoopThread
+from embexp.runtimes.session import Feeds, components, timed_scaffold
+from embexp.runtimes.table_values import TableView
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
 from embexp.tables.row_engine import AnyTable
@@ -32,14 +31,14 @@ _NAME = "model.ckpt"
 
 @dataclass(frozen=True)
 class Program:
-    """What a `model_fn` has put into its graph.
+    """What a `model_fn` makes in its graph.
 
     Attributes:
         train: `train(batch) -> loss`; every variable exists.
         predict: `predict(batch) -> logits [B]` or [B, C].
         counter: the global step, which `train` advances.
-        scaffold: a `tf.compat.v1.train.Scaffold` with the saver and what is to be filled.
-        every_session: called with each session that is made, before its first step.
+        scaffold: a `tf.compat.v1.train.Scaffold` with the saver, which fills the tables.
+        every_session: called with each new session, before its first step.
         at_end: called with the session at the end of each training.
     """
 
@@ -52,10 +51,10 @@ class Program:
 
 
 def start(blueprint: Blueprint) -> Execution:
-    """`tf.estimator`, with checkpoints of its own in the blueprint's folder for it."""
+    """Makes an Estimator, whose checkpoints are in the blueprint's folder for them."""
     watch, strategy, folder = Stopwatch(), blueprint.strategy, blueprint.estimator_folder
     touched: dict[str, np.ndarray] = {}
-    of_tables: list[Any] = []
+    table_operations: list[Any] = []
     notes: list[str] = []
 
     def build() -> Program:
@@ -63,13 +62,13 @@ def start(blueprint: Blueprint) -> Execution:
         with strategy.counter_scope():
             counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
-        with contextlib.nullcontext() if of_tables else watch, strategy.host():
-            # Made anew for every prediction, but filled once.
+        with contextlib.nullcontext() if table_operations else watch, strategy.host():
+            # Every prediction makes them again, but they are filled once.
             embeddings = blueprint.embeddings(counter)
             # Sessions run on one device, whose tables are variables of the graph.
             tables = cast(Mapping[str, AnyTable], embeddings.tables)
             fills = filling.in_sessions(tables, blueprint.plans)
-        of_tables[:] = graph.get_operations()[before:]
+        table_operations[:] = graph.get_operations()[before:]
         parts = blueprint.assemble(embeddings, counter)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
@@ -85,7 +84,7 @@ def start(blueprint: Blueprint) -> Execution:
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).alone(), watch),
+            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).complete_saver(), watch),
             every_session=fills.always,
             at_end=remember_touched,
         )
@@ -103,19 +102,19 @@ def start(blueprint: Blueprint) -> Execution:
         if not blueprint.keeps_checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def elsewhere(name: str) -> TableElsewhere:
+    def view(name: str) -> TableView:
         plan = blueprint.plans[name]
         stored = table_values.rows_in_checkpoint(name, runtime.last_checkpoint)
 
         def read(start: int, stop: int) -> np.ndarray:
-            """Rows as they are now: until the first training, what the table will be filled with."""
+            """The rows' values, which are the initial ones until the first training."""
             return (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
 
         def looked_up() -> np.ndarray:
             runtime.pause()  # flags are read at the end of a training
             return touched.get(name, np.zeros(plan.source.rows, np.bool_))
 
-        return TableElsewhere(
+        return TableView(
             name=name,
             rows=plan.source.rows,
             dim=plan.source.dim,
@@ -127,11 +126,11 @@ def start(blueprint: Blueprint) -> Execution:
 
     return Execution(
         runtime=runtime,
-        tables={name: elsewhere(name) for name in blueprint.plans},
+        tables={name: view(name) for name in blueprint.plans},
         save=partial(store.write_by, lambda prefix: store.copy(runtime.last_checkpoint(), prefix)),
-        restore=lambda saved: runtime.go_back_to(partial(store.copy, store.prefix_in(saved))),
+        restore=lambda saved: runtime.restore(partial(store.copy, store.prefix_in(saved))),
         seconds=lambda: watch.seconds,
-        graph_def_bytes=lambda: session.node_bytes(of_tables),
+        graph_def_bytes=lambda: session.node_bytes(table_operations),
         close=close,
         notes=notes,
     )
@@ -140,8 +139,8 @@ def start(blueprint: Blueprint) -> Execution:
 class EstimatorRuntime:
     """Executes steps inside an Estimator.
 
-    A training goes on for as long as only steps are asked for. Predictions end it, which writes a checkpoint into
-    the model's directory; the next step begins a new one that starts from there.
+    A training lasts until the next prediction, which ends it and so writes a checkpoint into the model's directory. The
+    next step begins another training from there.
 
     Attributes:
         graph_def_bytes: size of the training graph's GraphDef in bytes; None before the first step.
@@ -156,21 +155,21 @@ class EstimatorRuntime:
         """Makes the Estimator; builds nothing yet.
 
         Args:
-            estimator: the module `tensorflow_estimator`, as `embexp.estimator.load` gives it.
-            directory: the model's directory: checkpoints of the training.
+            estimator: the module `tensorflow_estimator` from `embexp.estimator.load`.
+            directory: the model's directory, for checkpoints.
             build: makes all variables and the step in the current graph; called for every training and prediction.
             training_spec: `element_spec` of the dataset that trains.
-            prediction_spec: that of the datasets that are predicted.
+            prediction_spec: `element_spec` of the datasets to predict.
         """
         self._module, self._directory, self._build = estimator, directory, build
         self._specs = {True: training_spec, False: prediction_spec}
-        self._training: Conversation | None = None
+        self._training: LoopThread | None = None
         self.graph_def_bytes: int | None = None
         self._estimator = estimator.Estimator(
             self._model,
             config=estimator.RunConfig(
                 model_dir=str(directory),
-                # Saved once at the end of each training, and not at its beginning too.
+                # Saved at the end of each training only, not at its beginning.
                 save_checkpoints_steps=None,
                 save_checkpoints_secs=None,
                 save_summary_steps=None,
@@ -179,23 +178,19 @@ class EstimatorRuntime:
         )
 
     def last_checkpoint(self) -> str:
-        """Prefix of the checkpoint with the values of the last step; ends a training that is under way.
+        """Prefix of the checkpoint of the last step; ends a training that is under way.
 
         Raises:
             RunError: there has been no training.
         """
         self.pause()
-        found: str | None = tf.train.latest_checkpoint(str(self._directory))
-        if found is None:
+        prefix: str | None = tf.train.latest_checkpoint(str(self._directory))
+        if prefix is None:
             raise RunError("nothing was trained, so the Estimator has no checkpoint")
-        return found
+        return prefix
 
-    def go_back_to(self, copy: Callable[[str], object]) -> None:
-        """Makes an earlier checkpoint the last one.
-
-        Args:
-            copy: copies it to the prefix that it is called with.
-        """
+    def restore(self, copy: Callable[[str], object]) -> None:
+        """Makes an earlier checkpoint the last one; `copy(prefix)` copies it to a prefix."""
         self.pause()
         target = str(self._directory / "earlier")
         copy(target)
@@ -210,21 +205,21 @@ class EstimatorRuntime:
         """
         self.began = True
         if self._training is None:
-            self._training = Conversation(
+            self._training = LoopThread(
                 lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared
             )
         with bounds.translated_errors():
             return sum(float(self._training.step(components(next(iterator)))) for _ in range(steps))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels, float32 [B], and logits, [B] or [B, C], by the values of the last step."""
+        """For each batch its labels, float32 [B], and logits, [B] or [B, C], after the last step."""
         self.pause()
 
-        def everything(hook: Any) -> None:
+        def predict_all(hook: Any) -> None:
             for _ in self._estimator.predict(self._input(training=False), hooks=[hook], yield_single_examples=False):
                 pass
 
-        predicting = Conversation(everything, self._prepared)
+        predicting = LoopThread(predict_all, self._prepared)
         try:
             for batch in batches:
                 with bounds.translated_errors():
@@ -233,7 +228,7 @@ class EstimatorRuntime:
             predicting.stop()
 
     def pause(self) -> None:
-        """Ends the training that is under way, if one is, so that its values are in a checkpoint."""
+        """Ends a training that is under way, which writes its checkpoint."""
         if self._training is not None:
             self._training.stop()
             self._training = None
@@ -246,7 +241,7 @@ class EstimatorRuntime:
         return feeds
 
     def _prepared(self, graph: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return self._fetched, self._feeds.of
+        return self._fetched, self._feeds.feed_dict
 
     def _model(self, features: Any, labels: Any, mode: str) -> Any:
         program = self._build()

@@ -1,13 +1,14 @@
-"""What puts an experiment into execution takes, and what it gives, whichever runtime it is."""
+"""The input and the result of `start`, which every runtime has: a blueprint, and its execution."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from embexp.checkpoints.dense_part import TakenOver
+from embexp.checkpoints.dense_part import DenseValues
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
@@ -17,7 +18,7 @@ from embexp.training.step import Assembly
 
 
 class Assemble(Protocol):
-    """Makes all that is around the tables, in the graph that is current."""
+    """Makes everything but the tables, in the current graph."""
 
     def __call__(self, embeddings: Embeddings, counter: Any) -> Assembly:
         """Makes the dense model, the step and the checkpoint; `counter` is the number of steps done."""
@@ -26,20 +27,20 @@ class Assemble(Protocol):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What every runtime needs to make an experiment's variables, in whatever graph it makes them.
+    """What every runtime needs to make an experiment's variables, in any graph.
 
     Attributes:
-        plans: what each table is made and filled from.
-        features: what looks the tables up, by name.
+        plans: the tables before their variables are made, by name.
+        features: the features that look them up, by name.
         columns: the column of the data that each feature reads.
-        assemble: makes all else around the tables.
+        assemble: makes everything but the tables.
         training_spec: `element_spec` of the training data.
-        prediction_spec: `element_spec` of the data that is predicted.
-        strategy: where all this is to be, and where steps run.
+        prediction_spec: `element_spec` of the evaluation data.
+        strategy: where variables live and steps run.
         total_steps: length of the training.
-        estimator_folder: where an Estimator keeps its own checkpoints.
-        keeps_checkpoints: whether these are to stay when the run has ended.
-        dense: from the assembly's checkpoint to what an earlier one gives the dense part before the first step.
+        estimator_folder: where an Estimator writes its checkpoints.
+        keeps_checkpoints: whether these stay when the run has ended.
+        dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
     """
 
     plans: Mapping[str, TablePlan]
@@ -52,30 +53,30 @@ class Blueprint:
     total_steps: int
     estimator_folder: Path
     keeps_checkpoints: bool = True
-    dense: Callable[[Any], TakenOver] = lambda checkpoint: TakenOver([])
+    dense: Callable[[Any], DenseValues] = lambda checkpoint: DenseValues([])
 
     def embeddings(self, counter: Any) -> Embeddings:
-        """Makes the tables where the strategy keeps them; `counter` is the number of steps done."""
+        """Makes the tables, as the strategy does; `counter` is the number of steps done."""
         inputs = {name: self.training_spec.ids[column] for name, column in self.columns.items()}
         return self.strategy.embeddings(self.plans, self.features, inputs, counter, self.total_steps)
 
 
 @dataclass(frozen=True)
 class Execution:
-    """An experiment that can be trained, read and saved, whatever executes it.
+    """An experiment in a runtime, ready to be trained, read and saved.
 
     Attributes:
         runtime: executes steps.
-        tables: their values, by name.
-        save: writes all that is learned into a directory, as an object-based checkpoint.
-        restore: takes all that is learned from such a directory.
-        seconds: how long making and filling the tables has taken, so far.
+        tables: the tables, to be read, by name.
+        save: writes everything that is learned into a directory, as an object-based checkpoint.
+        restore: restores everything that is learned from such a directory.
+        seconds: how long making and filling the tables has taken so far.
         graph_def_bytes: bytes that tables and their initialization take in the graph.
-        close: gives back what the runtime holds.
-        dataset: what to iterate over in place of a dataset of whole batches, to train on it.
-        graph: the graph of the training step for an iterator of that, traced and not run; None: it can't be traced.
+        close: frees the runtime's resources.
+        dataset: what the training iterates over, from a dataset of whole batches.
+        graph: the graph of the training step for such an iterator, traced and not run; None: it can't be traced.
         embedding: on a TPU, its `TPUEmbedding`.
-        notes: what the user should know of how it began.
+        notes: warnings of the strategy and of the restored dense part.
     """
 
     runtime: Runtime
@@ -89,3 +90,20 @@ class Execution:
     graph: Callable[[Any], Any] | None = None
     embedding: Any = None
     notes: list[str] = field(default_factory=list)
+
+
+class Stopwatch:
+    """Counts the seconds that pass inside its blocks.
+
+    Attributes:
+        seconds: the sum over all blocks so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began

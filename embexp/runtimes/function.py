@@ -1,4 +1,4 @@
-"""Runs the step as a `tf.function`: many steps a call, so that Python's share of a small step is small."""
+"""The function runtime: a `tf.function` of many steps a call, so that Python costs little even if steps are small."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import tensorflow as tf
 
 from embexp.checkpoints import store
 from embexp.initialization import filling
-from embexp.runtimes.execution import Blueprint, Execution
-from embexp.runtimes.timing import Stopwatch
+from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
 
 
 def start(blueprint: Blueprint) -> Execution:
-    """Eager variables and a `tf.function`, in any strategy."""
+    """Makes eager variables and a `tf.function`, in any strategy."""
     watch, strategy = Stopwatch(), blueprint.strategy
     with strategy.counter_scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
@@ -52,7 +51,7 @@ def start(blueprint: Blueprint) -> Execution:
 class FunctionRuntime:
     """Executes one traced step, over and over, on the iterator of a dataset.
 
-    All variables must exist before: nothing is created while tracing.
+    All variables must exist: tracing creates none.
 
     Attributes:
         graph_def_bytes: size of the training function's GraphDef in bytes; None before the first step.
@@ -71,11 +70,10 @@ class FunctionRuntime:
         Args:
             train: `train(batch) -> loss`.
             predict: `predict(batch) -> logits [B]`.
-            dataset: gives what to iterate over in place of a dataset of whole batches, to predict them.
-            labels: all labels of what that gives, float32 [B].
+            dataset: what predictions iterate over, from a dataset of whole batches.
+            labels: all labels of an element of that, float32 [B].
         """
-        # The sum stands in a variable of double precision, so the mean over an interval is the same
-        # in however many calls the interval was done.
+        # A sum in double precision, so the mean over an interval does not depend on the number of calls.
         loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="loss_sum")
 
         @tf.function  # type: ignore[untyped-decorator]
@@ -91,7 +89,7 @@ class FunctionRuntime:
         self.graph_def_bytes: int | None = None
 
     def graph(self, iterator: Any) -> Any:
-        """The graph of the training function, which is traced if it was not yet."""
+        """The graph of the training function, traced unless it is already."""
         return self._train_steps.get_concrete_function(iterator, tf.constant(1, tf.int64)).graph
 
     def train(self, iterator: Any, steps: int) -> float:

@@ -1,4 +1,4 @@
-"""Runs the step in a graph of TensorFlow 1, by a session: one call a step, its batch fed."""
+"""The session runtime: a graph of TensorFlow 1, one `session.run` a step, its batch fed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints import graph_saver, store
-from embexp.initialization import filling
-from embexp.initialization.method import Fill
+from embexp.initialization import filling, scaffolding
+from embexp.initialization.method import Fill, SessionFills
 from embexp.runtimes import table_values
-from embexp.runtimes.execution import Blueprint, Execution
-from embexp.runtimes.feeding import Feeds, components
-from embexp.runtimes.timing import Stopwatch, timed_scaffold
+from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
 from embexp.tables.row_engine import AnyTable
 
 
 def start(blueprint: Blueprint) -> Execution:
-    """A graph of TensorFlow 1 and a session; a monitored one where a table asks for a scaffold."""
+    """Makes a graph of TensorFlow 1 and a session, a monitored one where a table has init=scaffold."""
     watch, strategy = Stopwatch(), blueprint.strategy
     graph = tf.Graph()
     with graph.as_default():
@@ -46,9 +44,9 @@ def start(blueprint: Blueprint) -> Execution:
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
         saver = graph_saver.saver_of(parts.checkpoint)
-        chosen = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
+        scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
     with watch:
-        runtime.open(fills.always if chosen else [*fills.once, *fills.always], filled=fills.whole, scaffold=chosen)
+        runtime.open(fills.always if scaffold else [*fills.once, *fills.always], filled=fills.whole, scaffold=scaffold)
 
     def restore(directory: Path) -> None:
         runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
@@ -68,7 +66,7 @@ def start(blueprint: Blueprint) -> Execution:
 class SessionRuntime:
     """Executes one traced step, over and over, inside a `tf.compat.v1.Session`.
 
-    Made while its graph is the default one, in which all variables exist. `open` comes before everything else.
+    Its graph, in which all variables exist, is the default one when it is made. `open` comes before everything else.
     """
 
     def __init__(
@@ -85,23 +83,23 @@ class SessionRuntime:
             train: `train(batch) -> loss`.
             predict: `predict(batch) -> logits [B]` or [B, C].
             training_spec: `element_spec` of the dataset that trains.
-            prediction_spec: that of the datasets that are predicted.
+            prediction_spec: `element_spec` of the datasets to predict.
         """
         self._graph = tf.compat.v1.get_default_graph()
-        # One traced function each: operations that Keras' optimizers inline into such a graph move nothing.
+        # One traced function each: operations that Keras' optimizers inline into such a graph change no variable.
         self._train_feeds, self._predict_feeds = Feeds(training_spec), Feeds(prediction_spec)
         self._loss = tf.function(train)(self._train_feeds.batch)
         self._logits = tf.function(predict)(self._predict_feeds.batch)
         self._session: Any = None
 
     def open(self, fills: Sequence[Fill], *, filled: Sequence[Any] = (), scaffold: Any = None) -> None:
-        """Makes the session: every variable gets its initial value, then what `fills` have for it.
+        """Makes the session: initializes every variable, then calls `fills`.
 
         Args:
             fills: called in their order.
-            filled: variables that `fills` give their initial value; without a scaffold they get no other before.
-            scaffold: a `tf.compat.v1.train.Scaffold`, for a `MonitoredTrainingSession`; its own init functions have
-                to call what else is to be filled, and `fills` come after them. None: a plain `Session`.
+            filled: variables whose initial values come from `fills`; without a scaffold, nothing else initializes them.
+            scaffold: a `tf.compat.v1.train.Scaffold`, for a `MonitoredTrainingSession`, which calls its init functions
+                before `fills`. None: a plain `Session`.
         """
         with self._graph.as_default():
             if scaffold is None:
@@ -133,14 +131,14 @@ class SessionRuntime:
         total = 0.0
         with bounds.translated_errors():
             for _ in range(steps):
-                total += float(self._session.run(self._loss, self._train_feeds.of(components(next(iterator)))))
+                total += float(self._session.run(self._loss, self._train_feeds.feed_dict(components(next(iterator)))))
         return total
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, [B] or [B, C]."""
         for batch in batches:
             with bounds.translated_errors():
-                logits = self._session.run(self._logits, self._predict_feeds.of(components(batch)))
+                logits = self._session.run(self._logits, self._predict_feeds.feed_dict(components(batch)))
             yield batch.labels.numpy(), logits
 
     @property
@@ -149,15 +147,56 @@ class SessionRuntime:
         return int(self._graph.as_graph_def().ByteSize())
 
     def close(self) -> None:
-        """Gives the session's memory back."""
+        """Frees the session's memory."""
         if self._session is not None:
             self._session.close()
 
 
-def node_bytes(operations: Iterable[Any]) -> int:
-    """Bytes that some operations of a graph take in its GraphDef, without those of functions that they call.
+class Feeds:
+    """Placeholders for the batches of an eager dataset, in the current graph; ragged columns in their components.
 
-    Counted one by one: among them may be a constant so large that a copy of the whole graph hurts.
+    Attributes:
+        batch: the placeholders, in the structure of the dataset's elements.
+    """
+
+    def __init__(self, element_spec: Any) -> None:
+        """Makes a placeholder for each component of a dataset's `element_spec`."""
+        parts = tf.nest.flatten(element_spec, expand_composites=True)
+        self._placeholders = [tf.compat.v1.placeholder(part.dtype, part.shape) for part in parts]
+        self.batch = tf.nest.pack_sequence_as(element_spec, self._placeholders, expand_composites=True)
+
+    def feed_dict(self, values: list[np.ndarray]) -> dict[Any, np.ndarray]:
+        """The `feed_dict` of a batch with these `components`."""
+        return dict(zip(self._placeholders, values, strict=True))
+
+
+def components(batch: Any) -> list[np.ndarray]:
+    """The arrays of an eager batch, which share its memory."""
+    return [part.numpy() for part in tf.nest.flatten(batch, expand_composites=True)]
+
+
+def timed_scaffold(fills: SessionFills, saver: Any, watch: Stopwatch) -> Any:
+    """The `tf.compat.v1.train.Scaffold` of a run, whose init function fills tables while `watch` counts."""
+
+    def fill_once(_: Any, session: Any) -> None:
+        for fill in fills.once:
+            fill(session)
+
+    scaffold = scaffolding.scaffold(fills.scaffold, init_fn=fill_once, saver=saver)
+    untimed = scaffold.init_fn
+
+    def timed(session: Any) -> None:
+        with watch:
+            untimed(session)
+
+    scaffold._init_fn = timed  # a copy of the scaffold would not be of its class
+    return scaffold
+
+
+def node_bytes(operations: Iterable[Any]) -> int:
+    """Bytes that some operations of a graph take in its GraphDef, without the functions that they call.
+
+    Counted one by one: a constant among them may be so large that a copy of the whole graph would not fit.
     """
     sizes = (operation.node_def.ByteSize() for operation in operations)
     # Each is a field of the GraphDef: a tag, its size as a varint, and the message itself.

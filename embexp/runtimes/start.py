@@ -1,4 +1,4 @@
-"""The factory of runtimes: an experiment put into execution."""
+"""The factory of runtimes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from embexp.specs.running import RuntimeKind
 def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
     """Makes and fills all variables of an experiment, and its step, in a runtime.
 
-    Args:
-        kind: the runtime.
-        blueprint: what the variables are made from.
-
     Raises:
-        ValueError: the kind is `auto`; `resolution.runtime_of` says which one that stands for.
+        ValueError: the kind is `auto`, which `resolution.runtime_of` resolves.
     """
     match kind:
         case RuntimeKind.FUNCTION:
@@ -27,6 +23,6 @@ def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
         case RuntimeKind.ESTIMATOR:
             return estimator.start(blueprint)
         case RuntimeKind.AUTO:
-            raise ValueError("which runtime auto stands for is to be resolved before")
+            raise ValueError("runtime=auto is not resolved")
         case _:
             assert_never(kind)

@@ -1,4 +1,4 @@
-"""Values of tables whose variables live in a session or in a checkpoint."""
+"""Tables whose variables live in a session or in a checkpoint, to be read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from embexp.vectors import checkpoint
 
 
 @dataclass(frozen=True)
-class TableElsewhere(ReadableTable):
-    """A table whose rows are read by a function, wherever they are.
+class TableView(ReadableTable):
+    """A table whose rows are read by functions.
 
     Attributes:
-        name: of the table.
+        name: the table's name.
         rows: number of rows.
         dim: width of a row.
-        frozen: whether no row moves.
-        storage: how rows are kept.
-        reads: gives rows [start, stop), float32.
-        takes: gives rows of these numbers, rising, float32; None: they are read by ranges.
+        frozen: whether the whole table is frozen.
+        storage: the table's storage.
+        reads: reads rows [start, stop), float32.
+        takes: reads rows by rising numbers, float32; None: `reads` does.
         looks_up: see `ReadableTable.looked_up`; None: not tracked.
     """
 
@@ -39,7 +39,7 @@ class TableElsewhere(ReadableTable):
     looks_up: Callable[[], np.ndarray] | None = None
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop), float32; of slots nothing can be read."""
+        """Rows [start, stop), float32; slots can't be read."""
         if slot is not None:
             raise KeyError(slot)
         return self.reads(start, stop)
@@ -49,30 +49,30 @@ class TableElsewhere(ReadableTable):
         return super().take(numbers) if self.takes is None else self.takes(numbers)
 
     def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up to move them; None: not tracked."""
+        """Bool [rows]: rows that training steps have looked up to update them; None: not tracked."""
         return None if self.looks_up is None else self.looks_up()
 
 
-def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableElsewhere:
-    """Reads a table of the current graph.
+def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableView:
+    """A table of the current graph, to be read in a session.
 
     Args:
-        table: as it was made in this graph.
-        call: calls a function with the session; used when values are read, not before.
+        table: the table that was made in this graph.
+        call: calls a function with the session; used only when values are read.
     """
     ids = tf.compat.v1.placeholder(tf.int64, [None])
     rows = table.gather(ids)
     touched = None if table.touched is None else tf.not_equal(table.touched, 0)
 
     def take(numbers: np.ndarray) -> np.ndarray:
-        found: np.ndarray = call(lambda session: session.run(rows, {ids: numbers}))
-        return found
+        values: np.ndarray = call(lambda session: session.run(rows, {ids: numbers}))
+        return values
 
     def looked_up() -> np.ndarray:
-        found: np.ndarray = call(lambda session: session.run(touched))
-        return found
+        flags: np.ndarray = call(lambda session: session.run(touched))
+        return flags
 
-    return TableElsewhere(
+    return TableView(
         name=table.name,
         rows=table.rows,
         dim=table.dim,
@@ -85,7 +85,7 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
 
 
 def rows_in_checkpoint(table: str, prefix: Callable[[], str]) -> Callable[[int, int], np.ndarray]:
-    """Reads rows [start, stop) of a table from the checkpoint whose prefix `prefix` gives at the time of reading."""
+    """A function that reads rows [start, stop) of a table from the checkpoint at `prefix()`, called at each read."""
 
     def read(start: int, stop: int) -> np.ndarray:
         stored = checkpoint.read(Path(f"{prefix()}.index"), f"embedding/{table}")

@@ -6,20 +6,19 @@ from typing import assert_never
 
 from embexp.specs import strategies as specs
 from embexp.strategies import gpu, mirrored, tpu, tpu_simulator
-from embexp.strategies.one_device import OneDevice
-from embexp.strategies.serving import Serving
+from embexp.strategies.one_device import OneDevice, Serving
 from embexp.strategies.strategy import Strategy
 
 
 def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
-    """Makes a strategy ready; the first thing that a run does with TensorFlow, as devices can't change after it.
+    """Makes a strategy, before anything else that a run does with TensorFlow, as devices can't change after that.
 
     Args:
-        spec: which one.
-        traced: steps are only to be traced: a simulated TPU leaves a TPU's operations in their graphs.
+        spec: the strategy's settings.
+        traced: steps are only traced: a simulated TPU leaves a TPU's operations in their graphs.
 
     Raises:
-        RunError: what the strategy needs is not there, or TensorFlow is already running without it.
+        RunError: devices that the strategy needs are missing, or TensorFlow is already running without them.
     """
     match spec:
         case specs.CPU():
@@ -37,5 +36,5 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
 
 
 def build_for_finished(spec: specs.Strategy) -> Strategy:
-    """This machine's processor, for a finished run of any strategy: to look up and to predict, not to train."""
+    """The strategy for a finished run, on this machine's processor: it looks up and predicts, and does not train."""
     return Serving() if spec.own_memory else OneDevice()

@@ -1,8 +1,8 @@
 """One copy of the rows for all replicas of a step.
 
 The host looks up the whole batch at once and hands each replica the activations of its examples. Gradients are gathered
-over the replicas and applied at once. So each row is updated once, by the very operations that a single device
-executes, and there is nothing that could differ between replicas.
+over the replicas and applied at once. So each row is updated once, by the operations that a single device executes,
+and nothing can differ between replicas.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import tensorflow as tf
 class GatheredRows:
     """An `EmbeddingBackend` for the replicas of a `tf.distribute.MirroredStrategy`, around one of a single device.
 
-    `enqueue` takes the ids of the whole batch. Activations and gradients are a replica's own: the batch's examples in
-    order, as `sizes` divides them. Activations whose first dimension is known to be 1 belong to the whole batch, such
-    as candidates that all examples share: every replica gets them, and their gradients are added.
+    `enqueue` takes the ids of the whole batch. Activations and gradients are a replica's: its examples
+    in order, as `sizes` divides them. Activations whose first dimension is known to be 1 belong to the whole batch,
+    such as candidates that all examples share: every replica gets them, and their gradients are added.
     """
 
     def __init__(self, rows: Any, replicas: int, host: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Takes the backend of a single device, and where that device is."""
+        """Wraps the backend `rows` of a single device; `host` is the scope of that device."""
         self._rows, self._replicas, self._host = rows, replicas, host
         self._shares: dict[str, list[Any]] = {}
         self._shared: set[str] = set()
 
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
-        """Takes the whole batch's ids and looks them up; see `EmbeddingBackend.enqueue`. Called on the host."""
+        """Looks up the ids of the whole batch; called on the host."""
         with self._host():
             self._rows.enqueue(features, training=training)
-            found = self._rows.activations()
-            self._shared = {name for name, value in found.items() if value.shape[0] == 1}
+            activations = self._rows.activations()
+            self._shared = {name for name, value in activations.items() if value.shape[0] == 1}
             self._shares = {
                 name: [value] * self._replicas if name in self._shared else divided(value, self._replicas)
-                for name, value in found.items()
+                for name, value in activations.items()
             }
 
     def activations(self) -> dict[str, Any]:
-        """A replica's own; see `EmbeddingBackend.activations`."""
+        """The activations of the replica that is being traced, by feature."""
         replica = replica_number()
         return {name: shares[replica] for name, shares in self._shares.items()}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Gathers the replicas' gradients and applies them once; see `EmbeddingBackend.apply_gradients`."""
+        """Gathers the replicas' gradients and applies them once."""
         tf.distribute.get_replica_context().merge_call(self._apply, args=(dict(gradients),))
 
     def _apply(self, strategy: Any, gradients: Mapping[str, Any]) -> None:
@@ -61,16 +61,16 @@ class GatheredRows:
 
 
 def replica_number() -> int:
-    """Of the replica whose code is being traced."""
+    """The number of the replica that is being traced."""
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
 def sizes(count: Any, replicas: int) -> list[Any]:
-    """Examples of each replica: as equal as can be, the first ones have one more.
+    """Number of examples of each replica, as equal as can be; the first replicas have one more.
 
     Args:
-        count: of all examples, an int or an int32 scalar.
-        replicas: how many share them.
+        count: number of examples, an int or an int32 scalar.
+        replicas: number of replicas that share them.
     """
     each, rest = count // replicas, count % replicas
     if isinstance(count, int):
@@ -79,7 +79,7 @@ def sizes(count: Any, replicas: int) -> list[Any]:
 
 
 def divided(value: Any, replicas: int) -> list[Any]:
-    """A tensor [B, ...] cut into the replicas' parts."""
+    """A tensor [B, ...], divided among the replicas."""
     count = value.shape[0]
     if count is None:
         return list(tf.split(value, tf.stack(sizes(tf.shape(value)[0], replicas)), num=replicas))

@@ -1,4 +1,4 @@
-"""GPUs: found, or missed in words that help."""
+"""GPUs, or an error that says why TensorFlow finds none."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from embexp.strategies.strategy import Strategy
 
 
 def build(count: int) -> Strategy:
-    """One GPU beside the processor, or several that mirror the dense part; rows stay in the machine's memory.
+    """A strategy for one GPU, or for several that mirror the dense part; rows stay in the machine's memory.
 
     Raises:
-        RunError: there are fewer GPUs; it says what is missing.
+        RunError: there are fewer GPUs; the message says what is missing.
     """
     found = len(tf.config.list_physical_devices("GPU"))
     if found < count:
         raise RunError(_missing(count, found, cuda=bool(tf.test.is_built_with_gpu_support())))
-    # What no GPU has a kernel for, such as counters of some types, goes to the processor; sessions need to be told.
+    # Operations without a GPU kernel, such as counters of some types, go to the processor; sessions need this setting.
     tf.config.set_soft_device_placement(True)
     if count == 1:
         return OneDevice("/GPU:0")

@@ -9,27 +9,27 @@ from typing import Any
 
 import tensorflow as tf
 
+from embexp.errors import RunError
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
-from embexp.strategies import host_tables, logical_devices
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
 from embexp.strategies.replicated import Replicated
-from embexp.strategies.strategy import Embeddings
+from embexp.strategies.strategy import Embeddings, embeddings_on_host
 from embexp.training.replication import ReplicaBatch
 
 
 class MirroredStrategy(Replicated):
     """The dense part mirrored, rows once in the machine's memory; a `Strategy`.
 
-    Batches are whole. Each is cut into the replicas' parts in the traced step, so it needs not divide evenly.
+    Batches are whole: the traced step divides each among the replicas, evenly or not.
     """
 
     def __init__(self, devices: Sequence[str], *, notes: Sequence[str] = ()) -> None:
         """Makes the replicas.
 
         Args:
-            devices: of the replicas, in TensorFlow's words: `CPU:0` or `GPU:0` and so on.
-            notes: what the user should know of them.
+            devices: TensorFlow's names of the replicas' devices, such as `CPU:0` or `GPU:0`.
+            notes: warnings about them.
         """
         self._devices, self._notes = tuple(devices), tuple(notes)
         # On processors there is nothing to gain from collective operations, and the order of sums stays ours.
@@ -43,25 +43,25 @@ class MirroredStrategy(Replicated):
 
     @property
     def replicas(self) -> int:
-        """See `Strategy`."""
+        """Number of replicas."""
         return len(self._devices)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """See `Strategy`."""
+        """TensorFlow's names of the replicas' devices."""
         return self._devices
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """See `Strategy`."""
+        """Warnings about the devices."""
         return self._notes
 
     def active(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """A context without effect: the devices are always there."""
         return contextlib.nullcontext()
 
     def counter_scope(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The processor, as for the rows."""
         return self.host()
 
     def embeddings(
@@ -72,19 +72,19 @@ class MirroredStrategy(Replicated):
         counter: Any,
         total_steps: int,
     ) -> Embeddings:
-        """Makes the tables in this machine's memory; see `Strategy.embeddings`."""
-        return host_tables.embeddings(plans, features, counter, total_steps, self.backend)
+        """The tables in this machine's memory."""
+        return embeddings_on_host(plans, features, counter, total_steps, self.backend)
 
     def dataset(self, batches: Any) -> Any:
-        """See `Strategy`."""
+        """The same batches."""
         return batches
 
     def backend(self, rows: Any) -> Any:
-        """The backend to be used here, around the one of a single device that holds the rows."""
+        """The backend of a step, around that of a single device, which holds the rows."""
         return GatheredRows(rows, self.replicas, self.host)
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
-        """See `Strategy`."""
+        """Calls `function` in every replica with its share of a batch."""
         dense, labels = divided(batch.dense, self.replicas), divided(batch.labels, self.replicas)
         shares = _shares(batch.labels, self.replicas)
 
@@ -95,16 +95,16 @@ class MirroredStrategy(Replicated):
         return self._strategy.run(tf.autograph.experimental.do_not_convert(replica))
 
     def total(self, results: Any) -> Any:
-        """See `Strategy`."""
+        """The sum of the replicas' results."""
         return tf.add_n(self._strategy.experimental_local_results(results))
 
     def labels(self, batch: Any) -> Any:
-        """See `Strategy`."""
+        """All labels of a batch, float32 [B]."""
         return batch.labels
 
 
 def build(replicas: int) -> MirroredStrategy:
-    """Over the first GPUs where there are as many, and otherwise over logical processors, which it notes.
+    """Replicas on the first GPUs; where there are too few, on logical processors, with a note that says so.
 
     Raises:
         RunError: TensorFlow is already running, with fewer devices.
@@ -112,7 +112,7 @@ def build(replicas: int) -> MirroredStrategy:
     found = len(tf.config.list_physical_devices("GPU"))
     if found >= replicas:
         return MirroredStrategy([f"GPU:{number}" for number in range(replicas)])
-    logical_devices.processors(replicas)
+    logical_processors(replicas)
     seen = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
     note = (
         f"strategy mirrored: TensorFlow sees {seen}, so the {replicas} replicas are logical processors of this machine,"
@@ -121,8 +121,33 @@ def build(replicas: int) -> MirroredStrategy:
     return MirroredStrategy([f"CPU:{number}" for number in range(replicas)], notes=[note])
 
 
+def logical_processors(count: int) -> None:
+    """Makes TensorFlow show this machine's processor as `count` logical ones, CPU:0 to CPU:count-1.
+
+    Must come before TensorFlow's first operation, after which devices can't change. There may be more.
+
+    Raises:
+        RunError: TensorFlow is already running, with fewer.
+    """
+    if count == 1:
+        return
+    [processor] = tf.config.list_physical_devices("CPU")
+    configured = tf.config.get_logical_device_configuration(processor)
+    if configured is not None and len(configured) >= count:
+        return
+    try:
+        tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError:
+        there = len(tf.config.list_logical_devices("CPU"))
+        raise RunError(
+            f"{count} logical processors are needed, and TensorFlow is already running in this process with {there};"
+            " devices can't change any more: start the run in a new process (a sweep does), or before anything"
+            " else that uses TensorFlow"
+        ) from None
+
+
 def _shares(labels: Any, replicas: int) -> list[Any]:
-    """Part of the batch's examples that each replica has."""
+    """The fraction of the batch's examples that each replica has."""
     count = labels.shape[0]
     if count is not None:
         return [size / count for size in sizes(count, replicas)]

@@ -10,10 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
-from embexp.strategies import host_tables
-from embexp.strategies.strategy import Embeddings
+from embexp.strategies.strategy import Embeddings, embeddings_on_host
+from embexp.tables.serving import ServingBackend
 from embexp.training.replication import ReplicaBatch
 
 
@@ -24,40 +25,40 @@ class OneDevice:
     It works in graphs of TensorFlow 1 as well.
 
     Attributes:
-        device: of the dense part, in TensorFlow's words; None: whatever TensorFlow takes, with rows there too.
+        device: TensorFlow's name of the dense part's device; None: its default, for rows too.
     """
 
     device: str | None = None
 
     @property
     def replicas(self) -> int:
-        """See `Strategy`."""
+        """One."""
         return 1
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """See `Strategy`."""
+        """The device of the dense part."""
         return (self.device or "CPU:0",)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """See `Strategy`."""
+        """None: there is nothing to warn of."""
         return ()
 
     def active(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """A context without effect: the device is always there."""
         return contextlib.nullcontext()
 
     def host(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The processor, which holds the rows."""
         return contextlib.nullcontext() if self.device is None else tf.device("/CPU:0")
 
     def scope(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The device of the dense part."""
         return contextlib.nullcontext() if self.device is None else tf.device(self.device)
 
     def counter_scope(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The processor, as for the rows."""
         return self.host()
 
     def embeddings(
@@ -68,41 +69,58 @@ class OneDevice:
         counter: Any,
         total_steps: int,
     ) -> Embeddings:
-        """Makes the tables in this machine's memory; see `Strategy.embeddings`."""
-        return host_tables.embeddings(plans, features, counter, total_steps, self.backend)
+        """The tables in this machine's memory."""
+        return embeddings_on_host(plans, features, counter, total_steps, self.backend)
 
     def dataset(self, batches: Any) -> Any:
-        """See `Strategy`."""
+        """The same batches."""
         return batches
 
     def backend(self, rows: Any) -> Any:
-        """The backend to be used here, around the one that holds the rows."""
+        """The backend of a step, around the one that holds the rows."""
         return rows if self.device is None else _OnHost(rows, self.host)
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
-        """See `Strategy`."""
+        """Calls `function` once, with the whole batch."""
         with self.scope():
             return function(ReplicaBatch(batch.dense, batch.labels))
 
     def total(self, results: Any) -> Any:
-        """See `Strategy`."""
+        """The result of the one replica."""
         return results
 
     def joined(self, results: Any) -> Any:
-        """See `Strategy`."""
+        """The result of the one replica."""
         return results
 
     def labels(self, batch: Any) -> Any:
-        """See `Strategy`."""
+        """All labels of a batch, float32 [B]."""
         return batch.labels
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Strategy`."""
+        """The gradients of the one replica."""
         return list(gradients)
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Strategy`."""
+        """Changes nothing, as one replica always agrees."""
         return  # not an empty body, which AutoGraph can't read
+
+
+@dataclass(frozen=True)
+class Serving(OneDevice):
+    """The processor for tables that a TPU has trained: TensorFlow's `TPUEmbeddingForServing`, without training."""
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """The tables, with their initial values until a checkpoint is restored."""
+        tables = filling.make_on_tpu(plans, hosts=1)
+        return Embeddings(tables, ServingBackend(tables, features))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the replicas of any strategy of `tf.distribute` do alike."""
+"""The methods that all strategies of `tf.distribute` share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Replicated(ABC):
-    """The part of a `Strategy` that a `tf.distribute.Strategy` does by itself."""
+    """A `Strategy` around a `tf.distribute.Strategy`, without the methods that depend on its devices."""
 
     @property
     @abstractmethod
@@ -19,25 +19,25 @@ class Replicated(ABC):
         """The `tf.distribute.Strategy`."""
 
     def host(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The processor."""
         context: AbstractContextManager[Any] = tf.device("/CPU:0")
         return context
 
     def scope(self) -> AbstractContextManager[Any]:
-        """See `Strategy`."""
+        """The scope of the `tf.distribute.Strategy`, which mirrors variables."""
         context: AbstractContextManager[Any] = self.strategy.scope()
         return context
 
     def joined(self, results: Any) -> Any:
-        """See `Strategy`."""
+        """The replicas' results as one tensor, in the batch's order."""
         return tf.concat(self.strategy.experimental_local_results(results), 0)
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
-        """See `Strategy`."""
+        """In a replica: the sums of tensors over all replicas."""
         return _reduced(tf.distribute.ReduceOp.SUM, gradients)
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """See `Strategy`."""
+        """In a replica: sets each variable to its mean over all replicas."""
         if variables:
             means = _reduced(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in variables])
             for variable, mean in zip(variables, means, strict=True):
@@ -45,6 +45,6 @@ class Replicated(ABC):
 
 
 def _reduced(operation: Any, values: Sequence[Any]) -> list[Any]:
-    there = [value for value in values if value is not None]
-    found = iter(tf.distribute.get_replica_context().all_reduce(operation, there) if there else ())
-    return [None if value is None else next(found) for value in values]
+    present = [value for value in values if value is not None]
+    results = iter(tf.distribute.get_replica_context().all_reduce(operation, present) if present else ())
+    return [None if value is None else next(results) for value in values]

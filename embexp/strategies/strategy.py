@@ -1,4 +1,4 @@
-"""What a run asks of its strategy: where variables live, how rows are looked up, how replicas share a batch."""
+"""The protocol of strategies: where variables live, how rows are looked up, how replicas share a batch."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
 from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.row_engine import AnyTable
+from embexp.tables.row_engine import AnyTable, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.replication import Replication
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The tables of a run, made where a strategy keeps them, and what looks them up there.
+    """The tables of a run, made by its strategy, and the backend that looks them up.
 
     Attributes:
-        tables: by name; those that are variables of this process are still to be filled (`filling.fill`).
+        tables: by name; `filling.fill` then fills those that are variables of this process.
         backend: looks their rows up and moves them, for the steps of the strategy.
-        load: brings what was assigned to the tables to where steps look it up; to be called after any assignment.
+        load: copies the tables to where steps look them up; to be called after any assignment.
         embedding: on a TPU, its `TPUEmbedding`.
     """
 
@@ -35,33 +36,33 @@ class Embeddings:
 class Strategy(Replication, Protocol):
     """Where variables live, and how the replicas of a step share a batch.
 
-    A batch is what an iterator over `dataset(...)` gives, `embexp.data.batches.Batch` or anything with its attributes.
+    A batch is an element of `dataset(...)`: an `embexp.data.batches.Batch`, or anything with its attributes.
     """
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where the replicas are, in words for people."""
+        """Names of the replicas' devices, for people."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of these devices, for the run's warnings."""
+        """Warnings about these devices."""
         ...
 
     def active(self) -> AbstractContextManager[Any]:
-        """The time in which the devices are there: all that is made on them, and every step, must be inside."""
+        """A context in which the devices exist; variables are made and steps run only inside."""
         ...
 
     def host(self) -> AbstractContextManager[Any]:
-        """In which rows and whatever no replica owns are made and used."""
+        """A scope for rows, and for all else that no replica owns."""
         ...
 
     def scope(self) -> AbstractContextManager[Any]:
-        """In which model and dense optimizer are made."""
+        """A scope in which the model and the dense optimizer are made."""
         ...
 
     def counter_scope(self) -> AbstractContextManager[Any]:
-        """In which the counter of steps is made, which learning rates of rows may be a function of."""
+        """A scope in which the step counter is made, which learning rates of rows may read."""
         ...
 
     def embeddings(
@@ -75,21 +76,38 @@ class Strategy(Replication, Protocol):
         """Makes the tables, within `host`.
 
         Args:
-            plans: of the tables, by name.
-            features: what looks them up, by name.
+            plans: tables to make, by name.
+            features: features that look them up, by name.
             inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
             counter: int64 variable, the number of steps done.
             total_steps: length of the training, for schedules that end with it.
 
         Raises:
-            RunError: the tables can't be made here.
+            RunError: this strategy can't make the tables.
         """
         ...
 
     def dataset(self, batches: Any) -> Any:
-        """What to iterate over in place of a `tf.data.Dataset` of whole batches."""
+        """What steps iterate over, from a `tf.data.Dataset` of whole batches."""
         ...
 
     def labels(self, batch: Any) -> Any:
         """All labels of a batch, float32 [B]."""
         ...
+
+
+def embeddings_on_host(
+    plans: Mapping[str, TablePlan],
+    features: Mapping[str, Feature],
+    counter: Any,
+    total_steps: int,
+    wrap: Callable[[EmbeddingBackend], EmbeddingBackend],
+) -> Embeddings:
+    """Tables in this machine's memory, in the current graph, looked up by the row engine: one copy of the rows.
+
+    `wrap` makes the backend of a step from the row engine; for the rest see `Strategy.embeddings`.
+    """
+    tables = filling.make(plans)
+    optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
+    engine = RowEngine(tables, features, optimizers, step=counter, total_steps=total_steps)
+    return Embeddings(tables, wrap(engine))

@@ -1,4 +1,4 @@
-"""How many threads TensorFlow has on this machine's processor."""
+"""TensorFlow's numbers of threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 def prepare(intra_op_threads: int, inter_op_threads: int) -> dict[str, int]:
     """Sets the numbers of threads (0: TensorFlow decides) and returns those in force.
 
-    They can't change once TensorFlow has run its first operation, so asking for others then is an error.
+    They can't change once TensorFlow has run its first operation.
 
     Raises:
         RuntimeError: TensorFlow is already running with other numbers.

@@ -20,49 +20,49 @@ from embexp.strategies.strategy import Embeddings
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 
-Opened = AbstractContextManager[Any]
-"""Gives a `tf.distribute.TPUStrategy`."""
+Connection = AbstractContextManager[Any]
+"""A context that gives a `tf.distribute.TPUStrategy`."""
 
 
 class TPUStrategy(Replicated):
     """Rows in the TPU, the dense part mirrored over its cores; a `Strategy`.
 
-    A batch is what a distributed dataset gives: each replica's part of a whole batch, still on its host, as a TPU
-    takes ids from there. All parts have one size, as a TPU computes nothing else.
+    A batch is an element of a distributed dataset: each replica's part of a whole batch, on its host, from which a TPU
+    takes ids. All parts have the same size, as a TPU needs fixed shapes.
 
-    It is of use within `active` only.
+    It works within `active` only.
 
     Attributes:
-        devices: see `Strategy`.
-        notes: see `Strategy`.
+        devices: names of the TPU's cores, for people.
+        notes: warnings about them.
         pipelined: rows are looked up while the step before is computed.
     """
 
     def __init__(
         self,
         name: str,
-        open_: Callable[[], Opened],
+        connect: Callable[[], Connection],
         devices: Sequence[str],
         *,
         pipelined: bool = False,
         notes: Sequence[str] = (),
     ) -> None:
-        """Takes what opens the TPU.
+        """Prepares the strategy; `active` connects to the TPU.
 
         Args:
-            name: what to call it in errors.
-            open_: gives the context in which it is there.
-            devices: its cores, in words for people.
+            name: the TPU's name in errors.
+            connect: makes the context in which the TPU is connected.
+            devices: names of its cores, for people.
             pipelined: see above.
-            notes: see `Strategy`.
+            notes: warnings about them.
         """
-        self._name, self._open, self._strategy = name, open_, None
+        self._name, self._connect, self._strategy = name, connect, None
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """The time in which the TPU is there."""
-        with self._open() as strategy:
+        """A context in which the TPU is connected."""
+        with self._connect() as strategy:
             self._strategy = strategy
             try:
                 yield
@@ -74,7 +74,7 @@ class TPUStrategy(Replicated):
         """The `tf.distribute.TPUStrategy`.
 
         Raises:
-            RuntimeError: the TPU is not open.
+            RuntimeError: the TPU is not connected.
         """
         if self._strategy is None:
             raise RuntimeError(f"{self._name}: the TPU is used outside of `active`")
@@ -82,11 +82,11 @@ class TPUStrategy(Replicated):
 
     @property
     def replicas(self) -> int:
-        """See `Strategy`."""
+        """Number of the TPU's cores."""
         return len(self.devices)
 
     def dataset(self, batches: Any) -> Any:
-        """See `Strategy`.
+        """The batches as a distributed dataset of the replicas' parts.
 
         Raises:
             RunError: batches can't be divided into equal parts.
@@ -94,7 +94,7 @@ class TPUStrategy(Replicated):
         replicas = self.replicas
         self._check(batches.element_spec.labels.shape[0])
 
-        def of_host(context: Any) -> Any:
+        def parts_of_host(context: Any) -> Any:
             parts = batches.flat_map(lambda batch: _parts(batch, replicas))
             if context.num_input_pipelines == 1:
                 return parts
@@ -104,13 +104,13 @@ class TPUStrategy(Replicated):
 
         # Ids must stay on the hosts, which send them to the TPU themselves.
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-        return self.strategy.distribute_datasets_from_function(of_host, options=options)
+        return self.strategy.distribute_datasets_from_function(parts_of_host, options=options)
 
     def part_spec(self, spec: Any) -> Any:
         """`tf.TypeSpec` of a replica's part of a tensor of whole batches.
 
         Args:
-            spec: of the whole, whose first dimension is the batch, or 1 for what replicas share.
+            spec: `tf.TypeSpec` of the whole tensor, whose first dimension is the batch, or 1 where replicas share it.
         """
         shape = spec.shape.as_list()
         if shape[0] != 1:
@@ -123,7 +123,7 @@ class TPUStrategy(Replicated):
         return tf.TensorSpec(shape, spec.dtype)
 
     def counter_scope(self) -> AbstractContextManager[Any]:
-        """See `Strategy`: the TPU reads the counter itself."""
+        """The scope of the model, as the TPU reads the counter."""
         return self.scope()
 
     def embeddings(
@@ -134,7 +134,7 @@ class TPUStrategy(Replicated):
         counter: Any,
         total_steps: int,
     ) -> Embeddings:
-        """Makes the tables in the TPU's memory, and fills them; see `Strategy.embeddings`."""
+        """The tables in the TPU's memory, filled."""
         tables = filling.make_on_tpu(plans, hosts=int(self.strategy.extended.num_hosts))
         backend = TPUBackend(
             self.strategy,
@@ -148,21 +148,21 @@ class TPUStrategy(Replicated):
         return Embeddings(tables, backend, backend.load, backend.embedding)
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
-        """See `Strategy`."""
+        """Calls `function` in every replica with its part of a batch."""
         share = 1.0 / self.replicas
 
         def replica(dense: Any, labels: Any) -> Any:
             return function(ReplicaBatch(dense, labels, share))
 
-        whole = tf.autograph.experimental.do_not_convert(replica)
-        return self.strategy.run(whole, args=(batch.dense, batch.labels))
+        function_of_replica = tf.autograph.experimental.do_not_convert(replica)
+        return self.strategy.run(function_of_replica, args=(batch.dense, batch.labels))
 
     def total(self, results: Any) -> Any:
-        """See `Strategy`."""
+        """The sum of the replicas' results."""
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, results, axis=None)
 
     def labels(self, batch: Any) -> Any:
-        """See `Strategy`."""
+        """All labels of a batch, float32 [B]."""
         return self.joined(batch.labels)
 
     def _check(self, batch: int | None) -> None:
@@ -182,13 +182,13 @@ def build(spec: TPU) -> TPUStrategy:
     Raises:
         RunError: there is none.
     """
-    where = spec.zone, spec.project, spec.timeout_seconds
-    address = tpu_address.check(spec.address, *where)
-    there = tpu_system.connect(address, *where, spec.initialization_seconds)
+    settings = spec.zone, spec.project, spec.timeout_seconds
+    address = tpu_address.check(spec.address, *settings)
+    strategy = tpu_system.connect(address, *settings, spec.initialization_seconds)
     return TPUStrategy(
         "strategy=tpu",
-        lambda: contextlib.nullcontext(there),
-        there.extended.worker_devices,
+        lambda: contextlib.nullcontext(strategy),
+        strategy.extended.worker_devices,
         pipelined=spec.pipeline_execution_with_tensor_core,
     )
 

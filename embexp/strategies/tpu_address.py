@@ -1,6 +1,6 @@
-"""Where a TPU is, as far as that can be told before TensorFlow is there: found, or missed in words that help.
+"""The address of a TPU, or an error that says why there is none, found without TensorFlow.
 
-It takes seconds to import TensorFlow, and minutes until its own resolver gives up.
+TensorFlow takes seconds to import, and its own resolver minutes to give up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from embexp.errors import RunError
 from embexp.specs.strategies import TPU, Strategy
-from embexp.strategies import grpc_server
+from embexp.system import environment
 
 _Result = TypeVar("_Result")
 _NAMES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
@@ -27,35 +27,41 @@ _CHIPS = ("/dev/accel*", "/dev/vfio/[0-9]*")
 REMEDY = "or set strategy=tpu_simulator, which executes the same code on this machine's processor"
 LOCAL = "local"
 _METADATA_SECONDS = 3.0
-"""For an answer of the metadata server, which is near where there is one."""
+"""Time limit for the metadata server, which is near if there is one."""
 _GRACE = 0.25
-"""Seconds in which an answer that just came in time is handed over; looking up a name knows no time limit."""
+"""Seconds to hand over an answer that came just in time; looking up a name knows no time limit."""
+_CALL = "/tensorflow.WorkerService/GetStatus"
+"""TensorFlow's first call of a worker; it changes nothing there."""
+_SILENCE_SECONDS = 2.0
+"""Time limit for the greeting of a gRPC server, which comes at once."""
+_CALL_SECONDS = 1.0
+"""Time limit for the answer to a call. A late answer does no harm: TensorFlow retries."""
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Finds the TPU of a strategy that needs one, as `check` does.
+    """Checks the address of the TPU, for strategy=tpu.
 
     Raises:
-        RunError: there is none.
+        RunError: no TPU was found.
     """
     if isinstance(strategy, TPU):
         check(strategy.address, strategy.zone, strategy.project, strategy.timeout_seconds)
 
 
 def check(address: str | None, zone: str | None, project: str | None, timeout_seconds: float) -> str:
-    """Finds the TPU, as far as that can be told without TensorFlow.
+    """Finds a TPU's address, and checks it as far as possible without TensorFlow.
 
     Args:
-        address: name of the TPU, where it listens, or `local`; None: what the environment or this machine has.
-        zone: of a TPU that is given by name.
-        project: of a TPU that is given by name.
-        timeout_seconds: to wait for an answer.
+        address: the TPU's name or address, or `local`; None: from the environment, or this machine's TPU.
+        zone: zone of a TPU that has a name.
+        project: project of a TPU that has a name.
+        timeout_seconds: time limit for an answer.
 
     Returns:
         The address for `TPUClusterResolver`.
 
     Raises:
-        RunError: there is none; it says what is missing.
+        RunError: no TPU was found; the message says what is missing.
     """
     found, origin = address, "strategy.address"
     if found is None:
@@ -74,12 +80,10 @@ def check(address: str | None, zone: str | None, project: str | None, timeout_se
 
 
 def within(seconds: float, function: Callable[[], _Result]) -> _Result:
-    """What a function returns, or raises, if it does so in time.
-
-    It goes on in a thread of its own, which nobody waits for after that.
+    """Calls a function in a new thread and returns its result, or raises its exception.
 
     Raises:
-        TimeoutError: it takes longer.
+        TimeoutError: it takes longer; the thread is abandoned.
     """
     outcome: Future[_Result] = Future()
 
@@ -94,7 +98,7 @@ def within(seconds: float, function: Callable[[], _Result]) -> _Result:
 
 
 def _local(*, unnamed: bool) -> str:
-    """What this machine lacks to be a TPU's; `unnamed`: and nobody has named another TPU. Likewise the next two."""
+    """Why this machine's TPU can't be used, "" if it can; `unnamed`: no other TPU is named either."""
     driver = importlib.util.find_spec("libtpu") is not None
     chips = any(path for pattern in _CHIPS for path in Path("/").glob(pattern.lstrip("/")))
     if chips and driver:
@@ -104,11 +108,12 @@ def _local(*, unnamed: bool) -> str:
         "the TPU's driver, package libtpu, is not installed (it comes with tensorflow-tpu)": not driver,
         f"no TPU is named: strategy.address is null, and so are {' and '.join(_NAMES)} in the environment": unnamed,
     }
-    words = "; ".join(each for each, holds in lacking.items() if holds)
-    return f"{words}. Set strategy.address to the TPU's name or grpc://…, {REMEDY}"
+    reasons = "; ".join(each for each, holds in lacking.items() if holds)
+    return f"{reasons}. Set strategy.address to the TPU's name or grpc://…, {REMEDY}"
 
 
 def _reachable(address: str, origin: str, timeout_seconds: float) -> str:
+    """Why the TPU at an address can't be used, "" if it can."""
     parts = urlsplit(address if "://" in address else f"grpc://{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -118,7 +123,7 @@ def _reachable(address: str, origin: str, timeout_seconds: float) -> str:
         return f"{origin} is {address!r}; an address looks like grpc://10.0.0.2:8470"
     until = time.monotonic() + timeout_seconds
     try:
-        fault = within(timeout_seconds + _GRACE, lambda: grpc_server.fault(host, port, until))
+        fault = within(timeout_seconds + _GRACE, lambda: _grpc_fault(host, port, until))
     except (OSError, TimeoutError) as error:
         return (
             f"nothing answers at {address} ({origin}) within {timeout_seconds:g} s (strategy.timeout_seconds):"
@@ -132,12 +137,41 @@ def _reachable(address: str, origin: str, timeout_seconds: float) -> str:
     )
 
 
+def _grpc_fault(host: str, port: int, until: float) -> str | None:
+    """Why a server is no gRPC server, as TensorFlow's workers are: words that follow "it"; None: it is one.
+
+    Gives up at `until`, by `time.monotonic`.
+
+    Raises:
+        OSError: nothing accepts connections there.
+    """
+    socket.create_connection((host, port), timeout=max(0.1, until - time.monotonic())).close()
+    environment.quiet()
+    import grpc
+
+    silent = min(max(0.1, until - time.monotonic()), _SILENCE_SECONDS)
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    with grpc.insecure_channel(target, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=silent)
+        except grpc.FutureTimeoutError:
+            return f"does not greet as a server of gRPC within {silent:.1f} s"
+        try:
+            channel.unary_unary(_CALL)(b"", timeout=_CALL_SECONDS)
+        except grpc.RpcError as error:
+            # Something that speaks HTTP/2, as proxies do, can greet as well; but a gRPC server answers every call with
+            # status 200 of HTTP, even if the call fails (gRPC over HTTP/2, "Responses").
+            if "http2 header with status" in (details := error.details() or ""):
+                return f"speaks HTTP/2 without gRPC ({details})"
+    return None
+
+
 def _named(name: str, origin: str, timeout_seconds: float, placed: bool) -> str:
-    """A TPU that Google's services know by name: where it is they tell only machines of theirs."""
+    """Why a TPU's name can't be looked up, "" if it can: Google's services answer only within their cloud."""
     names = "GCE_METADATA_IP", "GCE_METADATA_HOST"
     server = next(filter(None, map(os.environ.get, names)), "metadata.google.internal")
     host, _, port = server.partition(":")
-    try:  # looking up the host's name may take longer than the connection is given
+    try:  # looking up the host's name may take longer than the connection's time limit
         within(timeout_seconds, lambda: socket.create_connection((host, int(port or 80)), timeout_seconds).close())
     except (OSError, TimeoutError, ValueError):
         lacking = "" if placed else "; strategy.zone and strategy.project are not both set either"

@@ -1,4 +1,4 @@
-"""A TPU that isn't there: its code, down to the TPU's operations, which this machine's processor serves."""
+"""A simulated TPU: this machine's processor executes the code of a TPU, down to the TPU's operations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def build(spec: TPUSimulator, *, serve: bool) -> TPUStrategy:
     """Makes the strategy.
 
     Args:
-        spec: how large the TPU is.
-        serve: False: steps can only be traced, and the TPU's operations are found in their graphs.
+        spec: the size of the TPU.
+        serve: False: steps can only be traced; their graphs contain the TPU's operations.
     """
-    from embexp import tpu_simulator  # the public one: what users' own scripts run on, and no other
+    from embexp import tpu_simulator  # the public one, which users' scripts run on
 
     cores = spec.cores // spec.hosts
     devices = [f"simulated core {core} of host {host}" for host in range(spec.hosts) for core in range(cores)]

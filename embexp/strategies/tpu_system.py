@@ -1,7 +1,6 @@
-"""A real TPU: connected to, or given up within seconds and in words that help.
+"""The connection to a real TPU, or an error that says why there is none, within the time that the settings allow.
 
-TensorFlow's own resolver asks for minutes, again and again, before it gives up. So `tpu_address` first looks for what
-it would need, and the rest is left no more time than the settings say.
+TensorFlow's own resolver retries for minutes before it gives up.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ def connect(
     """Connects to the TPU and initialises it.
 
     Args:
-        address: see `tpu_address.check`.
-        zone: of a TPU that is given by name.
-        project: of a TPU that is given by name.
-        timeout_seconds: to wait for an answer.
-        initialization_seconds: to wait for the TPU to be ready after that.
+        address: the address that `tpu_address.check` returns.
+        zone: zone of a TPU that has a name.
+        project: project of a TPU that has a name.
+        timeout_seconds: time limit for an answer.
+        initialization_seconds: time limit for the initialisation after that.
 
     Returns:
         A `tf.distribute.TPUStrategy`.
 
     Raises:
-        RunError: it does not answer in time, or there is no TPU behind the address.
+        RunError: nothing answers in time, or what answers is no TPU.
     """
 
-    def resolved() -> Any:
+    def resolve() -> Any:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address, zone=zone, project=project)
         if address != LOCAL:
             tf.config.experimental_connect_to_cluster(resolver)
@@ -41,7 +40,7 @@ def connect(
 
     waited, setting = timeout_seconds, "timeout_seconds"
     try:
-        resolver = within(timeout_seconds, resolved)
+        resolver = within(timeout_seconds, resolve)
         waited, setting = initialization_seconds, "initialization_seconds"
         within(initialization_seconds, lambda: tf.tpu.experimental.initialize_tpu_system(resolver))
         return tf.distribute.TPUStrategy(resolver)

@@ -28,7 +28,7 @@ def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[n
 def evaluate(
     task: Task, runtime: Runtime, batches: Iterable[Any], count: int, queries: Queries | None = None
 ) -> dict[str, float]:
-    """Metrics of a task over the first `count` examples; task ranking needs what is known of its `queries`."""
+    """Metrics of a task over the first `count` examples; task ranking needs its `queries`."""
     if queries is not None:
         return ranking.evaluate(runtime.predict(batches), queries)
     return metrics.evaluate(task, *predictions(runtime, batches, count))

@@ -1,4 +1,4 @@
-"""The events of a training run, for what shows or records them: progress bars, metric files, TensorBoard."""
+"""The events of a training run, for progress bars, metric files and TensorBoard."""
 
 from __future__ import annotations
 

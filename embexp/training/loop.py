@@ -26,11 +26,13 @@ class LoopSchedule:
         steps: total number of steps.
         log_every: steps between two logged losses.
         evaluate_every: steps between two evaluations.
+        batch_size: examples per step.
     """
 
     steps: int
     log_every: int
     evaluate_every: int
+    batch_size: int
 
     def next_stop(self, done: int) -> int:
         """The first step after `done` at which to log, to evaluate or to end."""
@@ -63,7 +65,23 @@ def loop_schedule(
         steps=total,
         log_every=log_every or max(1, total // 100),
         evaluate_every=evaluate_every or math.ceil(per_epoch),
+        batch_size=batch_size,
     )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The evaluation of the validation split during training, with early stopping.
+
+    Attributes:
+        evaluate: returns the metrics of the validation split.
+        stopping: decides on early stopping by one of these metrics; None: training never stops early.
+        keep_best: called whenever an evaluation is the best so far; needs `stopping`.
+    """
+
+    evaluate: Callable[[], Mapping[str, float]]
+    stopping: EarlyStopping | None = None
+    keep_best: Callable[[], object] = lambda: None
 
 
 @dataclass
@@ -101,13 +119,10 @@ def train(
     iterator: Any,
     *,
     schedule: LoopSchedule,
-    batch_size: int,
-    evaluate: Callable[[], Mapping[str, float]] | None,
+    validation: Validation | None,
     listeners: Sequence[Listener],
     interrupted: Callable[[], bool],
     first_step_done: Callable[[], object],
-    stopping: EarlyStopping | None = None,
-    keep_best: Callable[[], object] | None = None,
 ) -> Outcome:
     """Trains until the schedule ends, early stopping or an interruption.
 
@@ -115,13 +130,10 @@ def train(
         runtime: executes steps.
         iterator: yields the batches, starting with that of the first step.
         schedule: how many steps, and when to log and to evaluate.
-        batch_size: examples per step, for the throughput.
-        evaluate: returns the metrics of the validation split; None without one.
+        validation: how to evaluate; None without a validation split.
         listeners: receive every logged loss and every evaluation.
         interrupted: whether the user has requested the end; called several times a second.
         first_step_done: called once, after the first step.
-        stopping: decides on early stopping; its metric is one that `evaluate` returns.
-        keep_best: called whenever an evaluation is the best so far.
 
     Returns:
         Why training ended, after how many steps, and the figures of the run.
@@ -144,18 +156,18 @@ def train(
             first_step_done()
             interval_seconds = 0.0
         else:
-            outcome.record_call(steps, seconds, batch_size)
+            outcome.record_call(steps, seconds, schedule.batch_size)
             call_steps = max(1, min(2 * call_steps, round(_CALL_SECONDS * steps / max(seconds, 1e-9))))
         outcome.steps += steps
         for listener in listeners:
             listener.progressed(outcome.steps)
         if outcome.steps % schedule.log_every == 0 or outcome.steps == schedule.steps:
             outcome.train_loss = loss_sum / (outcome.steps - logged_at)
-            _log(listeners, outcome, interval_seconds, logged_at, batch_size)
+            _log(listeners, outcome, interval_seconds, logged_at, schedule.batch_size)
             logged_at, loss_sum, interval_seconds = outcome.steps, 0.0, 0.0
         evaluation_due = outcome.steps % schedule.evaluate_every == 0 or outcome.steps == schedule.steps
-        if evaluate is not None and evaluation_due:
-            metrics = evaluate()
+        if validation is not None and evaluation_due:
+            metrics, stopping = validation.evaluate(), validation.stopping
             outcome.validation = metrics
             for listener in listeners:
                 listener.evaluated(outcome.steps, "validation", metrics)
@@ -163,8 +175,7 @@ def train(
             if stopping is not None and stopping.metric in metrics:
                 if stopping.update(metrics[stopping.metric]):
                     outcome.best_step = outcome.steps
-                    if keep_best is not None:
-                        keep_best()
+                    validation.keep_best()
                 if stopping.stop:
                     outcome.status = "stopped_early"
                     return outcome

@@ -95,7 +95,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
         logits: numbers [N]; [N, C] for classification.
 
     Returns:
-        The metrics in the order of `names`. auc is left out where it is undefined; `undefined` says why.
+        The metrics in the order of `names`. auc is missing where it is undefined; `undefined` says why.
 
     Raises:
         DivergedError: a logit is not finite.
@@ -212,7 +212,7 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
 def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
     """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN) (van Rijsbergen 1979, with equal weights).
 
-    A class that is neither a label nor a prediction anywhere has no F1 and is left out, as by scikit-learn's
+    A class that is neither a label nor a prediction anywhere has no F1 and is ignored, as by scikit-learn's
     `f1_score` with `average="macro"`.
 
     Args:

@@ -1,4 +1,4 @@
-"""How the replicas of a step share a batch: what a step asks of the strategy that it runs in."""
+"""How the replicas of a step share a batch: the part of a strategy that a step uses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class ReplicaBatch:
-    """A replica's share of a batch, beside the activations that it asks its backend for.
+    """A replica's share of a batch, but for the activations, which come from its backend.
 
     Attributes:
         dense: float32 [b, number of dense columns].
         labels: float32 [b].
-        share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. A loss
-            is to be multiplied by it, so that the sum over replicas is the mean over the batch.
+        share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. The step
+            multiplies the loss by it, so that the sum over replicas is the mean over the batch.
     """
 
     dense: Any
@@ -26,7 +26,7 @@ class ReplicaBatch:
 class Replication(Protocol):
     """The replicas of a step: one, or several that share each batch.
 
-    `run` calls a function in every replica, `summed` and `averaged` are for use in there, the rest belongs to the host.
+    `run` calls a function in every replica. That function may call `summed` and `averaged`; all else is for the host.
     """
 
     @property
@@ -35,15 +35,15 @@ class Replication(Protocol):
         ...
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
-        """Calls `function` in every replica with its share of a batch; what it returns stays there."""
+        """Calls `function` in every replica with its share of a batch, and returns the results by replica."""
         ...
 
     def total(self, results: Any) -> Any:
-        """The sum of what replicas returned, a scalar from each."""
+        """The sum of the replicas' results, a scalar from each."""
         ...
 
     def joined(self, results: Any) -> Any:
-        """What replicas returned, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
+        """The replicas' results, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
         ...
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
@@ -51,5 +51,5 @@ class Replication(Protocol):
         ...
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """In a replica: makes variables of which each replica has its own value, such as means of batches, agree."""
+        """In a replica: sets each variable, such as a running mean, to its mean over all replicas."""
         ...

@@ -1,4 +1,4 @@
-"""What executes the steps of a training and the forward passes of its evaluations, whichever runtime it is."""
+"""The protocol of runtimes, which execute training steps and forward passes."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Runtime(Protocol):
         ...
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], by the values of the last step."""
+        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""
         ...

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.tables.backend import EmbeddingBackend
-from embexp.training.own_draws import own_draws
+from embexp.training.replica_seeds import replica_seeds
 from embexp.training.replication import ReplicaBatch, Replication
 
 
@@ -52,13 +52,13 @@ class Step:
         return loss
 
     def _train(self, batch: ReplicaBatch) -> Any:
-        """What a replica does; returns its share of the loss."""
+        """Trains in a replica and returns its share of the loss."""
         activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(activations)
             tape.watch(variables)
-            with own_draws(models.random_state(self.model), self.strategy.replicas):
+            with replica_seeds(models.random_state(self.model), self.strategy.replicas):
                 logits = self.model(models.inputs(activations, batch.dense), training=True)
             loss = self.loss(batch.labels, logits)
             if self.model.losses:  # add_loss and regularisers
@@ -85,7 +85,7 @@ class Step:
         return logits if several else tf.reshape(logits, [-1])
 
     def features(self, batch: Any) -> dict[str, Any]:
-        """By feature, what the backend looks up for a batch: ids, or pairs of ids and weights."""
+        """The backend's input for a batch, by feature: ids, or pairs of ids and weights."""
         return {
             feature: batch.ids[source.ids]
             if source.weights is None
@@ -96,11 +96,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What trains, with all its variables; the rows of the tables may not be filled yet.
+    """A step and its checkpoint, with all variables; the rows of the tables may not be filled yet.
 
     Attributes:
         step: the functions of a step.
-        checkpoint: a `tf.train.Checkpoint` of all that is learned.
+        checkpoint: a `tf.train.Checkpoint` of everything that is learned.
     """
 
     step: Step

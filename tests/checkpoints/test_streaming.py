@@ -26,9 +26,9 @@ from embexp.tables.tpu_tables import TPUTable
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")
-STILL = np.random.default_rng(0).random(ROWS) < 0.6
+FROZEN = np.random.default_rng(0).random(ROWS) < 0.6
 VALUES = np.random.default_rng(1).standard_normal((ROWS, DIM)).astype(np.float32)
-FILE_ROWS = np.where(STILL & (np.arange(ROWS) % 5 > 0), np.random.default_rng(2).permutation(ROWS), -1)
+FILE_ROWS = np.where(FROZEN & (np.arange(ROWS) % 5 > 0), np.random.default_rng(2).permutation(ROWS), -1)
 ON_PROCESSOR = ("variable", "split", "memory_map")
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -38,7 +38,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed, "_BLOCK_BYTES", 4 * DIM * BLOCK)
 
 
-class Given:
+class ArrayRows:
     def __init__(self, values: np.ndarray) -> None:
         self.values, (self.rows, self.dim) = values, values.shape
 
@@ -48,7 +48,7 @@ class Given:
 
 def on_processor(layout: str, folder: Path, values: np.ndarray = VALUES) -> Any:
     """A table with values and slots, or one without."""
-    groups = RowGroups("item", (~STILL).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
+    groups = RowGroups("item", (~FROZEN).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
     slots = optimizers.slots_of(Adam())
     table: Any
     if layout == "variable":
@@ -62,13 +62,13 @@ def on_processor(layout: str, folder: Path, values: np.ndarray = VALUES) -> Any:
             np.save(folder / "m.npy", matrix)
             file = {"mapping": np.asarray(np.load(folder / "m.npy", mmap_mode="c")), "file_rows": FILE_ROWS}
         table = SplitTable("item", groups, DIM, slots=slots, **file)
-        for part, rows in table.fills(Given(values)):
+        for part, rows in table.fills(ArrayRows(values)):
             part.write(0, rows.read(0, rows.rows))
     return table
 
 
 def trained(table: Any) -> Any:
-    ids = tf.constant(np.flatnonzero(~STILL))
+    ids = tf.constant(np.flatnonzero(~FROZEN))
     table.scatter(ids, 2 * table.gather(ids))
     for number, slot in enumerate(table.slots, 1):
         table.scatter(ids, tf.cast(ids[:, None], tf.float32) + tf.fill([1, DIM], float(number)), slot)
@@ -78,7 +78,7 @@ def trained(table: Any) -> Any:
 def on_tpu(strategy: Any, values: np.ndarray, *, split: bool) -> tuple[TPUBackend, TPUTable]:
     with strategy.scope():
         step = tf.Variable(0, dtype=tf.int64)
-    table = TPUTable("item", Given(values), ROWS, DIM, optimizer=Adam(), frozen_rows=STILL if split else None)
+    table = TPUTable("item", ArrayRows(values), ROWS, DIM, optimizer=Adam(), frozen_rows=FROZEN if split else None)
     spec = tf.TensorSpec([4], tf.int64)
     backend = TPUBackend(strategy, {"item": table}, {"f": Feature(table="item")}, {"f": spec}, step=step, total_steps=1)
     return backend, table
@@ -266,12 +266,12 @@ def test_damage_to_what_tensorflow_reads_is_told(tmp_path: Path, harm: Callable[
 
 def test_a_saver_alone_is_refused_where_it_would_leave_rows_out(tmp_path: Path) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        groups = RowGroups("item", (~STILL).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
+        groups = RowGroups("item", (~FROZEN).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
         table = SplitTable("item", groups, DIM)
         whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]))
         saver = graph_saver.saver_of(whole)
         with pytest.raises(ValueError, match="would leave rows out: embedding/item"):
-            saver.alone()
+            saver.complete_saver()
         with pytest.raises(ValueError, match="item: in a graph, it is saved by"):
             whole.write(str(tmp_path / "c"))
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])

@@ -1,4 +1,4 @@
-"""Every way in, in real sessions of graphs: TensorFlow 1's two kinds of variables, every kind of source."""
+"""Every init method, in real sessions of graphs: TensorFlow 1's two kinds of variables, every kind of source."""
 
 from __future__ import annotations
 
@@ -81,16 +81,16 @@ def by_scaffold(variable: Any, source: Source) -> Any:
     return v1.train.MonitoredTrainingSession(scaffold=scaffold({variable: source}))
 
 
-WAYS = [by_placeholder_feed, by_variable_load, by_assign, by_scaffold]
+METHODS = [by_placeholder_feed, by_variable_load, by_assign, by_scaffold]
 
 
 @pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_every_value_arrives_from_every_source(tmp_path: Path, way: Any, resource: bool) -> None:
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+def test_every_value_arrives_from_every_source(tmp_path: Path, method: Any, resource: bool) -> None:
     for name, source in sources(tmp_path).items():
         with tf.Graph().as_default():
             variable = table(MATRIX.shape, resource=resource)
-            with way(variable, source) as session:
+            with method(variable, source) as session:
                 np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
 
 
@@ -108,14 +108,14 @@ def test_a_constant(tmp_path: Path, kind: str) -> None:
                 np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_update_changes_the_variable_and_never_the_source(tmp_path: Path, way: Any) -> None:
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+def test_an_update_changes_the_variable_and_never_the_source(tmp_path: Path, method: Any) -> None:
     np.save(tmp_path / "m.npy", MATRIX)
     source = np.load(tmp_path / "m.npy", mmap_mode="r+")
     with tf.Graph().as_default():
         variable = table(MATRIX.shape)
         changed = variable.scatter_nd_update([[3]], tf.ones([1, 6])).op
-        with way(variable, source) as session:
+        with method(variable, source) as session:
             session.run(changed)
             expected = MATRIX.copy()
             expected[3] = 1
@@ -176,14 +176,14 @@ def test_the_eager_one_keeps_alive_what_it_shows() -> None:
     del junk
 
 
-def graph_bytes(rows: int, way: str, *, monitored: bool = False) -> int:
+def graph_bytes(rows: int, method: str, *, monitored: bool = False) -> int:
     matrix = np.zeros((rows, 1000), np.float32)
     with tf.Graph().as_default() as graph:
         v1.train.get_or_create_global_step()
         variable = (
-            tf.Variable(constant.initial_value(matrix), name="item") if way == "constant" else table(matrix.shape)
+            tf.Variable(constant.initial_value(matrix), name="item") if method == "constant" else table(matrix.shape)
         )
-        match way:
+        match method:
             case "constant":
                 open_session = v1.train.MonitoredTrainingSession if monitored else v1.Session
                 open_session().close()
@@ -198,10 +198,10 @@ def graph_bytes(rows: int, way: str, *, monitored: bool = False) -> int:
         return int(graph.as_graph_def().ByteSize())
 
 
-@pytest.mark.parametrize("way", ["placeholder_feed", "variable_load", "assign", "scaffold"])
-def test_graphs_hold_nothing_of_the_matrix_but_for_a_constant(way: str) -> None:
-    monitored = way == "scaffold"  # brings a saver and reports, thousands of bytes of its own
-    small, large = graph_bytes(10, way), graph_bytes(1000, way)
+@pytest.mark.parametrize("method", ["placeholder_feed", "variable_load", "assign", "scaffold"])
+def test_graphs_hold_nothing_of_the_matrix_but_for_a_constant(method: str) -> None:
+    monitored = method == "scaffold"  # brings a saver and reports, thousands of bytes
+    small, large = graph_bytes(10, method), graph_bytes(1000, method)
     # 990,000 values more; the numbers 10 and 1000 themselves take one byte or two wherever they stand.
     assert 0 <= large - small <= 40
     # The matrix is 4,000,000 bytes; the operations in its place are a few hundred.

@@ -1,4 +1,4 @@
-"""How much anonymous memory each way in takes, up to the end of the first step, each in a process of its own."""
+"""The anonymous memory that each init method takes, up to the end of the first step, each in a new process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from embexp.initialization import AssignInSession, placeholder_feed, scaffold, v
 from embexp.system.memory import PeakMemory
 
 v1 = tf.compat.v1
-way, path = sys.argv[1:]
+method, path = sys.argv[1:]
 
 
 def train(rows, source):
-    if way == "eagerly":
+    if method == "eagerly":
         variable = tf.Variable(lambda: tf.raw_ops.Empty(shape=[rows, 64], dtype=tf.float32), trainable=False)
         variable_load.assign_whole(variable, source)
         variable.scatter_sub(tf.IndexedSlices(tf.ones([2, 64]), [0, rows - 1]))
@@ -34,12 +34,12 @@ def train(rows, source):
         variable = tf.Variable(lambda: tf.raw_ops.Empty(shape=[rows, 64], dtype=tf.float32), trainable=False)
         step = tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=[0, rows - 1], updates=tf.ones([2, 64]))
         read = variable.sparse_read([1, rows - 1])
-        if way == "scaffold":
+        if method == "scaffold":
             session = v1.train.MonitoredTrainingSession(scaffold=scaffold({variable: source}))
         else:
-            assign = AssignInSession({variable: source}) if way == "assign" else None
+            assign = AssignInSession({variable: source}) if method == "assign" else None
             session = v1.Session()
-            if way == "placeholder_feed":
+            if method == "placeholder_feed":
                 placeholder_feed.fill(session, {variable: source})
             else:
                 session.run(v1.global_variables_initializer())
@@ -67,10 +67,10 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(anonymous_bytes() is None, reason="this system has no /proc/self/status")
-@pytest.mark.parametrize("way", ["placeholder_feed", "variable_load", "assign", "scaffold", "eagerly"])
-def test_one_copy_and_no_more(matrix: Path, way: str) -> None:
+@pytest.mark.parametrize("method", ["placeholder_feed", "variable_load", "assign", "scaffold", "eagerly"])
+def test_one_copy_and_no_more(matrix: Path, method: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, way, str(matrix)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT, method, str(matrix)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     table = ROWS * DIM * 4

@@ -135,5 +135,5 @@ def test_refused() -> None:
         stray = v1.get_variable("stray", MATRIX.shape, collections=["OWN"])
         with pytest.raises(ValueError, match="variable 'stray:0' is in neither GLOBAL_VARIABLES nor LOCAL_VARIABLES"):
             scaffold({stray: MATRIX})
-        with pytest.raises(ValueError, match="copy_from_scaffold is not taken"):
+        with pytest.raises(ValueError, match="copy_from_scaffold is not supported"):
             scaffold({}, copy_from_scaffold=v1.train.Scaffold())

@@ -57,7 +57,7 @@ class Experiment:
             train=train,
             predict=lambda batch: tf.gather(w, batch.ids),
             counter=counter,
-            scaffold=tf.compat.v1.train.Scaffold(saver=saver.alone()),
+            scaffold=tf.compat.v1.train.Scaffold(saver=saver.complete_saver()),
             every_session=[fill],
             at_end=end,
         )
@@ -89,7 +89,7 @@ def test_trains_evaluates_and_trains_again(tmp_path: Path) -> None:
     assert (run.filled, run.ended) == (3, 2)  # two trainings and a prediction between them
 
 
-def test_goes_back_to_an_earlier_checkpoint(tmp_path: Path) -> None:
+def test_restores_an_earlier_checkpoint(tmp_path: Path) -> None:
     run = Experiment(tmp_path / "model")
     steps = iter(dataset(BATCHES))
     run.runtime.train(steps, 2)
@@ -103,7 +103,7 @@ def test_goes_back_to_an_earlier_checkpoint(tmp_path: Path) -> None:
         for ending, content in kept.items():
             Path(f"{target}{ending}").write_bytes(content)
 
-    run.runtime.go_back_to(copy)
+    run.runtime.restore(copy)
     ((_, logits),) = run.runtime.predict(dataset(BATCHES[:1]))
     np.testing.assert_allclose(logits, early[BATCHES[0].ids], rtol=1e-6)
 

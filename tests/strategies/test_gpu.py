@@ -54,9 +54,9 @@ def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_gpu_has_the_dense_part(monkeypatch: pytest.MonkeyPatch) -> None:
     seen(monkeypatch, 2)
-    place = gpu.build(1)
-    assert place == OneDevice("/GPU:0")
-    assert (place.devices, place.replicas) == (("/GPU:0",), 1)
+    strategy = gpu.build(1)
+    assert strategy == OneDevice("/GPU:0")
+    assert (strategy.devices, strategy.replicas) == (("/GPU:0",), 1)
 
 
 def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +71,10 @@ def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
-    place = OneDevice("/CPU:1")
-    with place.scope():
+    strategy = OneDevice("/CPU:1")
+    with strategy.scope():
         dense = tf.Variable(1.0)
-    with place.host():
+    with strategy.host():
         rows = tf.Variable(1.0)
     assert dense.device.endswith("CPU:1")
     assert rows.device.endswith("CPU:0")
@@ -86,8 +86,10 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 
     @tf.function(autograph=False)
     def step() -> Any:
-        place.backend(Rows()).enqueue({}, training=True)
-        return place.run(lambda part: seen.append(tf.identity(part.labels).device), SimpleNamespace(dense=0, labels=0))
+        strategy.backend(Rows()).enqueue({}, training=True)
+        return strategy.run(
+            lambda part: seen.append(tf.identity(part.labels).device), SimpleNamespace(dense=0, labels=0)
+        )
 
     step()
     assert [device[-5:] for device in seen] == ["CPU:0", "CPU:1"]

@@ -15,7 +15,7 @@ from embexp.errors import RunError
 from embexp.models import dense_optimizer
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseSGD
 from embexp.specs.tables import Feature
-from embexp.strategies import logical_devices, mirrored
+from embexp.strategies import mirrored
 from embexp.strategies.gathered_rows import divided, sizes
 from embexp.strategies.one_device import OneDevice
 from embexp.tables.row_engine import RowEngine
@@ -123,8 +123,8 @@ def test_the_dense_part_learns_what_it_learns_on_one_device(optimizer: str) -> N
 
 def test_running_means_agree() -> None:
     """Each replica normalises its own part; the means over parts are kept."""
-    place, size = mirrored.build(2), 8
-    step, table = step_of(place, DenseSGD(learning_rate=0.125), [keras.layers.BatchNormalization, linear])
+    strategy, size = mirrored.build(2), 8
+    step, table = step_of(strategy, DenseSGD(learning_rate=0.125), [keras.layers.BatchNormalization, linear])
     [batch] = batches(1, size)
     tf.function(step.train)(batch)
     replicas_agree(step)
@@ -197,17 +197,17 @@ def test_replicas_that_are_logical_processors_are_told_of(
 
 
 def test_processors_that_are_there_are_enough() -> None:
-    logical_devices.processors(2)
+    mirrored.logical_processors(2)
     with pytest.raises(RunError, match=r"9 logical processors are needed, and TensorFlow is already running"):
-        logical_devices.processors(9)
+        mirrored.logical_processors(9)
 
 
 def test_a_new_process_gets_its_processors() -> None:
     script = (
         "import tensorflow as tf\n"
         "from embexp.strategies import mirrored\n"
-        "place = mirrored.build(3)\n"
-        "print(place.devices, len(tf.config.list_logical_devices('CPU')))\n"
+        "strategy = mirrored.build(3)\n"
+        "print(strategy.devices, len(tf.config.list_logical_devices('CPU')))\n"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "('CPU:0', 'CPU:1', 'CPU:2') 3"

@@ -119,7 +119,7 @@ def test_a_grpc_server_is_found() -> None:
     try:
         assert check(f"grpc://127.0.0.1:{port}") == f"grpc://127.0.0.1:{port}"
         assert check(f"127.0.0.1:{port},grpc://127.0.0.1:{port}")
-        with pytest.raises(RunError, match="nothing answers at"):  # each of them is asked
+        with pytest.raises(RunError, match="nothing answers at"):  # each of them is tried
             check(f"127.0.0.1:{port},127.0.0.1:{_closed_port()}")
     finally:
         server.stop(0).wait()

@@ -34,12 +34,12 @@ class Recorder(Listener):
 
 def train(recorder: Recorder, schedule: loop.LoopSchedule, **changes: object) -> loop.Outcome:
     arguments: dict[str, object] = {
-        "evaluate": lambda: {"rmse": 1.0},
+        "validation": loop.Validation(lambda: {"rmse": 1.0}),
         "listeners": [recorder],
         "interrupted": lambda: False,
         "first_step_done": lambda: setattr(recorder, "first", recorder.first + 1),
     }
-    return loop.train(recorder, None, schedule=schedule, batch_size=8, **(arguments | changes))  # type: ignore[arg-type]
+    return loop.train(recorder, None, schedule=schedule, **(arguments | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_loop_schedule(settings: dict[str, float], steps: int, log_every: int, e
 
 def test_every_event_comes_at_its_step_however_calls_are_cut() -> None:
     recorder = Recorder()
-    outcome = train(recorder, loop.LoopSchedule(steps=103, log_every=10, evaluate_every=25))
+    outcome = train(recorder, loop.LoopSchedule(steps=103, log_every=10, evaluate_every=25, batch_size=8))
     assert recorder.steps == outcome.steps == 103
     assert [step for step, _ in recorder.losses] == [*range(10, 101, 10), 103]
     assert {loss for _, loss in recorder.losses} == {1.0}
@@ -74,7 +74,7 @@ def test_interruption_keeps_what_was_done() -> None:
     recorder = Recorder()
     outcome = train(
         recorder,
-        loop.LoopSchedule(steps=1000, log_every=5, evaluate_every=1000),
+        loop.LoopSchedule(steps=1000, log_every=5, evaluate_every=1000, batch_size=8),
         interrupted=lambda: recorder.steps >= 20,
     )
     assert outcome.status == "interrupted"
@@ -85,7 +85,7 @@ def test_interruption_keeps_what_was_done() -> None:
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_the_run(loss: float) -> None:
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at step 10: .*learning_rate"):
-        train(Recorder(loss), loop.LoopSchedule(steps=100, log_every=10, evaluate_every=100))
+        train(Recorder(loss), loop.LoopSchedule(steps=100, log_every=10, evaluate_every=100, batch_size=8))
 
 
 def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
@@ -94,10 +94,12 @@ def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
     recorder = Recorder()
     outcome = train(
         recorder,
-        loop.LoopSchedule(steps=100, log_every=10, evaluate_every=10),
-        evaluate=lambda: {"rmse": next(series)},
-        stopping=EarlyStopping(metric="rmse", lower_is_better=True, patience=2, min_delta=0.0),
-        keep_best=lambda: kept.append(recorder.steps),
+        loop.LoopSchedule(steps=100, log_every=10, evaluate_every=10, batch_size=8),
+        validation=loop.Validation(
+            evaluate=lambda: {"rmse": next(series)},
+            stopping=EarlyStopping(metric="rmse", lower_is_better=True, patience=2, min_delta=0.0),
+            keep_best=lambda: kept.append(recorder.steps),
+        ),
     )
     assert outcome.status == "stopped_early"
     assert outcome.steps == 40

@@ -15,7 +15,7 @@ from tests.strategies.tpu_fixtures.cases import Case, original
 
 @pytest.fixture
 def bridge(case: Case) -> Iterator[None]:
-    """The MLIR bridge on, for the variant that asks for it."""
+    """The MLIR bridge on, for the variant with it."""
     if case.variant == "mlir":
         tf.config.experimental.enable_mlir_bridge()
     yield

@@ -16,7 +16,7 @@ api = tf.tpu.experimental.embedding
 
 @pytest.fixture
 def bridge(case: Case) -> Iterator[None]:
-    """The MLIR bridge on, for the variant that asks for it."""
+    """The MLIR bridge on, for the variant with it."""
     if case.variant == "mlir":
         tf.config.experimental.enable_mlir_bridge()
     yield

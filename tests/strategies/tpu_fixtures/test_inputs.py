@@ -1,4 +1,4 @@
-"""Inputs that are in order: kinds mixed, weights, missing examples, gradients left out."""
+"""Inputs that are in order: kinds mixed, weights, missing examples, missing gradients."""
 
 from __future__ import annotations
 

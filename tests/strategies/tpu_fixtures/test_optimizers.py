@@ -74,7 +74,7 @@ def _build_with_slots(strategy: Any, initial: Any) -> Any:
 
 @original(("v2_optimizer", "test_optimizer_with_slot_creation_fn"))
 def test_optimizer_with_slot_creation_fn(case: Case, strategy: Any) -> None:
-    """Accumulators are the zeros that were asked for, not the optimizer's initial value."""
+    """Accumulators are the zeros from the settings, not the optimizer's initial value."""
     embedding = _build_with_slots(
         strategy, lambda shape: partial(tf.zeros_initializer(), shape=shape, dtype=tf.float32)
     )

@@ -90,7 +90,7 @@ def test_enqueue_incorrect_shape_feature(case: Case, strategy: Any) -> None:
 
 @original(("v2_hd_invalid_input", "test_not_fully_defined_output_shapes_in_feature_config"))
 def test_not_fully_defined_output_shapes_in_feature_config(case: Case, strategy: Any) -> None:
-    """A shape nobody has told."""
+    """An output shape of unknown rank."""
     embedding = world.embedding(strategy, output_shape=tf.TensorShape(None))
     with pytest.raises(ValueError, match=r"Input Feature .* is not fully defined"):
         embedding.build()
@@ -98,7 +98,7 @@ def test_not_fully_defined_output_shapes_in_feature_config(case: Case, strategy:
 
 @original(("v2_hd_invalid_input", "test_not_fully_defined_output_shapes_for_build"))
 def test_not_fully_defined_output_shapes_for_build(case: Case, strategy: Any) -> None:
-    """A gap in the only shape told."""
+    """A known rank with unknown dimensions."""
     embedding = world.embedding(strategy)
     with pytest.raises(ValueError, match=r"Input Feature .* is not fully defined"):
         embedding.build([tf.TensorShape([1, None, None])] * 3)

@@ -1,4 +1,4 @@
-"""Randomness of replicas: of their own, at the rate asked for, and a function of seed and draw alone."""
+"""The random numbers of replicas: independent, at the configured rate, and a function of seed and draw alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.training import own_draws as module
-from embexp.training.own_draws import own_draws
+from embexp.training import replica_seeds as module
+from embexp.training.replica_seeds import replica_seeds
 
 REPLICAS, RATE, SHAPE = 4, 0.25, (100, 50)
 
@@ -29,7 +29,7 @@ def drawn(strategy: Any, make: Callable[[], Any], times: int = 2) -> tuple[np.nd
     @tf.function(autograph=False)
     def step() -> Any:
         def replica() -> Any:
-            with own_draws([generator.state.value], REPLICAS):
+            with replica_seeds([generator.state.value], REPLICAS):
                 return layer(tf.ones(SHAPE), training=True)
 
         return strategy.experimental_local_results(strategy.run(replica))
@@ -78,10 +78,10 @@ def test_cores_of_a_tpu_have_their_own() -> None:
 @pytest.mark.parametrize("states", [0, 1])
 def test_one_replica_adds_nothing(states: int) -> None:
     state = tf.Variable([7, 0], dtype=tf.int64)
-    with tf.Graph().as_default() as graph, own_draws([state] * states, 1 if states else REPLICAS):
+    with tf.Graph().as_default() as graph, replica_seeds([state] * states, 1 if states else REPLICAS):
         pass
     assert not graph.get_operations()
 
 
 def test_seeds_of_any_number_of_replicas_differ() -> None:
-    assert np.gcd(module._APART, 2**31 - 2) == 1
+    assert np.gcd(module._STRIDE, 2**31 - 2) == 1

@@ -1,7 +1,7 @@
-"""Someone else's loop around a session, driven from outside one call at a time.
+"""An Estimator's loop, driven from outside one step at a time.
 
-An Estimator owns its loop: `train` returns when it is over. Here that loop runs in a thread of its own and waits, after
-each of its calls to the session, for what to feed next.
+An Estimator owns its loop: `train` returns when it is over. Here that loop runs in another thread and waits, after each
+call to the session, for the next feeds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import tensorflow as tf
 _STOP = object()
 
 
-class Conversation:
-    """A monitored loop in a thread that is given feeds and returns what it fetched for each."""
+class LoopThread:
+    """A monitored loop in another thread, which takes feeds and returns the fetches of each."""
 
     def __init__(
         self, loop: Callable[[Any], object], prepare: Callable[[Any], tuple[Any, Callable[[Any], Any]]]
@@ -25,9 +25,9 @@ class Conversation:
         """Starts the thread.
 
         Args:
-            loop: runs until told to stop; takes the `SessionRunHook` that it must pass on.
-            prepare: called with the hook's graph once it is built: what to fetch, and a function that makes the
-                `feed_dict` of what `step` is given.
+            loop: runs until its session requests a stop; takes the `SessionRunHook` that it must pass on.
+            prepare: from the hook's graph, once it is built, the fetches, and a function that makes the `feed_dict` of
+                `step`'s values.
         """
         self._inbox: queue.Queue[Any] = queue.Queue(1)
         self._outbox: queue.Queue[Any] = queue.Queue(1)
@@ -38,14 +38,14 @@ class Conversation:
     def _run(self, loop: Callable[[Any], object], hook: Any) -> None:
         try:
             loop(hook)
-        except BaseException as error:  # handed over to whoever waits
+        except BaseException as error:  # raised again by `step` or `stop`
             self._outbox.put(error)
 
     def step(self, values: Any) -> Any:
-        """Lets the loop do one call with these values fed, and returns what it fetched.
+        """Lets the loop do one call with these values fed, and returns its fetches.
 
         Raises:
-            BaseException: whatever ended the loop.
+            BaseException: the loop ended with it.
         """
         self._inbox.put(values)
         result = self._outbox.get()
@@ -55,10 +55,10 @@ class Conversation:
         return result
 
     def stop(self) -> None:
-        """Ends the loop in good order and waits for it.
+        """Ends the loop and waits for it.
 
         Raises:
-            BaseException: what went wrong at its end.
+            BaseException: the loop ended with it.
         """
         if self._thread.is_alive():
             self._inbox.put(_STOP)
