@@ -1,4 +1,4 @@
-"""The training of a run, and which of its values are kept: the last, or those of the best evaluation."""
+"""The training of a run; its final values are those of the last step or of the best evaluation."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Trained:
     """A training that has ended.
 
     Attributes:
-        outcome: how it went.
-        kept_step: the step whose values are kept.
+        outcome: status, steps and metrics.
+        final_step: the step of the final values.
     """
 
     outcome: loop.Outcome
-    kept_step: int
+    final_step: int
 
 
 def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Sequence[Listener]) -> Trained:
-    """Trains, and leaves the variables with the values that are kept.
+    """Trains, and leaves the variables with their final values.
 
     Args:
         prepared: the run.
         started: its variables.
-        folder: where metrics, events and the best values are written.
-        listeners: are told of the training, beside those that write into the folder.
+        folder: where metrics, events and the best checkpoint are written.
+        listeners: called during training, beside those that write into the folder.
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
-    validation = evaluations.of_split(spec, prepared.data, "validation")
+    validation = evaluations.split_evaluation(spec, prepared.data, "validation")
     stopping, keep_best = _early_stopping(spec, execution, folder)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
@@ -81,7 +81,7 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
 def _early_stopping(
     spec: RunSpec, execution: Execution, folder: RunFolder
 ) -> tuple[EarlyStopping | None, Callable[[], object] | None]:
-    """What decides on early stopping, and what keeps the best values; None for each that is off."""
+    """Early stopping, and the function that saves the best values; None for each that is off."""
     settings = spec.train.early_stopping
     if settings.patience is None:
         return None, None

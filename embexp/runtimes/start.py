@@ -17,7 +17,7 @@ def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
         blueprint: what the variables are made from.
 
     Raises:
-        ValueError: the kind is `auto`; `resolution.runtime_of` says which one that stands for.
+        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
     """
     match kind:
         case RuntimeKind.FUNCTION:
