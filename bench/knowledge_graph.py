@@ -134,7 +134,8 @@ class Graph:
 def read(folder: Path) -> Graph:
     """Reads the triples with the numbering of a run."""
     import embexp
-    from embexp.runs.data import quiet, read_data
+    from embexp.runs.data import read_data
+    from embexp.system.progress import quiet
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])

@@ -35,7 +35,7 @@ RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this 
     --gone ACTION        tokens that NEW lacks: drop, or keep after the new ones (default: drop)
     --match HOW          when tokens are equal: {", ".join(Match)} (default: exact)
     --seed N             seed of new rows (default: the run's)
-    --dry-run            only show what would be kept, moved, new, dropped
+    --dry-run            only show what would be kept, moved, new and dropped
 """
 
 

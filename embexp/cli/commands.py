@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 
 DONE, FAILED, MISUSED = 0, 1, 2
-"""Exit status: the work is done; it failed; the config or the command line is wrong."""
+"""Exit status: success; failure; the config or the command line is invalid."""
 
 COMMANDS = {
     "run": "run an experiment, or a sweep over several (-m)",
-    "plan": "show what a run would do: tables and their bytes, inert settings, the jobs of a sweep",
+    "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "checkpoint": "grow a checkpoint to a longer vocabulary",
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nembexp: interrupted", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of the output has gone; without this Python would complain when it flushes at exit.
+        # The reader has closed the pipe; without this, Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
@@ -70,10 +70,10 @@ def dispatch(
 
     Args:
         arguments: of the command line.
-        commands: each with what it does.
-        modules: prefix of the modules that hold their `main`; only that of the named command is imported.
-        help_text: with `{commands}` in the place of the list of commands.
-        context: beginning of the error message.
+        commands: descriptions by name.
+        modules: prefix of the modules that hold their `main`; only the module of the named command is imported.
+        help_text: with `{commands}` as the placeholder of the list of commands.
+        context: start of the error message.
 
     Raises:
         CommandLineError: there is no such command.

@@ -15,7 +15,7 @@ USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
 HELP = f"""\
 usage: {USAGE}
 
-Metrics of a finished run: on a split of its own data, or on another file of the same form (with labels).
+Metrics of a finished run: on a split of its own data, or on another file of the same format (with labels).
 
     --data FILE     evaluate on all of this file, with the run's vocabularies
     --split SPLIT   a split of the run's own data: test (the default), validation or train; for a graph with new
@@ -24,7 +24,7 @@ Metrics of a finished run: on a split of its own data, or on another file of the
 """
 
 Evaluator = Callable[[str, str | None, str], Mapping[str, float]]
-"""From the directory of a run, a file or None, and a split of the data, to metrics."""
+"""Computes metrics from the directory of a run, a file or None, and a split."""
 
 
 def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
     Args:
         arguments: those after `evaluate`.
-        evaluator: evaluates a run; None: the run's own evaluation.
+        evaluator: evaluates a run; None: `Run.evaluate`.
     """
     parser = Parser("evaluate", USAGE)
     parser.add_argument("directory", nargs="?")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     if options.directory is None:
         raise CommandLineError(f"embexp evaluate: which run? Give its directory\n    usage: {USAGE}")
     if options.data is not None and options.split is not None:
-        raise CommandLineError("--split is of the run's own data, --data is another file: give one of them")
+        raise CommandLineError("--split is for the run's own data and --data for another file: give one of them")
     metrics = (evaluator or _evaluate)(options.directory, options.data, options.split or "test")
     if options.json:
         print(json.dumps(dict(metrics)))

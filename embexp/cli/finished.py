@@ -1,4 +1,4 @@
-"""Loading a finished run for a command."""
+"""Loads a finished run for a command."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def load_finished(directory: str, command: str, *rest: str) -> Run:
-    """The run of a directory.
+    """Loads the run in a directory.
 
     Args:
         directory: of the run.
-        command: the name of the command, for the message where the directory is that of a study.
+        command: name of the command, for the error message about the directory of a study.
         *rest: the command's arguments after the directory.
 
     Raises:
-        NotARunError: the directory holds no run; raised before TensorFlow is loaded, which takes seconds.
+        NotARunError: the directory holds no run. Raised before TensorFlow is loaded, which takes seconds.
     """
     from embexp.errors import NotARunError
     from embexp.records.folder import RunFolder

@@ -1,8 +1,9 @@
-"""`embexp plan`: what a run would take. Allocates nothing and imports no TensorFlow."""
+"""`embexp plan`: what a run would do. Allocates nothing and imports no TensorFlow, except with `--trace`."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from embexp.runs.prepare import Prepared
+    from embexp.runs.tracing import Traced
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
@@ -20,17 +22,19 @@ USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
 HELP = f"""\
 usage: {USAGE}
 
-Shows what `embexp run` with the same words would do: the runtime, the tables with the bytes of their parameters, of
-their optimizers' slots and of what is frozen, how they are filled, which settings are a table's own, the features,
-settings without effect; with -m, the jobs, and why some can't be run.
-The config is checked as for a run. Nothing is allocated (but by --trace, which says how much), nothing is written.
+Shows what `embexp run` with the same arguments would do: the runtime; for each table the bytes of parameters, optimizer
+slots and frozen rows, its init method and its own settings; the features; settings without effect. With -m: the jobs,
+and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace allocates memory.
 
-    --scan    read the data and pretrained files (once; they are kept for the run) to know the size of each
-              vocabulary, and how much of it a file has
-    --trace   scan, make the tables without filling them, and trace the training step; with strategy=tpu_simulator this
-              shows the TPU's operations and its TPUEmbeddingConfiguration
-    the rest: embexp run --help
+    --scan    read the data and pretrained files (the run reuses the cached result): shows the size of each vocabulary
+              and how much of it the files cover
+    --trace   scan, create the tables without filling them, and trace the training step; with strategy=tpu_simulator
+              this shows the TPU's operations and its TPUEmbeddingConfiguration
+    other options: embexp run --help
 """
+
+_LONGEST = 120
+"""Lines of a configuration that are printed; the middle of a longer one is cut out."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,7 +70,7 @@ def _sweep(options: argparse.Namespace) -> None:
     plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
     console = terminal.console()
     if plan.jobs is None:
-        console.print("the sweeper chooses the jobs while it goes on", markup=False)
+        console.print("this sweeper chooses its jobs while the sweep runs", markup=False)
         return
     keys = outcomes.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
@@ -90,7 +94,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         trace: whether to trace the training step too.
 
     Raises:
-        EmbexpError: the run would be refused, once the data is read.
+        EmbexpError: `embexp run` would refuse the run, too.
     """
     from embexp.cli import planned_run, planned_study
     from embexp.specs.studies import NoStudy
@@ -98,17 +102,17 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
     if not isinstance(spec.study, NoStudy):
         planned_study.show(spec, console, scan=scan)
     elif not scan:
-        planned_run.show(planned_run.unread(spec), console)
+        planned_run.show(planned_run.from_spec(spec), console)
     else:
         prepared = _prepared(spec)
-        planned_run.show(planned_run.read(prepared), console)
+        planned_run.show(planned_run.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
         if trace:
             _trace(prepared, console)
 
 
 def _prepared(spec: RunSpec) -> Prepared:
-    """The run as `embexp run` would prepare it."""
+    """Prepares the run as `embexp run` does."""
     from embexp.cli.stages import shown
     from embexp.runs.prepare import prepare
 
@@ -117,7 +121,7 @@ def _prepared(spec: RunSpec) -> Prepared:
 
 
 def _show_pretrained(prepared: Prepared, console: Console) -> None:
-    """Prints what pretrained files have for the tables."""
+    """Prints how much of each table its pretrained file covers."""
     from rich import box
 
     from embexp.reports import coverage
@@ -137,9 +141,40 @@ def _trace(prepared: Prepared, console: Console) -> None:
     from embexp.system import environment
 
     environment.load_tensorflow()
-    from embexp.cli import traced_run
     from embexp.runs import tracing
 
     with shown() as stages:
         traced = tracing.trace(prepared, stages)
-    traced_run.show(traced, console)
+    _show_traced(traced, console)
+
+
+def _show_traced(traced: Traced, console: Console) -> None:
+    """Prints a traced training step; shortens a long configuration."""
+    from embexp.system.terminal import byte_size
+
+    def line(text: str = "") -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    line()
+    line(
+        f"traced: the training step is a graph of {byte_size(traced.graph_bytes)}; allocated, but not filled:"
+        f" {byte_size(traced.allocated_bytes)} of tables and slots"
+    )
+    if traced.tpu_operations:
+        line()
+        line("operations of the TPU (simulated), in order of first appearance:")
+        for operation, count in Counter(str(each) for each in traced.tpu_operations).items():
+            line(f"  {f'{count} × ' if count > 1 else ''}{operation}")
+    if traced.configuration:
+        line()
+        line("TPUEmbeddingConfiguration:")
+        for each in _shortened(traced.configuration.rstrip().splitlines()):
+            line(f"  {each}")
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The first and last lines of a long list."""
+    if len(lines) <= _LONGEST:
+        return lines
+    half = _LONGEST // 2
+    return [*lines[:half], f"… {len(lines) - 2 * half} more lines …", *lines[-half:]]

@@ -1,4 +1,4 @@
-"""A run before it is run, as tables for the terminal."""
+"""The plan of a run as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
-from embexp.specs.resolution import runtime_of
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage, Table
@@ -33,18 +32,18 @@ FROM_FILE = "from the file"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, as far as it is known.
+    """A planned run, with or without its data.
 
     Attributes:
-        asked: what the user asked for.
-        spec: the same with what the pretrained files settled, where they were read.
-        rows: by table; None where only the data tells.
-        dims: by table, without those of which only the pretrained file tells.
-        policies: which rows of each table are frozen, and its layout; None: the data was not read.
-        warnings: what the user should know before the run.
+        requested: what the user asked for.
+        spec: the same, settled by the data and the pretrained files if they were read.
+        rows: by table; None until the data is read.
+        dims: by table, without those that depend on a pretrained file that was not read.
+        policies: the frozen rows and the storage of each table; None until the data is read.
+        warnings: of the run.
     """
 
-    asked: RunSpec
+    requested: RunSpec
     spec: RunSpec
     rows: Mapping[str, int | None]
     dims: Mapping[str, int]
@@ -52,26 +51,26 @@ class Plan:
     warnings: Sequence[str] = ()
 
 
-def unread(spec: RunSpec) -> Plan:
-    """What is known before the data is read; of pretrained files, no more than their first bytes are read."""
+def from_spec(spec: RunSpec) -> Plan:
+    """The plan without the data; reads only the headers of pretrained files."""
     return Plan(spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful(spec))
 
 
-def read(prepared: Prepared) -> Plan:
-    """What is known of a run that is prepared: all of it."""
+def from_prepared(prepared: Prepared) -> Plan:
+    """The plan of a prepared run."""
     tables = prepared.tables
     dims = {name: table.width for name, table in tables.spec.tables.items()}
-    return Plan(prepared.asked, tables.spec, tables.rows, dims, tables.policies, prepared.warnings)
+    return Plan(prepared.requested, tables.spec, tables.rows, dims, tables.policies, prepared.warnings)
 
 
 def show(plan: Plan, console: Console) -> None:
-    """Prints what a run would do."""
+    """Prints the plan."""
 
     def line(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    for what, words in _headlines(plan.asked):
-        line(f"{what:10}{words}")
+    for key, text in _headlines(plan.requested):
+        line(f"{key:10}{text}")
     line()
     console.print(_tables(plan, console))
     line()
@@ -94,18 +93,18 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
-    runtime = runtime_of(spec)
+    runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
 
 
 def _tables(plan: Plan, console: Console) -> Rich:
     spec, policies = plan.spec, plan.policies or {}
-    made = terminal.table(
+    table = terminal.table(
         console,
         ["table"],
         right=["rows", "dim", "parameters", "slots", "frozen"],
-        after=["init", "freeze", "combiner", "optimizer", "of its own"],
+        after=["init", "freeze", "combiner", "optimizer", "own settings"],
     )
     sums = {"parameters": 0, "slots": 0, "frozen": 0}
     for name, each in spec.tables.items():
@@ -125,7 +124,7 @@ def _tables(plan: Plan, console: Console) -> Rich:
             shown = [f"{byte_size(FLOAT_BYTES * dim * number)}/row" for number in numbers.values()]
         else:
             shown = [FROM_FILE, "", ""]
-        made.add_row(
+        table.add_row(
             name,
             FROM_DATA if rows is None else f"{rows:,}",
             FROM_FILE if dim is None else str(dim),
@@ -134,35 +133,37 @@ def _tables(plan: Plan, console: Console) -> Rich:
             spec.freeze_of(name).kind,
             each.combiner.value,
             "" if frozen else _rate(optimizer),
-            _own(plan.asked.tables[name]),
+            _own(plan.requested.tables[name]),
         )
     plus = " + …" if any(plan.rows[name] is None or name not in plan.dims for name in spec.tables) else ""
-    made.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
-    return made
+    table.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
+    return table
 
 
 def _counts(policy: TablePolicy | None) -> dict[str, int]:
-    """Rows that have slots, and rows that never move, where not all are alike."""
+    """Numbers of rows with slots and of frozen rows, where they differ from the number of all rows."""
     if policy is None:
         return {}
     if policy.grouping is None:
         return {"slots": 0 if policy.fully_frozen else policy.rows, "frozen": policy.frozen_rows}
-    apart = policy.storage is not Storage.VARIABLE
-    return {"slots": policy.rows - (policy.frozen_rows if apart else 0), "frozen": policy.frozen_rows}
+    split = policy.storage is not Storage.VARIABLE
+    return {"slots": policy.rows - (policy.frozen_rows if split else 0), "frozen": policy.frozen_rows}
 
 
 def _frozen(policies: Mapping[str, TablePolicy]) -> Iterator[str]:
-    """What each rule of a policy takes, and the layout that follows."""
+    """How many rows each rule of a policy covers, and the storage of the table."""
     for name, policy in policies.items():
         starts = (0,) if policy.grouping is None else policy.grouping.starts
         for each in policy.taken:
-            since = f" from step {starts[each.phase]:,}" if each.phase < len(starts) and starts[each.phase] else ""
-            pace = f" (learning rate × {each.multiplier:g})" if each.multiplier else ""
+            start = starts[each.phase] if each.phase < len(starts) else 0
+            since = f" from step {start:,}" if start else ""
+            rate = f" (learning rate × {each.multiplier:g})" if each.multiplier else ""
             misfit = f"; {each.misfit}" if each.misfit else ""
-            yield f"freeze: tables.{name}: {each.kind} takes {each.rows:,} of {policy.rows:,} rows{since}{pace}{misfit}"
+            covered = f"{each.kind} covers {each.rows:,} of {policy.rows:,} rows"
+            yield f"freeze: tables.{name}: {covered}{since}{rate}{misfit}"
         if policy.grouping is not None:
-            moving = policy.rows - policy.frozen_rows
-            yield f"layout: tables.{name}: {policy.storage.value}, as {moving:,} of {policy.rows:,} rows may move"
+            trainable = policy.rows - policy.frozen_rows
+            yield f"layout: tables.{name}: {policy.storage.value}, {trainable:,} of {policy.rows:,} rows are trainable"
 
 
 def _rate(optimizer: TableOptimizer) -> str:
@@ -173,8 +174,8 @@ def _rate(optimizer: TableOptimizer) -> str:
 
 
 def _features(plan: Plan, console: Console) -> Rich:
-    spec = plan.asked
-    made = terminal.table(console, ["feature", "table", "column", "weights", "gives"])
+    spec = plan.requested
+    table = terminal.table(console, ["feature", "table", "column", "weights", "output"])
     ids = source_of(spec.data).description().ids_per_example
     for name, feature in spec.features.items():
         inner = [str(each) for each in (feature.output_shape or ())[1:]]
@@ -183,31 +184,31 @@ def _features(plan: Plan, console: Console) -> Rich:
         if spec.column_of(name) in ids:
             inner = [ids[spec.column_of(name)]]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
-        made.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
-    return made
+        table.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
+    return table
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    spec = plan.asked
-    parts = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
-    if parts and plan.policies is None:
-        yield f"which rows of {', '.join(parts)} are frozen is known by `embexp plan --scan`"
+    spec = plan.requested
+    unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
+    if unknown and plan.policies is None:
+        yield f"`embexp plan --scan` shows which rows of {', '.join(unknown)} are frozen"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
-            yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false moves every row at every step"
+            yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
     for column, setting in source_of(spec.data).description().whole_tables.items():
         for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == column}:
             if not spec.frozen(table):
-                yield f"O(vocabulary): tables.{table}: {setting} moves every row at every step"
+                yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
-        yield "pretrained.path fills tables that have no pretrained of their own, as far as it fits them"
+        yield "pretrained.path fills every table without its own pretrained setting, where it fits"
     for place in list(spec.dense_from())[:1]:
-        yield f"{place}.path gives the dense part too, unless {place}.dense=false"
+        yield f"{place}.path also restores the dense part, unless {place}.dense=false"
     if any(plan.rows[name] is None for name in spec.tables):
-        yield "rows from the data are counted by `embexp plan --scan`"
+        yield "`embexp plan --scan` counts the rows from the data"
     if any(name not in plan.dims for name in spec.tables):
-        yield "a dim from the file is known once the file is read: `embexp plan --scan`"
+        yield "`embexp plan --scan` reads the dims from the file"
     for note in inert(spec):
         yield f"no effect: {note}"
 
@@ -228,7 +229,7 @@ def _pretrained(setting: Pretrained) -> str:
 
 
 def _own(table: Table) -> str:
-    """What a table sets for itself; the rest it takes from the top level."""
+    """The table's own settings; it inherits the others from the top level."""
     settings = {
         "optimizer": table.optimizer,
         "pretrained": table.pretrained,

@@ -1,4 +1,4 @@
-"""A study before it is run, for the terminal: each of its runs, as far as it is known."""
+"""The plan of a study for the terminal: the plan of each of its runs."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from embexp.cli import planned_run
-from embexp.specs import staged
+from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
-from embexp.specs.staged import BASE, GROWN, WORDS
+from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
 
 if TYPE_CHECKING:
     from embexp.data.scan import Scan
     from embexp.runs.prepare import Prepared
 
 _DIRECTORY = Path("…")
-"""Stands for that of the study, which gets its name when the study begins."""
+"""Placeholder of the study's directory, which gets its name when the study starts."""
 
 
 def show(spec: RunSpec, console: Console, *, scan: bool) -> None:
-    """Prints what the runs of a study would do.
+    """Prints the plan of each run of a study.
 
     Args:
         spec: of the study.
         console: where to print.
-        scan: whether to read the data, to know the sizes of tables.
+        scan: whether to read the data.
     """
 
     def line(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    runs = staged.stages(spec, _DIRECTORY)
+    runs = study_runs.study_runs(spec, _DIRECTORY)
     prepared = _prepared(runs) if scan else {}
     for number, (name, run) in enumerate(runs.items(), 1):
-        line(f"{number} of {len(runs)}, {name}: {WORDS[name]}")
+        line(f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
         if name in prepared:
-            planned_run.show(planned_run.read(prepared[name]), console)
+            planned_run.show(planned_run.from_prepared(prepared[name]), console)
             line(f"triples: {_counts(prepared[name].data.scan)}")
         else:
-            planned_run.show(planned_run.unread(run), console)
+            planned_run.show(planned_run.from_spec(run), console)
         line()
-    line(f"{len(runs)} runs, in the folders {', '.join(runs)}; then what they came to beside each other")
+    line(f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
 
 
 def _prepared(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
-    """The runs as `embexp run` would prepare them; the grown one with the rows that its base run will have."""
+    """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
     from embexp.cli.stages import shown
     from embexp.runs.prepare import prepare
     from embexp.runs.successor import prepare_successor
@@ -60,6 +60,6 @@ def _prepared(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
 
 
 def _counts(found: Scan) -> str:
-    words = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new", "test_known": ""}
-    shown = {words[split]: len(rows) // 2 for split, rows in found.splits.items() if words.get(split)}
-    return ", ".join(f"{count:,} {what}" for what, count in shown.items())
+    names = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new", "test_known": ""}
+    counts = {names[split]: len(rows) // 2 for split, rows in found.splits.items() if names.get(split)}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

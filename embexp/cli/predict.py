@@ -27,7 +27,7 @@ run's data (labels may be missing). Writes CSV with one column, `prediction`, in
 """
 
 Predictor = Callable[[str, str], Iterable[float | str]]
-"""From the directory of a run and a file to predictions."""
+"""Computes predictions from the directory of a run and a file."""
 
 
 def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
     Args:
         arguments: those after `predict`.
-        predictor: predicts for a run; None: the run's own predictions.
+        predictor: predicts for a run; None: `Run.predict`.
     """
     parser = Parser("predict", USAGE)
     parser.add_argument("directory", nargs="?")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
         print(HELP, end="")
         return DONE
     if options.directory is None or options.data is None:
-        missing = "which run? Give its directory" if options.directory is None else "for what? Give --data FILE"
+        missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
     predictions = (predictor or _predict)(options.directory, options.data)
     text = io.StringIO()

@@ -26,7 +26,7 @@ Composes a config, checks it and runs the experiment. Nothing is written unless 
 overrides
     model=mlp                                choose another file of a group
     optimizer.learning_rate=0.01             set a value
-    optimizer@tables.item.optimizer=adam     choose for a single table; likewise init, freeze, pretrained
+    optimizer@tables.item.optimizer=adam     choose for a single table; also init, freeze, pretrained
     +model.args.width=64                     add a key (it must be one that the config may have)
     ~features.history                        remove a key
     hydra.run.dir=DIR                        the directory of the run; hydra.sweep.dir=DIR that of a sweep
@@ -51,7 +51,7 @@ _NESTED_GROUPS = {
     "initializer": "initializer@tables.NAME.initializer",
     "schedule": "schedule@optimizer.schedule",
 }
-"""Groups whose choices belong at a place inside the config."""
+"""Groups whose choices are nested inside the config."""
 
 
 class Result(Protocol):
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
     Args:
         arguments: those after `run`.
-        runner: runs a single experiment; None: as usual, with progress on the terminal and in run.log.
+        runner: runs a single experiment; None: run it with progress on the terminal and in run.log.
     """
     options = _parse(arguments)
     if options.help:
@@ -108,7 +108,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _group_choices(found: Folders) -> str:
-    """Every group with its choices, each with the first comment of its file."""
+    """Lists every group with its choices, each with the first comment of its file."""
     from embexp.config import folders
 
     lines = []
@@ -157,8 +157,8 @@ def _run_with_progress(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     from rich.console import Console
 
     from embexp.cli.stages import Stages
+    from embexp.studies import report
     from embexp.studies import run as studies
-    from embexp.studies import shown
     from embexp.training.progress import ProgressLines, progress
 
     terminal = Console()
@@ -181,5 +181,5 @@ def _run_with_progress(spec: RunSpec, directory: Path, log: TextIO) -> Result:
     finally:
         stages.close()
     for console in (terminal, file):
-        console.print(shown.terminal_report(result.summary, directory))
+        console.print(report.terminal_report(result.summary, directory))
     return result

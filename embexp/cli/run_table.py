@@ -18,7 +18,7 @@ class RunTable:
     Attributes:
         values: float32 [rows, dim].
         tokens: of each row; None where rows are identified by number.
-        files: none, as it is not read from a file that could be overwritten.
+        files: empty; a `FileSource` lists the files that it reads.
     """
 
     values: np.ndarray
@@ -41,15 +41,15 @@ class RunTable:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run."""
+    """Whether a path is the directory of a run."""
     return path.is_dir() and (path / "spec.json").exists()
 
 
 def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
-    """Restores a table of a run, for which TensorFlow is loaded.
+    """Restores a table of a run. Loads TensorFlow.
 
     Args:
-        path: folder of the run.
+        path: directory of the run.
         table: name; None: the only one.
         whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
             that have a token, and no tokens where ids are row numbers.

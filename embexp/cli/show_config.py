@@ -15,7 +15,7 @@ from embexp.errors import CommandLineError, ConfigError
 def show(options: argparse.Namespace) -> int:
     """Prints the config as YAML.
 
-    A config with faults is shown too; they follow as the error. Data files are not read.
+    A config with faults is printed, too, and then raised as the error. Data files are not read.
 
     Raises:
         ConfigError: the config has faults.

@@ -1,4 +1,4 @@
-"""The stages of a command on the console, such as those of a run before and after training."""
+"""Progress of the stages of a command on the console, such as those before and after training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embexp.training.listeners import Listener
 
 @contextmanager
 def shown() -> Iterator[Stages]:
-    """Shows stages beside what a command prints, on standard error, until the block ends."""
+    """Shows stages on standard error until the block ends."""
     stages = Stages(Console(stderr=True))
     try:
         yield stages
@@ -50,5 +50,5 @@ class Stages(Listener):
             self._status = None
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Makes room for the progress of training."""
+        """Closes, as the progress of training takes over."""
         self.close()

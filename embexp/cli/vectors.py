@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     operands = options.operands
     match options.action:
         case None:
-            raise CommandLineError(f"embexp vectors: do what?{usage}")
+            raise CommandLineError(f"embexp vectors: which action?{usage}")
         case "info":
             if len(operands) != 1:
                 raise CommandLineError(f"embexp vectors info: give one FILE{usage}")
@@ -95,13 +95,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int)
     parser.add_argument("--table")
     options = parser.parse_intermixed_args(list(arguments))
-    for option, given, actions in (
+    for option, is_set, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
         ("--count", options.count is not None, ("neighbors",)),
         ("--table", options.table is not None, ("convert", "neighbors")),
     ):
-        if given and options.action not in (None, *actions):
+        if is_set and options.action not in (None, *actions):
             raise CommandLineError(
                 f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
             )
@@ -195,7 +195,7 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
         if len(outputs) > 1:
-            for each in outputs:  # no matrix is ever left beside the tokens of another one
+            for each in outputs:  # never leave a matrix beside the tokens of another one
                 each.unlink(missing_ok=True)
         write.write(source, source.tokens, out, progress=stages)
     finally:
@@ -237,9 +237,9 @@ def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: b
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         return _open(path, options, stages)
     file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
-    given = [name for name in file_only if getattr(options, name)]
-    if given:
-        option = given[0].replace("_", "-")
+    unfit = [name for name in file_only if getattr(options, name)]
+    if unfit:
+        option = unfit[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
     return run_table.read(path, options.table, whole=whole)
 

@@ -78,7 +78,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
     for path in _PATHS:
         _make_absolute(container, path)
-    faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.of(f.path)) for f in unresolved]
+    faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.config import folders, resources, valid_parts, validate
+from embexp.config import folders, partial_spec, resources, validate
 from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
@@ -88,7 +88,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     """
     reported = {fault.path for fault in composition.faults}
     spec, faults = validate.validate(composition.container, reported=reported)
-    known = spec if spec is not None and not reported else valid_parts.valid_parts(composition.container, reported)
+    known = spec if spec is not None and not reported else partial_spec.partial_spec(composition.container, reported)
     between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
     faults += [fault for fault in between if fault.path not in reported]
-    return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.of)]
+    return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]

@@ -27,7 +27,7 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
         except OverrideParseException as error:
             detail = " ".join(error.message.split("\n")[0].split())
             rule = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
-            faults.append(Fault(text, "unreadable", rule, _of_syntax(text, detail)))
+            faults.append(Fault(text, "unreadable", rule, _syntax_hint(text, detail)))
             continue
         if max(override.key_or_group.count("."), _depth(override.value())) > _DEEPEST:
             faults.append(_too_deep(text))
@@ -68,7 +68,7 @@ def is_selection(folders: Folders, override: Override) -> bool:
     return folders.is_group(override.key_or_group) and not isinstance(override.value(), dict)
 
 
-def _of_syntax(text: str, detail: str) -> str:
+def _syntax_hint(text: str, detail: str) -> str:
     if "=" not in text and not text.startswith("~"):
         return "the = is missing"
     return f"quote the value, and once more for the shell: key=\"'value'\" ({detail})"

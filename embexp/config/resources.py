@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.models import KerasModel, Task
-from embexp.specs.partial import UnknownPartError, is_whole, known_or, where_known
+from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -23,21 +23,21 @@ def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
         spec: it may be known in part.
         look_at_data: whether to look at the head of data and pretrained files.
     """
-    looks = [_of_model(spec), _of_metric(spec), _of_runtime(spec)]
+    checks = [_model_faults(spec), _metric_faults(spec), _runtime_faults(spec)]
     if look_at_data:
-        looks += [_of_data(spec), _of_pretrained(spec)]
-    return list(where_known(*looks))
+        checks += [_data_faults(spec), _pretrained_faults(spec)]
+    return list(where_known(*checks))
 
 
-def _of_model(spec: RunSpec) -> Iterator[Fault]:
+def _model_faults(spec: RunSpec) -> Iterator[Fault]:
     """A function that is not there, or vectors that the model can't take."""
     from embexp.models import shapes, user_path
 
-    model = _whole(lambda: spec.model)
+    model = _if_complete(lambda: spec.model)
     if isinstance(model, KerasModel):
         yield from user_path.faults(model.function)
     tables, features = spec.tables, spec.features
-    if model is None or not (tables and features and is_whole(tables) and is_whole(features)):
+    if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
         return
     if any(feature.table not in tables for feature in features.values()):
         return
@@ -45,18 +45,18 @@ def _of_model(spec: RunSpec) -> Iterator[Fault]:
     if len(dims) < len(tables):
         from embexp.pretrained import heads
 
-        dims = heads.dims(_whole(lambda: spec.pretrained), tables)
+        dims = heads.dims(_if_complete(lambda: spec.pretrained), tables)
     if len(dims) < len(tables):  # the run tells, once the files are open
         return
     yield from shapes.faults(
         model,
         shapes={name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
-        dense_width=len(getattr(_whole(lambda: spec.data), "dense_columns", ())),
+        dense_width=len(getattr(_if_complete(lambda: spec.data), "dense_columns", ())),
         classes=known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
     )
 
 
-def _of_metric(spec: RunSpec) -> Iterator[Fault]:
+def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
     """Early stopping on a metric that the task does not have."""
     metric = spec.train.early_stopping.metric
     if metric is None:
@@ -69,7 +69,7 @@ def _of_metric(spec: RunSpec) -> Iterator[Fault]:
         yield from error.faults
 
 
-def _of_runtime(spec: RunSpec) -> Iterator[Fault]:
+def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
     """A runtime whose package is not installed."""
     if spec.runtime.kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
         yield Fault(
@@ -80,39 +80,39 @@ def _of_runtime(spec: RunSpec) -> Iterator[Fault]:
         )
 
 
-def _of_data(spec: RunSpec) -> Iterator[Fault]:
+def _data_faults(spec: RunSpec) -> Iterator[Fault]:
     """Files that are not there, and columns that they lack."""
-    if not is_whole(spec.data):
+    if not is_complete(spec.data):
         return
     from embexp.data.columns import columns_of
     from embexp.data.factory import source_of
 
     try:
-        columns, _ = columns_of(spec.data, _right(lambda: spec.features))
+        columns, _ = columns_of(spec.data, _complete_entries(lambda: spec.features))
     except ConfigError as error:
         yield from error.faults
     else:
         yield from source_of(spec.data).head_faults(columns)
 
 
-def _of_pretrained(spec: RunSpec) -> Iterator[Fault]:
+def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
     """Files and checkpoints that are not there, or not what they should be."""
     if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
         return
     from embexp.pretrained import heads
 
-    yield from heads.faults(_whole(lambda: spec.pretrained), _right(lambda: spec.tables))
+    yield from heads.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
 
 
-def _whole(part: Callable[[], _Part]) -> _Part | None:
+def _if_complete(part: Callable[[], _Part]) -> _Part | None:
     """A part of the run if all of it is known."""
     found = known_or(None, part)
-    return found if is_whole(found) else None
+    return found if is_complete(found) else None
 
 
-def _right(named: Callable[[], Mapping[str, _Part]]) -> dict[str, _Part]:
+def _complete_entries(named: Callable[[], Mapping[str, _Part]]) -> dict[str, _Part]:
     """The tables or features of which all is known."""
     try:
-        return {name: each for name, each in named().items() if is_whole(each)}
+        return {name: each for name, each in named().items() if is_complete(each)}
     except UnknownPartError:
         return {}

@@ -28,7 +28,7 @@ class Sources:
         self._selections = selections
         self._values = values
 
-    def of(self, path: str) -> str:
+    def describe(self, path: str) -> str:
         """What set `path`, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" where nothing did."""
         for override in reversed(self._values):
             key = override.key_or_group

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from embexp.config import rules
+from embexp.config import pydantic_errors
 from embexp.config.grammar import Models, chosen, kind_of, models_at
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.shown import shown
@@ -80,9 +80,16 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 did_you_mean(str(kind), known),
             )
         case "value_error":
-            return Fault(path, _mentioned(rules.rule(error), path, error["input"]), rules.rule(error))
+            return Fault(
+                path, _mentioned(pydantic_errors.rule_of(error), path, error["input"]), pydantic_errors.rule_of(error)
+            )
         case _:
-            return Fault(path, value, rules.rule(error), did_you_mean(str(error["input"]), rules.known(error)))
+            return Fault(
+                path,
+                value,
+                pydantic_errors.rule_of(error),
+                did_you_mean(str(error["input"]), pydantic_errors.valid_values(error)),
+            )
 
 
 def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:

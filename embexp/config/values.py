@@ -14,7 +14,7 @@ from embexp.config.selections import choices
 from embexp.config.shown import shown
 from embexp.errors import Fault
 
-_OF_NAMES = ("tables", "features")
+_KEYED_BY_NAME = ("tables", "features")
 """Mappings whose keys are names: a new one must be meant (`+`), or a typo would make a new table."""
 
 
@@ -79,7 +79,7 @@ def _node(config: DictConfig, path: str) -> object:
 def _may_be_an_option(config: DictConfig, key: str) -> bool:
     """Whether a key that the files don't mention lies where only options can be, so that the grammar can judge it."""
     parent = key.rpartition(".")[0]
-    free = parent in _OF_NAMES or parent == "model.args" or parent.startswith("model.args.")
+    free = parent in _KEYED_BY_NAME or parent == "model.args" or parent.startswith("model.args.")
     return not free and isinstance(_node(config, parent), DictConfig)
 
 

@@ -19,7 +19,7 @@ from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, Trained, Triples
+from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, TrainedTriples, Triples
 from embexp.system.progress import Progress
 
 TARGET = "target"
@@ -123,7 +123,7 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
             f"{path}: every training triple has to do with the entities that count as new; take a smaller share of them"
             f" than {settings.share:g}, or another seed"
         )
-    if settings.train is not Trained.KNOWN:
+    if settings.train is not TrainedTriples.KNOWN:
         with ArrayWriter(folder / NEW, np.bool_) as writer:
             writer.append(np.repeat(touched, 2))
         return lines
@@ -132,7 +132,7 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
     return Lines(dict(zip(lines.files, left.tolist(), strict=True)), lines.fields[~touched], lines.tokens)
 
 
-def new_entity_splits(train: Trained, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def new_entity_splits(train: TrainedTriples, folder: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The splits of a graph some of whose entities count as new.
 
     Args:
@@ -140,11 +140,11 @@ def new_entity_splits(train: Trained, folder: Path, found: Mapping[str, np.ndarr
         folder: what `write` made.
         found: rows of the queries, by split, as the files have them.
     """
-    if train is Trained.KNOWN:
+    if train is TrainedTriples.KNOWN:
         return dict(found)
     new = mapped(folder / NEW)
     tests = {"test_new": found["test"][new[found["test"]]], "test_known": found["test"][~new[found["test"]]]}
-    if train is Trained.ALL:
+    if train is TrainedTriples.ALL:
         return {**found, **tests}
     learned = {name: found[name][new[found[name]]] for name in ("train", "validation")}
     return {**learned, "test": found["test"], **tests}

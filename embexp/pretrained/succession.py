@@ -12,7 +12,7 @@ from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabula
 from embexp.pretrained.earlier import Earlier
 from embexp.pretrained.fit import Misfit
 from embexp.specs.optimizers import slots_of
-from embexp.specs.pretrained import Checkpoint, KeptSlots, Match
+from embexp.specs.pretrained import Checkpoint, Match, SlotPolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
@@ -93,7 +93,7 @@ def slots(
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
     """
-    if spec.frozen(name) or setting.slots is KeptSlots.INITIAL:
+    if spec.frozen(name) or setting.slots is SlotPolicy.INITIAL:
         return {}, ()
     new, before = spec.optimizer_of(name), source.spec.optimizer_of(theirs)
     stored, wanted = source.slots(theirs), tuple(slots_of(new))

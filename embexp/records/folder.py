@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import NotARunError
-from embexp.specs import staged
+from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
 from embexp.system import files
@@ -112,7 +112,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in staged.WORDS}
+        return {name: RunFolder(self.path / name) for name in study_runs.DESCRIPTIONS}
 
     def _read(self) -> RunSpec:
         try:

@@ -23,7 +23,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def table(content: Mapping[str, Any], frames: box.Box | None) -> Table | None:
-    """A line for each table that has pretrained rows; None if no table has any.
+    """The coverage of each pretrained table; None if there is none.
 
     Args:
         content: of coverage.json.

@@ -1,1 +1,1 @@
-"""A run: prepared once, then executed, evaluated and summarised; and what it leaves in its folder."""
+"""A run: prepared, executed, evaluated and summarised; and finished runs, loaded again."""

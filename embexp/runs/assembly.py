@@ -1,6 +1,6 @@
-"""The parts of an experiment put together around its tables: features, dense model, step, checkpoint.
+"""Assembles the features, dense model, training step and checkpoint of an experiment around its tables.
 
-A run assembles them to train, a finished run assembles them again to evaluate and to predict.
+A run assembles them to train; a finished run assembles them again to evaluate and predict.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from embexp.training.step import Assembly, Input, Step
 
 @dataclass(frozen=True)
 class DenseSettings:
-    """What the dense part of an experiment takes from its data and its schedule.
+    """What the dense part of an experiment needs to know of its data and its schedule.
 
     Attributes:
         width: number of dense features.
         outputs: logits of an example: 1, or the number of classes.
-        output_bias: where the bias of each logit starts.
-        total_steps: length of the training, for learning rates that follow it.
+        output_bias: initial bias of each logit.
+        total_steps: number of training steps, for learning-rate schedules.
     """
 
     width: int
@@ -42,7 +42,7 @@ class DenseSettings:
 
 
 def dense_settings(prepared: Prepared) -> DenseSettings:
-    """The settings of a run that is to be trained."""
+    """The dense settings of a prepared run."""
     return DenseSettings(
         width=prepared.data.dense_width,
         total_steps=prepared.schedule.steps,
@@ -52,7 +52,7 @@ def dense_settings(prepared: Prepared) -> DenseSettings:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """Where the logit's bias starts: the mean rating, the log odds of the mean click rate; 0 otherwise."""
+    """The initial bias of the logit: the mean rating, the log odds of the mean click rate, or 0."""
     match task:
         case Task.RATING:
             return label_mean
@@ -71,13 +71,13 @@ def assemble(
     dense: DenseSettings,
     strategy: Strategy,
 ) -> Assembly:
-    """Creates every variable of an experiment but its tables', in the graph that is current.
+    """Creates every variable of an experiment except its tables, in the current graph.
 
     Args:
         spec: what the user asked for, with every dim settled.
-        embeddings: the tables, and what looks them up.
+        embeddings: the tables, and their lookup.
         counter: int64 variable, the number of steps done.
-        dense: what the dense part takes from data and schedule.
+        dense: settings of the dense part.
         strategy: where the step will run.
     """
     tables = embeddings.tables
@@ -96,7 +96,7 @@ def assemble(
             outputs=dense.outputs,
         )
         optimizer = dense_optimizer.build(
-            # By the run's own steps: an optimizer that is taken over from an earlier run has counted that one's too.
+            # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
             lambda step: schedules.factor(schedule, counter, total_steps=dense.total_steps),
         )

@@ -19,14 +19,14 @@ from embexp.training import metrics
 
 @dataclass(frozen=True)
 class Data:
-    """What the scan found, ready to be read.
+    """The scanned data of a run.
 
     Attributes:
         columns: what the run reads of the data.
         vocabularies: by table.
-        scan: the examples, their splits, and what they have in common.
+        scan: the examples and their splits.
         classes: names of the classes of task classification, by number; empty for other tasks.
-        candidates: entities among which task ranking looks for answers; None for other tasks.
+        candidates: the entities that task ranking ranks; None for other tasks.
     """
 
     columns: Columns
@@ -51,11 +51,11 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
 
     Args:
         spec: what the user asked for.
-        progress: called as the scan goes on.
+        progress: called during the scan.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
-        DataError: a file's content is not what it should be.
+        DataError: a file has unexpected content.
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features)
@@ -71,10 +71,10 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
-    """The entities among which the answers of task ranking are looked for; None for other tasks.
+    """The entities that task ranking ranks; None for other tasks.
 
     Raises:
-        DataError: there is only one entity, so that a ranking says nothing.
+        DataError: there is only one entity, so there is nothing to rank.
     """
     sizes = {spec.column_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
     return source_of(spec.data).candidates(sizes, seed=spec.seed)

@@ -1,4 +1,4 @@
-"""Metrics of a run on its splits, or on other examples. Needs of a task beside predictions are put together here."""
+"""Metrics of a run on its splits or on other examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from embexp.training.ranking import Queries
 from embexp.training.runtime import Runtime
 
 Evaluation = Callable[[Runtime], dict[str, float]]
-"""From a runtime to metrics."""
+"""Computes metrics with the predictions of a runtime."""
 
 
 def evaluation(
@@ -30,15 +30,15 @@ def evaluation(
     candidates: Candidates | None,
     known: Sequence[Examples] = (),
 ) -> Evaluation:
-    """Metrics of some examples.
+    """Prepares the evaluation of some examples.
 
     Args:
-        spec: says the task, and how large a batch is.
+        spec: of the run: its task and evaluation batch size.
         columns: what the run reads of the examples.
         examples: encoded.
-        rows: int64, which of them to predict.
-        candidates: of task ranking, see `Data`.
-        known: of task ranking, more examples whose answers are right.
+        rows: int64, the examples to predict.
+        candidates: for task ranking, see `Data`.
+        known: for task ranking, more examples whose answers the filtered ranks skip.
     """
     shown = batches.evaluation_batches(
         examples,
@@ -54,27 +54,26 @@ def evaluation(
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), queries)
 
 
-def of_split(spec: RunSpec, data: Data, split: str) -> Evaluation | None:
-    """Metrics of a split of the run's own data; None where it is empty."""
+def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None:
+    """Prepares the evaluation of a split of the run's data; None if the split is empty."""
     rows = data.scan.splits[split]
     if not len(rows):
         return None
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
-def of_all_splits(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dict[str, dict[str, float]]:
-    """Metrics by split, of the values that the run keeps.
+def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dict[str, dict[str, float]]:
+    """Metrics by split, with the final values of the run.
 
     Args:
         prepared: the run.
-        runtime: predicts with these values.
-        outcome: of the training; it has the training loss, and metrics of the validation split where these values
-            were the last to be evaluated.
+        runtime: predicts with the final values.
+        outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
     """
     final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
     for split in (split for split in prepared.data.scan.splits if split != "train"):
         if split == "validation" and outcome.validation is not None:
             final[split] = dict(outcome.validation)
-        elif (measured := of_split(prepared.spec, prepared.data, split)) is not None:
+        elif (measured := split_evaluation(prepared.spec, prepared.data, split)) is not None:
             final[split] = measured(runtime)
     return final

@@ -1,4 +1,4 @@
-"""A prepared run put into execution: its variables made and filled in its runtime, its rows under watch."""
+"""Executes a prepared run: creates and fills its variables in its runtime, and watches its rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from embexp.tables.reading import ReadableTable
 
 @dataclass(frozen=True)
 class Started:
-    """A run whose variables are made and filled, before its first step.
+    """A run with its variables created and filled, before its first step.
 
     Attributes:
-        execution: executes steps, reads tables and saves them.
-        batches: of the training, a `tf.data.Dataset`.
-        watch: knows the rows as they were before the first step.
-        memory: watches the memory that is taken, up to the end of the first step.
+        execution: executes steps, and reads and saves tables.
+        batches: the training batches, a `tf.data.Dataset`.
+        watch: compares rows with their initial values.
+        memory: measures peak memory up to the end of the first step.
     """
 
     execution: Execution
@@ -44,27 +44,27 @@ class Started:
 
 @contextlib.contextmanager
 def execute(prepared: Prepared, strategy: Strategy, estimator_folder: Path) -> Iterator[Started]:
-    """Makes and fills all variables; at the end of the block the runtime is closed.
+    """Creates and fills all variables; closes the runtime at the end of the block.
 
     Args:
         prepared: the run.
-        strategy: where it is executed.
+        strategy: where it runs.
         estimator_folder: where an Estimator keeps its own checkpoints.
     """
     initial = tables.initial_rows(prepared.tables)
-    with PeakMemory() as memory, contextlib.ExitStack() as opened:
-        opened.enter_context(strategy.active())
+    with PeakMemory() as memory, contextlib.ExitStack() as stack:
+        stack.enter_context(strategy.active())
         training = training_batches(prepared)
-        made = build(prepared, initial, training.element_spec, strategy, estimator_folder)
-        opened.callback(made.close)
+        execution = build(prepared, initial, training.element_spec, strategy, estimator_folder)
+        stack.callback(execution.close)
         watch = watching.watch(
             prepared.spec,
-            {name: _watched(prepared, name, table, initial[name]) for name, table in made.tables.items()},
+            {name: _watched(prepared, name, table, initial[name]) for name, table in execution.tables.items()},
             total_steps=prepared.schedule.steps,
             examples=prepared.data.training_examples,
         )
-        opened.callback(watch.close)
-        yield Started(made, training, watch, memory)
+        stack.callback(watch.close)
+        yield Started(execution, training, watch, memory)
 
 
 def _watched(prepared: Prepared, name: str, table: ReadableTable, initial: MappableRows) -> Watched:
@@ -74,7 +74,7 @@ def _watched(prepared: Prepared, name: str, table: ReadableTable, initial: Mappa
 
 
 def training_batches(prepared: Prepared) -> Any:
-    """The batches of the training, a `tf.data.Dataset`."""
+    """The training batches, a `tf.data.Dataset`."""
     spec, data = prepared.spec, prepared.data
     return batches.training_batches(
         data.scan.examples,
@@ -96,7 +96,7 @@ def build(
     strategy: Strategy,
     estimator_folder: Path,
 ) -> Execution:
-    """Makes and fills all variables in the run's runtime.
+    """Creates and fills all variables in the run's runtime.
 
     Args:
         prepared: the run.
@@ -134,7 +134,7 @@ def _dense_values(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> de
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:
-        CheckpointError: the earlier one does not fit.
+        CheckpointError: the checkpoint does not fit the model.
     """
     if earlier is None:
         return dense_part.DenseValues([])

@@ -1,4 +1,4 @@
-"""A finished run, to look into, to evaluate and to predict with."""
+"""A finished run: its tables, its evaluation and its predictions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from embexp.training.evaluation import predictions
 
 
 def load_run(directory: Path | str) -> Run:
-    """Opens the directory of a finished run.
+    """Loads a finished run from its directory.
 
     Raises:
-        NotARunError: it holds no finished run.
+        NotARunError: the directory holds no finished run.
     """
     folder = RunFolder(Path(directory))
     return Run(folder, folder.read_spec(), folder.read_summary())
@@ -46,12 +46,12 @@ def load_run(directory: Path | str) -> Run:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. Tables and model are restored when first asked for.
+    """A finished run. Tables and model are restored on first use.
 
     Attributes:
-        folder: what lies where.
-        spec: what was asked for.
-        summary: what it came to.
+        folder: the files of the run.
+        spec: the checked config of the run.
+        summary: the content of summary.json.
     """
 
     folder: RunFolder
@@ -59,23 +59,23 @@ class Run:
     summary: Mapping[str, Any]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
+        """The lines of metrics.jsonl, parsed."""
         return list(self.folder.read_metrics())
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Of task classification, by number: labels are numbers of classes."""
+        """Names of the classes by label, for task classification; empty for other tasks."""
         return tuple(self.summary.get("classes", ()))
 
     def vocabulary(self, table: str) -> Vocabulary:
-        """What the rows of a table stand for."""
+        """The vocabulary of a table: the token of each row."""
         return Vocabulary.read(self.folder.vocabularies / table)
 
     def table(self, name: str) -> np.ndarray:
-        """The final values of a table, float32 [vocabulary_size, dim], as one array in memory.
+        """The final rows of a table, float32 [vocabulary_size, dim], in memory.
 
         Raises:
-            RunError: the run has no such table, or left no checkpoint.
+            RunError: the run has no such table, or no checkpoint.
         """
         if name not in self.spec.tables:
             raise RunError(f"{self.folder.path}: no table {name!r}; the tables are {', '.join(self.spec.tables)}")
@@ -85,23 +85,23 @@ class Run:
         """Metrics on a split of the run's own data, or on another file of the same form.
 
         Args:
-            file: data to evaluate on; None: the run's own.
-            split: train, validation or test, of the run's own data; or a further one that it has.
+            file: data to evaluate on; None: the run's own data.
+            split: of the run's own data: train, validation, test, or another split that the data has.
 
         Raises:
-            RunError: it has no such split, or the split is empty.
+            RunError: the data has no such split, or the split is empty.
         """
         if file is None:
             data = read_data(self.spec, quiet)
             if split not in data.scan.splits:
                 raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
-            measured = evaluations.of_split(self.spec, data, split)
+            measured = evaluations.split_evaluation(self.spec, data, split)
             if measured is None:
                 raise RunError(f"the {split} split of this run's data is empty")
             return measured(self._restored.runtime)
         columns, examples = self._encode(Path(file), labelled=True)
         rows, candidates, known = np.arange(examples.count), None, []
-        if self.spec.task is Task.RANKING:  # the other right answers are those of the run's data too
+        if self.spec.task is Task.RANKING:  # filtered ranks also skip the answers in the run's data
             data = read_data(self.spec, quiet)
             candidates, known = data.candidates, [data.scan.examples]
         measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
@@ -114,7 +114,9 @@ class Run:
             float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
         """
         if self.spec.task is Task.RANKING:
-            raise RunError("nothing is predicted of triples; evaluate ranks their heads and tails among all entities")
+            raise RunError(
+                "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
+            )
         columns, examples = self._encode(Path(file), labelled=False)
         batch = batches.evaluation_batches(
             examples,
@@ -139,14 +141,14 @@ class Run:
         cache = caching.cache_folder(self.spec.output.cache)
         try:
             return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache, classes=self.classes)
-        except ConfigError as error:  # what is wrong is this file, not the config that it is read by
+        except ConfigError as error:  # the file is wrong, not the config
             faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
             raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
     @cached_property
     def _restored(self) -> _Restored:
         if not self.folder.final_checkpoint.exists():
-            raise RunError(f"{self.folder.path} left no checkpoint (output.checkpoint was false)")
+            raise RunError(f"{self.folder.path} has no checkpoint (output.checkpoint was false)")
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))

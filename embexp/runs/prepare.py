@@ -1,6 +1,6 @@
-"""A run prepared: everything that can be settled before a variable is made. No TensorFlow.
+"""Prepares a run: everything that can be settled before any variable is created. No TensorFlow.
 
-`embexp run` executes what `prepare` returns, and `embexp plan --scan` prints it: what the one refuses, the other does.
+`embexp run` executes what `prepare` returns and `embexp plan --scan` prints it, so both refuse the same configs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
 from embexp.runs.data import Data, read_data
-from embexp.specs import notes, resolution
+from embexp.specs import notes
 from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.run import RunSpec
@@ -38,13 +38,13 @@ from embexp.training import loop, metrics
 
 @dataclass(frozen=True)
 class PreparedTables:
-    """What the tables of a run are to be, and where their initial values come from.
+    """The tables of a run: their sizes, initial values and freeze policies.
 
     Attributes:
         spec: what the user asked for, with every dim settled; tables that the top-level file does not fit count as not
             pretrained.
-        rows: of each table.
-        pretrained: the files, and earlier checkpoints, that tables take rows from.
+        rows: number of rows of each table.
+        pretrained: pretrained rows, from files and earlier checkpoints.
         policies: which rows of each table are frozen, and how the table is stored.
     """
 
@@ -59,16 +59,16 @@ class Prepared:
     """A run that can be executed.
 
     Attributes:
-        asked: what the user asked for.
+        requested: what the user asked for.
         data: scanned.
         tables: sizes, pretrained rows and freeze policies.
-        runtime: what executes the steps; never `auto`.
+        runtime: the runtime that executes the steps; never `auto`.
         schedule: how many steps, and when to log and to evaluate.
-        dense: the earlier checkpoint that the dense part is restored from; None: it starts with its own values.
-        run_id: see `identity`; None for a run of a study that builds on one which has not been run yet.
+        dense: the earlier checkpoint that the dense part is restored from; None: it is initialized.
+        run_id: see `identity`; None where an earlier run of the study, on which it depends, has not run yet.
     """
 
-    asked: RunSpec
+    requested: RunSpec
     data: Data
     tables: PreparedTables
     runtime: RuntimeKind
@@ -78,12 +78,12 @@ class Prepared:
 
     @property
     def spec(self) -> RunSpec:
-        """What the user asked for, with what the data and the pretrained files settled."""
+        """The requested spec, with every dim settled by the data and the pretrained files."""
         return self.tables.spec
 
     @property
     def warnings(self) -> list[str]:
-        """What the user should know before the run: settings that are seldom meant, metrics that will be undefined."""
+        """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
         found, scan = notes.doubtful(self.spec), self.data.scan
         for split in ("validation", "test"):
             rows = scan.splits[split]
@@ -95,20 +95,20 @@ class Prepared:
 
     @property
     def notes(self) -> list[str]:
-        """What earlier checkpoints can't provide."""
+        """What earlier checkpoints lack, such as slots of another optimizer."""
         return [note for table in self.tables.pretrained.tables.values() for note in table.notes]
 
 
 def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
-    """Reads the data and the pretrained files (or finds them in the cache) and settles all that depends on them.
+    """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
         spec: what the user asked for.
-        progress: called as reading goes on.
+        progress: called while reading.
 
     Raises:
-        ConfigError: the config does not go with the data or with a file; with all faults.
-        DataError: a file is missing, or its content is not what it should be.
+        ConfigError: the config does not fit the data or a file; with all faults.
+        DataError: a file is missing or has unexpected content.
         VocabularyError: a table has fewer rows than its vocabulary needs.
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
@@ -131,23 +131,23 @@ def settle(
     dense: Earlier | None = None,
     run_id: str | None = None,
 ) -> Prepared:
-    """Settles what follows from the data and the pretrained rows; reads nothing but files that freeze policies name.
+    """Settles what follows from the data and the pretrained rows; reads only the files that freeze policies name.
 
     Args:
         spec: what the user asked for.
         data: scanned.
         pretrained: the files and earlier checkpoints, aligned with the vocabularies.
-        facts: what is known of each table's rows, see `row_facts`.
+        facts: of each table's rows, see `row_facts`.
         dense: see `Prepared`.
         run_id: see `Prepared`.
 
     Raises:
-        ConfigError: what is settled now does not go with the rest of the config.
-        DataError: a file that a freeze policy names is not what it should be.
+        ConfigError: a settled value does not fit the rest of the config.
+        DataError: a file that a freeze policy names has unexpected content.
         RunError: a table can't be initialized as the config says.
     """
     settled = with_dims(spec, pretrained, shapes.run_faults)
-    runtime = resolution.runtime_of(settled)
+    runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)
     schedule = loop.loop_schedule(
@@ -169,18 +169,18 @@ def prepare_tables(
     steps_per_epoch: float,
     runtime: RuntimeKind,
 ) -> PreparedTables:
-    """Applies the freeze policy of each table to its rows, and chooses how it is stored.
+    """Applies the freeze policy of each table to its rows, and chooses its storage.
 
     Args:
         spec: what the user asked for, with every dim settled.
-        facts: what is known of each table's rows.
-        pretrained: what tables take rows from.
+        facts: of each table's rows.
+        pretrained: pretrained rows.
         steps_per_epoch: examples of the training split / batch size.
-        runtime: what executes the steps.
+        runtime: the runtime that executes the steps.
 
     Raises:
-        ConfigError: a rule takes no row, or a part of a layout would be empty; with all faults.
-        DataError: a file that a rule names is not what it should be.
+        ConfigError: a rule covers no row, or a part of a split table would be empty; with all faults.
+        DataError: a file that a rule names has unexpected content.
         RunError: a table can't be initialized as the config says.
     """
     settled = policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime)
@@ -190,12 +190,12 @@ def prepare_tables(
 
 
 def row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> dict[str, RowFacts]:
-    """What freeze policies ask about the rows of each table.
+    """The facts about each table's rows that freeze policies need.
 
     Args:
         data: scanned.
-        rows: of each table, see `table_rows`. A table may get more from a file whose rows are numbered as its own.
-        pretrained: what tables take rows from.
+        rows: of each table, see `table_rows`. A file whose rows are matched by number may give a table more rows.
+        pretrained: pretrained rows.
     """
     found = {}
     for name, vocabulary in data.vocabularies.items():
@@ -206,7 +206,7 @@ def row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> di
 
 
 def table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
-    """Rows of each table: as many as the config says, or as the vocabulary has.
+    """Number of rows of each table: that of the config, or the size of its vocabulary.
 
     Raises:
         VocabularyError: the config gives a table fewer rows than its vocabulary needs.
@@ -218,14 +218,14 @@ def table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[st
         if rows[name] < needed:
             raise VocabularyError(
                 f"tables.{name}.vocabulary_size = {table.vocabulary_size}: the data has {needed} values for this"
-                " table (the row of unknown values among them); leave it null to take as many as there are, or set"
+                " table (including the OOV row); leave it null to use the size of the vocabulary, or set"
                 " data.vocabulary.max_size"
             )
     return rows
 
 
 def _check_initial_values(tables: PreparedTables) -> None:
-    """Raises RunError where rows can't be mapped as they lie in their file, or constants don't fit into a graph."""
+    """Raises RunError if a file can't be memory-mapped, or constants don't fit into a graph."""
     spec = tables.spec
     in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
     graph_limit.check({name: (tables.rows[name], spec.tables[name].width) for name in in_graph})
@@ -238,7 +238,7 @@ def _dense_source(spec: RunSpec) -> Earlier | None:
     """The earlier checkpoint that the dense part is restored from.
 
     Raises:
-        NotARunError: there is none where there should be.
+        NotARunError: the config names one that does not exist.
     """
     for setting in spec.dense_from().values():  # all of them name the same
         return earlier.open_run(Path(setting.path), cache=caching.cache_folder(spec.output.cache))
@@ -246,7 +246,7 @@ def _dense_source(spec: RunSpec) -> Earlier | None:
 
 
 def _pretrained_digests(spec: RunSpec, pretrained: Pretrained, dense: Earlier | None) -> dict[str, str]:
-    """Digest of what each pretrained setting has for tables or the dense part, by its config path."""
+    """Digest of the values that each pretrained setting provides, by its config path."""
     return {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})}
 
 

@@ -1,4 +1,4 @@
-"""The tables of a finished run prepared once more, from its own record: to evaluate it and to predict with it."""
+"""Prepares the tables of a finished run from its own record, to evaluate it and to predict with it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from embexp.system import caching
 
 
 def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> PreparedTables:
-    """The tables of a finished run, for the function runtime.
+    """Prepares the tables of a finished run for the function runtime.
 
     Args:
         folder: of the run.
-        spec: what was asked for.
+        spec: of the run.
         summary: the content of its summary.json.
 
     Raises:
         RunError: a pretrained file of the run has changed.
     """
     recorded = summary["initialization"]["tables"]
-    # No table counts as pretrained for which its file had nothing.
+    # A table counts as pretrained only if its file had rows for it.
     spec = spec.settled({}, [name for name in spec.tables if recorded[name]["pretrained"] is None])
     names = [name for name in spec.tables if spec.kept_by_reference(name)]
     cache = caching.cache_folder(spec.output.cache)
@@ -46,11 +46,10 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
 
 
 def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
-    """The same experiment for the function runtime, with the dims that its tables had, each table whole.
+    """The same experiment for the function runtime, with settled dims and unsplit tables.
 
-    How tables were filled no longer matters: a checkpoint has their values, or their file has them. Nor does it matter
-    how rows were stored, as checkpoints know nothing of it, or which of a table's rows were frozen, unless all were:
-    then there are no slots.
+    The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which checkpoints
+    don't record. Which rows were frozen matters only if all were, as the table then has no slots.
     """
     tables = summary["tables"]
     chosen = {

@@ -1,4 +1,4 @@
-"""A run on one page: prepare, execute, evaluate, summarise. Each stage returns a value that the next one takes."""
+"""A run on one page: prepare, execute, evaluate, summarise. Each stage takes the values that earlier ones return."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ from embexp.training.listeners import Listener
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended: where it lies and what it came to, as it stands in summary.json."""
+    """The result of a run or a study: its directory and its summary.
+
+    Attributes:
+        directory: of the run.
+        summary: the content of summary.json.
+    """
 
     directory: Path
     summary: Mapping[str, Any]
@@ -42,12 +47,12 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
 
     Args:
         spec: what the user asked for.
-        directory: an existing directory that is this run's own.
-        listeners: are told of the training, beside those that write the run's files.
-        progress: is called with what comes before and after the training.
+        directory: an existing, empty directory.
+        listeners: called during training, beside those that write the run's files.
+        progress: called with the stages before and after training.
 
     Raises:
-        RunError: the data, a file or the machine is not as it must be.
+        RunError: the run fails for a reason in the data, a file or the machine.
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
@@ -56,11 +61,11 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
     _record(prepared, machine, folder)
     with execute(prepared, machine.strategy, folder.estimator) as started:
         trained = train(prepared, started, folder, listeners)
-        if spec.output.checkpoint:  # before anything else could fail
+        if spec.output.checkpoint:  # first, so that no later failure can lose it
             progress("writing the checkpoint", None)
             started.execution.save(folder.final_checkpoint)
-        started.watch.kept(trained.outcome.steps, trained.kept_step)
-        final = evaluations.of_all_splits(prepared, started.execution.runtime, trained.outcome)
+        started.watch.kept(trained.outcome.steps, trained.final_step)
+        final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
         summary = summarise(prepared, started, trained.outcome, final)
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
@@ -71,11 +76,11 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
 
 @dataclass(frozen=True)
 class _Machine:
-    """The part of this machine, or of a TPU, that a run takes.
+    """The threads and devices that a run uses.
 
     Attributes:
-        threads: numbers of TensorFlow's threads.
-        strategy: its devices.
+        threads: TensorFlow's thread counts.
+        strategy: the devices.
     """
 
     threads: Mapping[str, int]
@@ -83,17 +88,17 @@ class _Machine:
 
 
 def _machine(strategy: specs.Strategy) -> _Machine:
-    """Sets threads and devices; the first thing that a run does with TensorFlow, as they can't change after it.
+    """Configures threads and devices, before anything else uses TensorFlow: they can't change later.
 
     Raises:
-        RunError: what the strategy needs is not there.
+        RunError: the strategy needs devices that are missing.
     """
     threads = thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
     return _Machine(threads, strategies.build(strategy))
 
 
 def _record(prepared: Prepared, machine: _Machine, folder: RunFolder) -> None:
-    """Writes what is known before the first step: coverage, vocabularies, manifest."""
+    """Writes coverage, vocabularies and manifest, before the first step."""
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
     for table, vocabulary in prepared.data.vocabularies.items():

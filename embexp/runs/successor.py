@@ -1,4 +1,4 @@
-"""A run prepared that starts from the checkpoint of another one, before that has been run. No TensorFlow."""
+"""Prepares a run that starts from the checkpoint of another run that has not run yet. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from embexp.system.progress import Progress
 
 
 def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:
-    """Prepares a run that restores the rows of `base` and adds others, as far as that is known before `base` is run.
+    """Prepares a run that restores the rows of `base` and adds new ones, before `base` has run.
 
     Args:
         spec: of the run; each of its tables starts from the table of `base` that has its name.
         base: the run whose checkpoint it starts from.
-        progress: called as reading goes on.
+        progress: called while reading.
 
     Raises:
-        RunError: as for `prepare`; what is wrong with a checkpoint shows only when there is one.
+        RunError: as for `prepare`, except for faults of the checkpoint, which does not exist yet.
     """
     data = read_data(spec, progress)
     facts = row_facts(data, table_rows(spec, data.vocabularies), Pretrained())
@@ -31,7 +31,7 @@ def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prep
 
 
 def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
-    """What is known of a table's rows, with those that `base` will have trained."""
+    """The facts about a table's rows, those that `base` will have trained marked as old."""
     known, rows = base.data.vocabularies[name], base.tables.rows[name]
     aligned = succession.aligned(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
     old = aligned.file_rows >= 0

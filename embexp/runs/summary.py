@@ -1,4 +1,4 @@
-"""`summary.json`: what a run came to. Its keys are a contract; more may be added."""
+"""`summary.json`: the results of a run. Its keys are a contract; more may be added."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def summarise(
 
     Args:
         prepared: the run.
-        started: its tables, with the values that are kept, and what became of their rows.
-        outcome: how the training went.
+        started: its tables with their final values, and the watch over their rows.
+        outcome: of the training.
         final: metrics by split.
     """
     spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
@@ -96,7 +96,7 @@ def summarise(
 
 
 def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
-    """Where a table's first values came from, row by row; a table without a file misses nothing."""
+    """How many rows of a table are pretrained; a table without a file has no missing rows."""
     if file is None:
         return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "pretrained": None}
     found = file.coverage
@@ -109,20 +109,20 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
 
 
 def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
-    """Rules of a table's own that name fewer rows than they say."""
+    """Warnings of the freeze rules in tables' own settings that cover fewer rows than they name."""
     own = [name for name, table in spec.tables.items() if table.freeze is not None]
     return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
 
 
 def _unfit(pretrained: Pretrained) -> list[str]:
     names = ", ".join(pretrained.unfit)
-    return [f"pretrained has no effect on {names}; coverage.json says why"] if names else []
+    return [f"pretrained has no effect on {names}; see coverage.json"] if names else []
 
 
 def _warnings(spec: RunSpec) -> list[str]:
-    """What the user should know about the cost and the place of a run that did not fail."""
+    """Warnings about the cost of the run."""
     return [
-        f"tables.{name}: optimizer adam with lazy_adam=false moves every row at every step: O(vocabulary)"
+        f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
         for name in spec.tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]

@@ -1,4 +1,4 @@
-"""The tables of a run, planned: from its spec, its pretrained files and its freeze policies."""
+"""Plans the tables of a run from its spec, its pretrained rows and its freeze policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from embexp.tables.groups import RowGroups
 
 
 def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
-    """Initial values of every table: those of its file, or else what follows from the seed, its name and the row."""
+    """Initial values of every table: pretrained, or drawn by its initializer from the seed, its name and the row."""
     spec = tables.spec
     return {
         name: row_source(name, table, tables.rows[name], spec.seed, tables.pretrained.tables.get(name))
@@ -27,7 +27,7 @@ def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
 
 
 def plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> dict[str, TablePlan]:
-    """What every table is made and filled from; makes nothing.
+    """Plans how every table is created and filled, without creating it.
 
     Args:
         tables: prepared.

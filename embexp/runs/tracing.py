@@ -1,4 +1,4 @@
-"""A run's training step traced and not run: what would be executed, and on a TPU what the TPU would be asked."""
+"""Traces the training step of a run without executing it: its graph and, on a TPU, the TPU's operations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing found.
+    """A traced training step.
 
     Attributes:
         graph_bytes: size of the training function's GraphDef.
-        operations: how many operations of each type it has, those of loops inside of it not counted.
-        allocated_bytes: of tables and slots, made for tracing; rows are not filled.
+        operations: number of its operations of each type, without those inside loops.
+        allocated_bytes: of tables and slots, allocated for tracing and not filled.
         configuration: on a TPU, the `TPUEmbeddingConfiguration` in text format; else "".
-        tpu_operations: on a TPU, its operations, in their order.
+        tpu_operations: on a TPU, its operations in graph order.
     """
 
     graph_bytes: int
@@ -43,7 +43,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class _Unfilled:
-    """Rows that are whatever is in memory; a `MappableRows`."""
+    """Uninitialized rows; a `MappableRows`."""
 
     rows: int
     dim: int
@@ -56,17 +56,17 @@ class _Unfilled:
 
 
 def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
-    """Traces the training step of a run; makes its variables, and fills none.
+    """Traces the training step of a run; creates its variables without filling them.
 
     Args:
         prepared: the run.
-        progress: is called when tracing begins.
+        progress: called when tracing begins.
 
     Raises:
-        RunError: the run is executed in another runtime than `function`; or its devices are not there.
+        RunError: the runtime is not `function`, or devices are missing.
     """
     if prepared.runtime is not RuntimeKind.FUNCTION:
-        raise RunError(f"only the runtime function can be traced, and this run's is {prepared.runtime.value}")
+        raise RunError(f"only runtime=function can be traced, and this run has runtime={prepared.runtime.value}")
     spec, rows = prepared.spec, prepared.tables.rows
     strategy = strategies.build(spec.strategy, traced=True)
     unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}

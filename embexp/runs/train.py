@@ -1,4 +1,4 @@
-"""The training of a run, and which of its values are kept: the last, or those of the best evaluation."""
+"""The training of a run; its final values are those of the last step or of the best evaluation."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Trained:
     """A training that has ended.
 
     Attributes:
-        outcome: how it went.
-        kept_step: the step whose values are kept.
+        outcome: status, steps and metrics.
+        final_step: the step of the final values.
     """
 
     outcome: loop.Outcome
-    kept_step: int
+    final_step: int
 
 
 def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Sequence[Listener]) -> Trained:
-    """Trains, and leaves the variables with the values that are kept.
+    """Trains, and leaves the variables with their final values.
 
     Args:
         prepared: the run.
         started: its variables.
-        folder: where metrics, events and the best values are written.
-        listeners: are told of the training, beside those that write into the folder.
+        folder: where metrics, events and the best checkpoint are written.
+        listeners: called during training, beside those that write into the folder.
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     validation = _validation(prepared, execution, folder)
@@ -76,7 +76,7 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
 def _validation(prepared: Prepared, execution: Execution, folder: RunFolder) -> loop.Validation | None:
     """How the run is evaluated during training, with early stopping where it is on; None without a validation split."""
     spec, settings = prepared.spec, prepared.spec.train.early_stopping
-    evaluate = evaluations.of_split(spec, prepared.data, "validation")
+    evaluate = evaluations.split_evaluation(spec, prepared.data, "validation")
     if evaluate is None:
         return None
     validation = loop.Validation(partial(evaluate, execution.runtime))

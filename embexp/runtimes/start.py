@@ -13,7 +13,7 @@ def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
     """Makes and fills all variables of an experiment, and its step, in a runtime.
 
     Raises:
-        ValueError: the kind is `auto`, which `resolution.runtime_of` resolves.
+        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
     """
     match kind:
         case RuntimeKind.FUNCTION:

@@ -140,7 +140,7 @@ class DividedData(_Source):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split."""
-        return data_rules.of_split(self)
+        return data_rules.split_faults(self)
 
 
 class Clicks(DividedData):
@@ -168,7 +168,7 @@ class Clicks(DividedData):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and tables that don't fit users and items."""
-        return where_known(data_rules.of_split(self), data_rules.of_clicks(self, spec))
+        return where_known(data_rules.split_faults(self), data_rules.clicks_faults(self, spec))
 
     def holds_one_id(self, column: str) -> bool:
         """All but a history do."""
@@ -261,7 +261,7 @@ class Text(_Texts):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and classes as ratings."""
-        return where_known(data_rules.of_split(self), data_rules.of_classes(spec))
+        return where_known(data_rules.split_faults(self), data_rules.text_faults(spec))
 
 
 class SkipGram(_Texts):
@@ -304,7 +304,7 @@ INVERSE = "inverse"
 """Their dense column, where inverse relations have no rows of their own."""
 
 
-class Trained(StrEnum):
+class TrainedTriples(StrEnum):
     """Which training triples train, of a graph some of whose entities count as new."""
 
     KNOWN = "known"
@@ -327,7 +327,7 @@ class NewEntities(Spec):
     """Fraction of the entities that is drawn; at least one is."""
     seed: WholeNumber = 0
     """Seed of the drawing, apart from the run's."""
-    train: Trained = Trained.ALL
+    train: TrainedTriples = TrainedTriples.ALL
     """known | new | all: which triples train."""
 
 
@@ -366,7 +366,7 @@ class Triples(_Source):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task than to rank, and tables that don't fit entities and relations."""
-        return data_rules.of_triples(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
+        return data_rules.triples_faults(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]

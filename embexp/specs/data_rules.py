@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from embexp.errors import Fault
 from embexp.specs.models import Task
-from embexp.specs.partial import of_each, where_known
+from embexp.specs.partial import for_each, where_known
 
 if TYPE_CHECKING:
     from embexp.specs.data import Clicks, DividedData
     from embexp.specs.run import RunSpec
 
 
-def of_split(data: DividedData) -> Iterator[Fault]:
+def split_faults(data: DividedData) -> Iterator[Fault]:
     """Settings of another kind of split."""
     return where_known(_folds(data, "folds"), _folds(data, "fold"), _group(data))
 
@@ -41,7 +41,7 @@ def _group(data: DividedData) -> Iterator[Fault]:
         )
 
 
-def of_clicks(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
+def clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
     """Users and items in one table, or in one too small, and ids taken for weights."""
     what = {"user": "users", "item": "items", "history": "items"}
 
@@ -66,13 +66,13 @@ def of_clicks(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
             )
 
     yield from where_known(
-        of_each(lambda: spec.features, weights),
-        of_each(lambda: spec.features, mixed),
-        of_each(lambda: spec.tables, small),
+        for_each(lambda: spec.features, weights),
+        for_each(lambda: spec.features, mixed),
+        for_each(lambda: spec.tables, small),
     )
 
 
-def of_classes(spec: RunSpec) -> Iterator[Fault]:
+def text_faults(spec: RunSpec) -> Iterator[Fault]:
     """Classes as ratings."""
     if spec.task is Task.RATING:
         yield Fault(
@@ -83,7 +83,7 @@ def of_classes(spec: RunSpec) -> Iterator[Fault]:
         )
 
 
-def of_triples(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
+def triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
     """Another task than to rank, and entities and relations in one table.
 
     Args:
@@ -102,7 +102,7 @@ def of_triples(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
         yield from _mixed(spec, what, name, path, table, "entities and relations")
 
     yield from where_known(
-        _no_ranking(spec), of_each(lambda: spec.features, renamed), of_each(lambda: spec.features, mixed)
+        _no_ranking(spec), for_each(lambda: spec.features, renamed), for_each(lambda: spec.features, mixed)
     )
 
 
@@ -132,4 +132,4 @@ def _held(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:
         if feature.table == table and (held := what.get(feature.column or name)):
             yield held
 
-    return of_each(lambda: spec.features, of_feature)
+    return for_each(lambda: spec.features, of_feature)

@@ -17,7 +17,7 @@ def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
     """What rules find, each until it reads a part that is not known.
 
     Args:
-        *rules: generators, so that each begins here. One that reads several tables wraps each of them in `of_each`, so
+        *rules: generators, so that each begins here. One that reads several tables wraps each of them in `for_each`, so
             that a table with faults hides nothing of the others.
     """
     for rule in rules:
@@ -25,7 +25,7 @@ def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
             yield from rule
 
 
-def of_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
+def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
     """What a rule finds of each table or feature, each until it reads a part that is not known.
 
     Args:
@@ -44,11 +44,11 @@ def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
         return default
 
 
-def is_whole(value: Any) -> bool:
+def is_complete(value: Any) -> bool:
     """Whether all fields of a part are known, and of the parts within it."""
     fields = getattr(type(value), "model_fields", None)
     if fields is not None:
-        return all(name in value.__dict__ and is_whole(value.__dict__[name]) for name in fields)
+        return all(name in value.__dict__ and is_complete(value.__dict__[name]) for name in fields)
     if isinstance(value, Mapping):
-        return all(map(is_whole, value.values()))
-    return all(map(is_whole, value)) if isinstance(value, tuple) else True
+        return all(map(is_complete, value.values()))
+    return all(map(is_complete, value)) if isinstance(value, tuple) else True

@@ -109,7 +109,7 @@ class Sample(_Matrix):
     """Seed of these numbers, apart from the run's."""
 
 
-class KeptSlots(StrEnum):
+class SlotPolicy(StrEnum):
     """What becomes of a row's slots in the optimizer."""
 
     KEEP = "keep"
@@ -130,7 +130,7 @@ class Checkpoint(Spec):
     """How the tokens of the vocabulary are found among the checkpoint's."""
     missing: MissingRows = MissingRows.INITIALIZER
     """What fills rows that the checkpoint has nothing for."""
-    slots: KeptSlots = KeptSlots.KEEP
+    slots: SlotPolicy = SlotPolicy.KEEP
     """What becomes of the optimizer's slots; those of new rows begin at their initial values in any case."""
     dense: bool | None = None
     """Whether the dense part is taken over too; null: it is by the top-level setting, not by a table's own."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from embexp.errors import CombinationFault
 from embexp.specs import tpu_rules
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
-from embexp.specs.partial import of_each, where_known
+from embexp.specs.partial import for_each, where_known
 from embexp.specs.running import RuntimeKind
 
 if TYPE_CHECKING:
@@ -197,4 +197,4 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
                 "set strategy=cpu, or reshape in the model",
             )
 
-    yield from of_each(lambda: spec.features, of_feature)
+    yield from for_each(lambda: spec.features, of_feature)

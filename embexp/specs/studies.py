@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from embexp.errors import Fault
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
-from embexp.specs.data import Trained, Triples
+from embexp.specs.data import TrainedTriples, Triples
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.partial import known_or, where_known
 from embexp.specs.pretrained import NoPretrained
@@ -28,7 +28,7 @@ class NoStudy(Spec):
 class NewRowsTraining(Spec):
     """What is different where new rows alone are trained; null: nothing."""
 
-    triples: Trained = Trained.NEW
+    triples: TrainedTriples = TrainedTriples.NEW
     """new: training triples that hold something new. all: all of them."""
     epochs: Positive | None = None
     batch_size: Count | None = None
@@ -39,8 +39,8 @@ class NewRowsTraining(Spec):
 
     @field_validator("triples")
     @classmethod
-    def _with_new_ones(cls, triples: Trained) -> Trained:
-        if triples is Trained.KNOWN:
+    def _with_new_ones(cls, triples: TrainedTriples) -> TrainedTriples:
+        if triples is TrainedTriples.KNOWN:
             raise ValueError("triples without anything new can't train new rows: set new or all")
         return triples
 

@@ -10,7 +10,7 @@ from embexp.errors import CombinationFault
 from embexp.specs.data import Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
-from embexp.specs.partial import known_or, of_each, where_known
+from embexp.specs.partial import for_each, known_or, where_known
 from embexp.specs.tables import Storage
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationF
     """Settings of a run that a TPU can't honour."""
     yield from where_known(
         _batches(spec, strategy),
-        of_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
+        for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
         _mapped(spec, strategy),
         _schedules(spec, strategy),
         _candidates(spec, strategy),

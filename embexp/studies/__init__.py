@@ -1,1 +1,1 @@
-"""Studies: several runs, each an ordinary one, and what they come to beside each other."""
+"""Studies: several ordinary runs and the comparison of their results."""

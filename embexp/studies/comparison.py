@@ -9,20 +9,20 @@ from typing import Any
 
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.staged import FULL, GROWN
+from embexp.specs.study_runs import FULL, GROWN
 from embexp.system import digests
 
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A run of the study.
+class StudyRun:
+    """A finished run of the study.
 
     Attributes:
         name: base, grown or full; also the name of its directory.
         summary: the content of its summary.json.
-        seconds: by stage, from `Clock.seconds`.
+        seconds: by stage, from `new_entities.Clock.seconds`.
     """
 
     name: str
@@ -48,15 +48,15 @@ class OldRows:
 
 
 def summarise(
-    spec: RunSpec, runs: Mapping[str, Taken], old: Mapping[str, OldRows], new: Mapping[str, Sequence[str]]
+    spec: RunSpec, runs: Mapping[str, StudyRun], old: Mapping[str, OldRows], new: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
         spec: of the study.
-        runs: by name, those that have run.
+        runs: the finished runs, by name.
         old: by table; empty without a grown run.
-        new: by table, the tokens that the base run does not know; empty without a grown run.
+        new: by table, the tokens that the base run lacks; empty without a grown run.
     """
     changed = {f"tables.{name}": rows.rows_changed for name, rows in old.items() if rows.rows_changed}
     statuses = [each.summary["status"] for each in runs.values()]
@@ -81,15 +81,15 @@ def summarise(
     }
 
 
-def _run(taken: Taken) -> dict[str, Any]:
-    """What the comparison's table and plot show of a run, and its directory."""
-    summary = taken.summary
+def _run(run: StudyRun) -> dict[str, Any]:
+    """The entry of a run in summary.json."""
+    summary = run.summary
     examples = summary["examples"]["train"]
     rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
     best = summary["best_step"]
     epochs = steps * summary["batch_size"] / examples
     return {
-        "directory": taken.name,
+        "directory": run.name,
         "run_id": summary["run_id"],
         "status": summary["status"],
         "rows": {name: table["vocabulary_size"] for name, table in summary["tables"].items()},
@@ -100,8 +100,8 @@ def _run(taken: Taken) -> dict[str, Any]:
         "best_step": summary["best_step"],
         "best_epoch": None if best is None else round(epochs * best / steps, 2),
         "seconds": {
-            **taken.seconds,
-            "best": None if best is None else round(taken.seconds["training"] * best / steps, 3),
+            **run.seconds,
+            "best": None if best is None else round(run.seconds["training"] * best / steps, 3),
             # Training steps alone, without tracing and evaluations.
             "steps": None if rate is None else round(epochs * examples / rate, 3),
         },
@@ -109,7 +109,7 @@ def _run(taken: Taken) -> dict[str, Any]:
     }
 
 
-def _metrics(runs: Mapping[str, Taken]) -> dict[str, float]:
+def _metrics(runs: Mapping[str, StudyRun]) -> dict[str, float]:
     """Metrics of the test triples with new entities, then of all test triples: of the grown and the full run."""
     found = {}
     for split, suffix in (("test_new", "_new"), ("test", "")):
@@ -121,7 +121,7 @@ def _metrics(runs: Mapping[str, Taken]) -> dict[str, float]:
     return found
 
 
-def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
+def _ratios(runs: Mapping[str, StudyRun]) -> dict[str, float | None]:
     """Metrics and times of the grown run divided by those of the full run."""
     if GROWN not in runs or FULL not in runs:
         return {}
@@ -143,7 +143,7 @@ def _ratios(runs: Mapping[str, Taken]) -> dict[str, float | None]:
 
 
 def _at(facts: Mapping[str, Any], *keys: str) -> float | None:
-    """The number at a path of keys; None if there is none or it is not finite."""
+    """The number at a path of keys; None if it is missing or not finite."""
     value: Any = facts
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -1,7 +1,8 @@
-"""The study of new entities: a graph without them, grown by them, and trained anew with them."""
+"""The study of new entities: a run without them, one that adds them, and one trained with them from the start."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,12 +10,11 @@ from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.run import RunResult
-from embexp.specs import staged
+from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
-from embexp.specs.staged import BASE, GROWN, WORDS
+from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
 from embexp.studies import comparison, plot
-from embexp.studies.clock import Clock
-from embexp.studies.comparison import OldRows, Taken
+from embexp.studies.comparison import OldRows, StudyRun
 from embexp.system import digests
 from embexp.system.progress import Progress
 from embexp.training.listeners import Listener
@@ -28,28 +28,28 @@ def run(
     progress: Progress,
     announce: Callable[[str], None],
 ) -> RunResult:
-    """Runs base, grown and full, each in a directory of its own, and compares them.
+    """Runs base, grown and full, each in its own directory, and compares them.
 
     Args:
         spec: of the study.
         directory: of the study; it exists.
-        listeners: gives those that are to be told of a training.
-        progress: is called with what comes before and after a training.
-        announce: is told of each run.
+        listeners: returns the listeners of a training.
+        progress: called with the stages before and after training.
+        announce: called with a heading before each run.
 
     Raises:
-        RunError: the data, a file or the machine is not as it must be.
+        RunError: a run fails for a reason in the data, a file or the machine.
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
-    runs: dict[str, Taken] = {}
-    stages = staged.stages(spec, directory)
-    for number, (name, stage) in enumerate(stages.items(), 1):
-        announce(f"{number} of {len(stages)}, {name}: {WORDS[name]}")
-        clock, place = Clock(), directory / name
-        place.mkdir()
-        result = single.run(stage, place, listeners=[clock, *listeners()], progress=progress)
-        runs[name] = Taken(name, result.summary, clock.seconds())
+    runs: dict[str, StudyRun] = {}
+    specs = study_runs.study_runs(spec, directory)
+    for number, (name, run_spec) in enumerate(specs.items(), 1):
+        announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
+        clock, run_directory = Clock(), directory / name
+        run_directory.mkdir()
+        result = single.run(run_spec, run_directory, listeners=[clock, *listeners()], progress=progress)
+        runs[name] = StudyRun(name, result.summary, clock.seconds())
         if result.status == "interrupted":
             break
     else:
@@ -58,13 +58,13 @@ def run(
     old, new = (old_rows(directory), new_tokens(directory)) if grown else ({}, {})
     content = comparison.summarise(spec, runs, old, new)
     folder.write_json(folder.summary, content)
-    if spec.output.plots and len(runs) == len(stages):
+    if spec.output.plots and len(runs) == len(specs):
         plot.write(content, folder.plots, name=spec.name)
     return RunResult(directory, content)
 
 
 def old_rows(directory: Path) -> dict[str, OldRows]:
-    """Rows of the base run's tables as they are there, and as they are in the grown run, matched by token."""
+    """Compares the rows of the base run's tables with the same rows of the grown run, matched by token."""
     base, grown = load_run(directory / BASE), load_run(directory / GROWN)
     found = {}
     for name in base.spec.tables:
@@ -82,10 +82,37 @@ def old_rows(directory: Path) -> dict[str, OldRows]:
 
 
 def new_tokens(directory: Path) -> dict[str, list[str]]:
-    """What the rows stand for that the grown run's tables have and the base run's do not, by table."""
+    """The tokens that the grown run has and the base run lacks, by table."""
     base, grown = load_run(directory / BASE), load_run(directory / GROWN)
     found = {}
     for name in base.spec.tables:
         known = set(base.vocabulary(name).tokens())
         found[name] = [token for token in grown.vocabulary(name).tokens() if token not in known]
     return found
+
+
+class Clock(Listener):
+    """Measures how long a run takes before, during and after training; starts when created."""
+
+    def __init__(self) -> None:
+        self._times = [time.perf_counter()]
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Training begins."""
+        self._times.append(time.perf_counter())
+
+    def ended(self, status: str) -> None:
+        """Training has ended."""
+        self._times.append(time.perf_counter())
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds until now, by stage.
+
+        Returns:
+            setup: reading the data, creating and filling the tables; training: steps and evaluations; finishing: the
+            checkpoint, the last evaluations, digests and plots; total.
+        """
+        times = [*self._times, time.perf_counter()]
+        names = ("setup", "training", "finishing")
+        passed = {name: after - before for name, before, after in zip(names, times, times[1:], strict=False)}
+        return {name: round(seconds, 3) for name, seconds in (passed | {"total": times[-1] - times[0]}).items()}

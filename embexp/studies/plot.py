@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from embexp.specs.staged import BASE, FULL, GROWN
+from embexp.specs.study_runs import BASE, FULL, GROWN
 from embexp.system import files
 
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}

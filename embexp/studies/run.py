@@ -1,4 +1,4 @@
-"""Running whatever a spec describes: one run, or a study of several."""
+"""Runs a spec: a single run, or a study of several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 
 Announce = Callable[[str], None]
-"""Told of each run of a study before it begins."""
+"""Called with a heading before each run of a study."""
 
 
 def run(
@@ -24,19 +24,19 @@ def run(
     *,
     listeners: Callable[[], Sequence[Listener]] = lambda: (),
     progress: Progress = quiet,
-    announce: Announce = lambda words: None,
+    announce: Announce = lambda heading: None,
 ) -> RunResult:
-    """Runs an experiment, or all those of a study.
+    """Runs an experiment, or all runs of a study.
 
     Args:
         spec: what the user asked for.
-        directory: an existing directory of its own. A study's runs lie in it, in directories of theirs.
-        listeners: gives those that are to be told of a training, anew for each.
-        progress: is called with what comes before and after a training.
-        announce: is told of each run of a study.
+        directory: an existing, empty directory. Each run of a study gets a subdirectory.
+        listeners: returns new listeners for each training.
+        progress: called with the stages before and after training.
+        announce: called with a heading before each run of a study.
 
     Raises:
-        RunError: the data, a file or the machine is not as it must be.
+        RunError: a run fails for a reason in the data, a file or the machine.
     """
     match spec.study:
         case NoStudy():

@@ -1,1 +1,1 @@
-"""Several runs with one command: which, one process each, and what they came to."""
+"""Sweeps: several runs with one command, each in its own process, and the table of their results."""

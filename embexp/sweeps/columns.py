@@ -1,4 +1,4 @@
-"""The columns of a sweep's table that `output.compare` names: values of summary.json with readable units."""
+"""Columns of a sweep's table for `output.compare`: values of summary.json with readable units."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def keys_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def heads(keys: Sequence[str], *, taken: Collection[str]) -> dict[str, str]:
-    """Head of each key's column: as few of its last parts as tell it from the others and from heads that are taken.
+    """The heading of each key's column: the fewest last parts of the key that are unique among keys and `taken`.
 
-    `initialization.peak_anonymous_bytes` is headed `peak anonymous`, as its cells say the unit.
+    `initialization.peak_anonymous_bytes` gets `peak anonymous`; its cells show the unit.
     """
     found = {}
     for key in keys:

@@ -1,4 +1,4 @@
-"""How each job of a sweep ended, and the metrics it left."""
+"""How each job of a sweep ended, and its metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Status(StrEnum):
 
     @property
     def has_results(self) -> bool:
-        """Whether the training came to its end."""
+        """Whether the training ended normally."""
         return self in (Status.COMPLETED, Status.STOPPED_EARLY)
 
 
@@ -32,13 +32,13 @@ class Outcome:
 
     Attributes:
         number: of the job, from 0.
-        overrides: its own, key and value as text.
+        overrides: of the job, key and value as text.
         status: how it ended.
         reason: why it failed or was skipped, or "".
-        directory: where it lies; None if it was never started.
-        seconds: from its start to its end; None if it was never started.
+        directory: of the run; None if the job was not started.
+        seconds: from its start to its end; None if the job was not started.
         metrics: by split and name, such as "test rmse".
-        compared: what summary.json has for each key of `output.compare`; None where it has no such key.
+        compared: value in summary.json of each key of `output.compare`; None where it has no such key.
     """
 
     number: int
@@ -73,15 +73,15 @@ def read(
     seconds: float,
     compare: Sequence[str] = (),
 ) -> Outcome:
-    """Reads what a job's process left in its directory.
+    """Reads the outcome of a job from its directory.
 
     Args:
         directory: of the job.
         number: of the job.
         overrides: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
-        seconds: that it took.
-        compare: dotted keys of its summary that are wanted.
+        seconds: duration.
+        compare: dotted keys of its summary to return.
     """
 
     def outcome(status: Status, reason: str = "", metrics: Mapping[str, float] | None = None) -> Outcome:
@@ -112,7 +112,7 @@ def _at(summary: Mapping[str, Any], key: str) -> Any:
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """Metrics of the test and validation splits, those of the test first."""
+    """Metrics of the test and validation splits, in this order."""
     found = {}
     for split in ("test", "validation"):
         values = metrics.get(split) if isinstance(metrics, dict) else None
@@ -123,16 +123,16 @@ def _numbers(metrics: Any) -> dict[str, float]:
 
 
 def _why(directory: Path, exit_status: int) -> str:
-    """The line of a job's log that says why it failed."""
+    """The line of a job's log that explains its failure."""
     if exit_status < 0:
         return f"ended by signal {-exit_status}" + (" (out of memory?)" if exit_status == -9 else "")
     try:
         lines = (directory / "run.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    said = [line.strip() for line in lines if line.strip()]
-    marked = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    return (marked or said or [f"exit status {exit_status} without a word"])[-1]
+    printed = [line.strip() for line in lines if line.strip()]
+    marked = [line.removeprefix("error: ") for line in printed if line.startswith("error: ")]
+    return (marked or printed or [f"exit status {exit_status}, no output"])[-1]
 
 
 def varying(overrides: Sequence[Mapping[str, str]]) -> list[str]:

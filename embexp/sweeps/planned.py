@@ -1,4 +1,4 @@
-"""Which jobs a sweep has, all of them checked before any starts."""
+"""The jobs of a sweep, all checked before the first starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlannedJob:
         overrides: as Hydra gives them, such as `data.fold=3`.
         spec: what to run.
         config: as Hydra composed it.
-        skip: why it will not run, or "".
+        skip: why it is skipped, or "".
     """
 
     number: int
@@ -50,9 +50,9 @@ class Plan:
     """A whole sweep.
 
     Attributes:
-        base: the config without what varies; Hydra's own settings are read from it.
+        base: the config without the swept overrides; has Hydra's own settings.
         overrides: of the command line, without those for Hydra, as its sweeper takes them.
-        jobs: all jobs; None where only the sweeper knows them, since it chooses some after seeing others' results.
+        jobs: all jobs; None if the sweeper chooses them while the sweep runs.
     """
 
     base: DictConfig
@@ -70,8 +70,8 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     """Finds and checks every job.
 
     Raises:
-        ConfigError: any job's config is wrong, or no job can be started; it holds the faults of all jobs.
-        CommandLineError: another launcher than ours is chosen.
+        ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
+        CommandLineError: the launcher is not embexp's.
     """
     parsed = _parsed(loader, overrides)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
@@ -98,7 +98,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
     """The overrides of each job of Hydra's basic sweeper, in its order: the last key's values vary fastest.
 
     Raises:
-        CommandLineError: a key has no values that could be tried one after the other.
+        CommandLineError: a swept key has no list of values.
     """
     choices: dict[str, list[str]] = {}
     for override in overrides:
@@ -112,7 +112,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
             raise CommandLineError(f"{override.input_line}: {error}") from error
         if not texts:
             raise CommandLineError(
-                f"{override.input_line}: this names no values to try one after the other\n"
+                f"{override.input_line}: this sweep names no values to try\n"
                 "    give the values: key=1,2,3 or 'key=range(0,5)'"
             )
         choices[key] = [f"{key}={text}" for text in texts]
@@ -139,7 +139,7 @@ def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
 def _checked(
     loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
 ) -> tuple[list[PlannedJob], frozenset[str], list[Fault]]:
-    """The jobs, keys that were added to the config, and why jobs that are to be skipped are impossible."""
+    """The jobs, keys that were added to the config, and the faults of skipped jobs."""
     jobs: list[PlannedJob] = []
     added: set[str] = set()
     faults: dict[Fault, list[int]] = {}
@@ -162,7 +162,7 @@ def _checked(
 
 
 def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
-    """A fault with the jobs that have it, where not all do."""
+    """A fault that names the jobs that have it, unless all have it."""
     if len(numbers) == len(batch):
         return fault
     if len(numbers) == 1:
@@ -178,7 +178,7 @@ def _forced(override: str, added: frozenset[str]) -> str:
 
 
 def _without_duplicates(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
-    """Skips jobs whose spec an earlier job has."""
+    """Marks jobs with the same spec as an earlier job as skipped."""
     first: dict[str, int] = {}
     marked = []
     for job in jobs:

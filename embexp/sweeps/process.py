@@ -1,4 +1,4 @@
-"""Runs a job in a process of its own, and ends it on Ctrl-C."""
+"""Runs a job in its own process, and ends it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NoReturn
 
 
 class InterruptedSweepError(Exception):
-    """The user has asked the sweep to end; the job that was running has ended.
+    """The user interrupted the sweep; its running job has ended.
 
     Attributes:
         exit_status: of that job's process.
@@ -29,13 +29,13 @@ class InterruptedSweepError(Exception):
 def run(command: Sequence[str], *, standard_input: str, log: Path) -> int:
     """Runs a command to its end and returns its exit status; below 0: minus the signal that ended it.
 
-    The process has a session of its own: Ctrl-C reaches this process alone, which passes it on once, so that
-    the job can end tidily; a second Ctrl-C kills the job.
+    The process has its own session, so that Ctrl-C reaches only this process, which passes it on: the first Ctrl-C lets
+    the job finish cleanly, a second one kills it.
 
     Args:
         command: program and arguments.
         standard_input: what it reads, as UTF-8.
-        log: file to which its output and errors are added.
+        log: file to which its output and errors are appended.
 
     Raises:
         InterruptedSweepError: Ctrl-C or SIGTERM came; the process has ended.
@@ -54,15 +54,15 @@ def run(command: Sequence[str], *, standard_input: str, log: Path) -> int:
                 process.stdin.write(standard_input.encode("utf-8"))  # type: ignore[union-attr]
             return _ended(process)
         except KeyboardInterrupt:
-            print("\nending the job that is running; once more kills it", file=sys.stderr, flush=True)
+            print("\nending the running job; press Ctrl-C again to kill it", file=sys.stderr, flush=True)
             raise InterruptedSweepError(_end(process)) from None
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
     """Waits for the process to end, a minute at a time.
 
-    A signal that another thread receives, or that comes just before the wait begins, does not wake a thread that
-    waits in the kernel: Python would raise it only when the process has ended by itself.
+    A signal that another thread receives, or that arrives just before the wait, does not wake a thread that waits in
+    the kernel: Python would handle it only after the process has ended.
     """
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

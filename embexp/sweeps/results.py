@@ -16,14 +16,14 @@ from embexp.sweeps.outcomes import Outcome, Status, varying
 from embexp.system import files, terminal
 
 REPEATS = ("data.fold", "seed")
-"""Keys whose values repeat an experiment rather than changing it: results are averaged over them."""
+"""Keys whose values repeat an experiment; results are averaged over them."""
 
 _SHOWN = 3
-"""Metrics in the terminal; the files have all."""
+"""Number of metrics on the terminal; the files have all."""
 
 
 def write(outcomes: Sequence[Outcome], directory: Path) -> None:
-    """Writes sweep.json and sweep.csv, whole."""
+    """Writes sweep.json and sweep.csv atomically."""
     means = [{"overrides": dict(key), "jobs": count, "metrics": values} for key, count, values in averages(outcomes)]
     content = {"jobs": [each.as_json() for each in outcomes], "means": means}
     files.write_text(directory / "sweep.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -53,10 +53,10 @@ def write(outcomes: Sequence[Outcome], directory: Path) -> None:
 def averages(
     outcomes: Sequence[Outcome],
 ) -> list[tuple[Mapping[str, str], int, dict[str, dict[str, float]]]]:
-    """Mean and standard deviation (n - 1) over folds and seeds, for each setting of everything else.
+    """Mean and standard deviation (n - 1) over folds and seeds, for each combination of the other overrides.
 
     Returns:
-        For each setting with results of at least two jobs: its varying overrides, the number of these jobs,
+        For each combination with results of at least two jobs: its varying overrides, the number of these jobs,
         and by metric (and by key of `output.compare` whose values are numbers) `mean` and `std`. Empty when neither
         folds nor seeds vary.
     """
@@ -82,7 +82,7 @@ def averages(
 
 
 def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None:
-    """Prints one table of all jobs, why some failed, and where the results lie."""
+    """Prints a table of all jobs, the reasons of failed and skipped ones, and the directory."""
     keys, metrics = varying([each.overrides for each in outcomes]), _headlines(outcomes)
     compared = columns.keys_of(outcomes)
     before, after = ["job", *keys, "status", *metrics], ["seconds", "directory"]
@@ -127,7 +127,7 @@ def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None
         elif each.status is Status.SKIPPED:
             line(f"job {each.number} skipped: {each.reason}")
     for key in columns.absent(outcomes):
-        line(f"output.compare: the summary.json of these jobs has nothing under {key}")
+        line(f"output.compare: no summary.json of these jobs has the key {key}")
     line(f"results in {directory}")
 
 
@@ -138,7 +138,7 @@ def _number(outcome: Outcome, name: str) -> float | None:
 
 
 def _headlines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The metrics that the terminal shows: those of the test split, the loss only where there is nothing else."""
+    """The metrics for the terminal: those of the test split, the loss only if there is no other."""
     names = _metric_names(outcomes)
     test = [name for name in names if name.startswith("test ")] or names
     return ([name for name in test if not name.endswith(" loss")] or test)[:_SHOWN]

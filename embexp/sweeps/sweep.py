@@ -1,4 +1,4 @@
-"""`embexp run -m`: every job checked first, then each in a process of its own, then one table."""
+"""`embexp run -m`: checks every job, runs each in its own process, and prints one table."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def sweep(
         command: runs a job; None: `python -m embexp.cli.job`.
 
     Returns:
-        Whether no job failed and none was left out by an interruption.
+        Whether every job that was not skipped ended with results.
 
     Raises:
-        ConfigError: any job's config is wrong; nothing has been started or written then.
+        ConfigError: any job's config is invalid; nothing has been started or written.
     """
     loader = composition.loader(config_dir, config_name)
     plan = planned.plan(loader, overrides)
@@ -53,7 +53,7 @@ def sweep(
 
 
 class Sweep:
-    """A running sweep. Hydra's sweeper hands it to embexp's launcher as the task function."""
+    """A running sweep. Hydra passes it to embexp's launcher as the task function."""
 
     def __init__(self, loader: Loader, plan: Plan, directory: Path, console: Console, command: Command) -> None:
         """Prepares the sweep.
@@ -74,7 +74,7 @@ class Sweep:
         self._interrupted = False
 
     def __call__(self, config: object) -> None:
-        """Never called: each job gets a process of its own.
+        """Never called: each job gets its own process.
 
         Raises:
             TypeError: always.
@@ -82,7 +82,7 @@ class Sweep:
         raise TypeError("the jobs of a sweep are run by hydra/launcher=embexp alone")
 
     def print_skipped(self) -> None:
-        """Prints the jobs that will not run, as far as they are known before the first starts."""
+        """Prints the jobs that will be skipped, if the jobs are known in advance."""
         for job in self._plan.jobs or ():
             if job.skip:
                 self._print(f"job {job.number} of {len(self._plan.jobs or ())} is skipped: {job.skip}")
@@ -95,16 +95,16 @@ class Sweep:
             first: number of the first job.
 
         Raises:
-            ConfigError: the config of any of them is wrong; none is started then.
+            ConfigError: the config of any of them is invalid; none has been started.
         """
         jobs = self._jobs(batch, first)
-        made = []
+        ended = []
         for job in jobs:
             outcome = self._run(job, len(jobs) + first if self._plan.jobs is None else len(self._plan.jobs))
-            made.append(outcome)
+            ended.append(outcome)
             self.outcomes.append(outcome)
             results.write(self.outcomes, self._directory)
-        return made
+        return ended
 
     def _jobs(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[PlannedJob]:
         if self._plan.jobs is not None:
@@ -143,7 +143,7 @@ class Sweep:
         return outcome
 
     def _own(self, job: PlannedJob) -> list[str]:
-        """The overrides that tell a job from the others."""
+        """The overrides that distinguish a job from the others."""
         if self._plan.jobs is None:
             return list(job.overrides)
         keys = outcomes.varying([each.settings for each in self._plan.jobs])

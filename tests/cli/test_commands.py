@@ -72,7 +72,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
         (["evaluate"], "embexp: embexp evaluate: which run? Give its directory\n"),
         (["evaluate", "d", "--data", "f", "--split", "test"], "give one of them"),
-        (["predict", "d"], "embexp: embexp predict: for what? Give --data FILE\n"),
+        (["predict", "d"], "embexp: embexp predict: which data? Give --data FILE\n"),
     ],
 )
 def test_misuse(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

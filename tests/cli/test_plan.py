@@ -199,14 +199,14 @@ def test_what_each_rule_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "model.hidden=[8]",
     ]
     assert commands.main(["plan", *words]) == 0
-    assert "which rows of user are frozen is known by `embexp plan --scan`" in capsys.readouterr().out
+    assert "`embexp plan --scan` shows which rows of user are frozen" in capsys.readouterr().out
     assert commands.main(["plan", "--scan", *words, "tables.user.storage=split"]) == 0
     shown = capsys.readouterr().out
-    assert "freeze: tables.user: rows takes 90 of 100 rows\n" in shown
+    assert "freeze: tables.user: rows covers 90 of 100 rows\n" in shown
     assert (
-        "freeze: tables.user: rows takes 31 of 100 rows from step 7; 1 of 2 tokens are not in the vocabulary ('x')\n"
-        "freeze: tables.user: table takes 69 of 100 rows from step 7 (learning rate × 0.5)\n"
-        "layout: tables.user: split, as 69 of 100 rows may move\n"
+        "freeze: tables.user: rows covers 31 of 100 rows from step 7; 1 of 2 tokens are not in the vocabulary ('x')\n"
+        "freeze: tables.user: table covers 69 of 100 rows from step 7 (learning rate × 0.5)\n"
+        "layout: tables.user: split, 69 of 100 rows are trainable\n"
     ) in shown
     user = row([line.split() for line in shown.splitlines()], "user")
     assert user[3:9] == ["400", "kB", "552", "kB", "124", "kB"]

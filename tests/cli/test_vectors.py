@@ -117,7 +117,7 @@ FAULTS = {
     ),
     "no such file": (["info", "x.txt"], 1, "x.txt: there is no such file"),
     "bad line": (["info", "bad.txt"], 1, "bad.txt, line 2: found 1 field after the first, expected a token and 2"),
-    "nothing": ([], 2, "embexp vectors: do what?"),
+    "nothing": ([], 2, "embexp vectors: which action?"),
     "no file": (["info"], 2, "embexp vectors info: give one FILE"),
     "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE_OR_RUN and OUT"),
     "no token": (["neighbors", "v.txt"], 2, "give FILE_OR_RUN and at least one TOKEN"),

@@ -14,7 +14,7 @@ from embexp.data import new_entities
 from embexp.data.columns import columns_of
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
-from embexp.specs.data import NewEntities, Trained, Triples
+from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.tables import Feature
 from tests import planted_triples
 from tests.planted_triples import Triple
@@ -30,7 +30,7 @@ NAME = st.sampled_from(["a", "b", "c", "d", "e", "r"])
 TRIPLES = st.lists(st.tuples(NAME, st.sampled_from(["r", "s", "t"]), NAME), min_size=1, max_size=8)
 
 
-def scanned(folder: Path, train: Trained, *, reciprocal: bool = True, share: float = 0.2, seed: int = 0) -> Scan:
+def scanned(folder: Path, train: TrainedTriples, *, reciprocal: bool = True, share: float = 0.2, seed: int = 0) -> Scan:
     data = Triples(
         path=str(folder),
         columns=["head", "relation", "tail"],  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
     assume(left)
     folder = write(parts, tmp_path_factory.mktemp("graphs") / "graph")
     settings = {"reciprocal": reciprocal, "share": share, "seed": seed}
-    found = scanned(folder, Trained.KNOWN, **settings)
+    found = scanned(folder, TrainedTriples.KNOWN, **settings)
     assert set(found.splits) == {"train", "validation", "test"}
     for part, triples in zip(found.splits, parts, strict=True):
         assert triples_of(found, part, reciprocal=reciprocal) == known(triples)
@@ -92,7 +92,7 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
     twice = {f"{name}^-1" for name in known_relations} if reciprocal else set()
     assert set(found.vocabularies["relation"].tokens()) == known_relations | twice
 
-    whole = scanned(folder, Trained.ALL, **settings)
+    whole = scanned(folder, TrainedTriples.ALL, **settings)
     expected = {"train": parts[0], "validation": parts[1], "test": parts[2]}
     expected |= {"test_new": new(parts[2]), "test_known": known(parts[2])}
     assert {part: triples_of(whole, part, reciprocal=reciprocal) for part in whole.splits} == expected
@@ -100,9 +100,9 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
 
     if not new(parts[0]):
         with pytest.raises(DataError, match="no training triple has to do with the entities that count as new"):
-            scanned(folder, Trained.NEW, **settings)
+            scanned(folder, TrainedTriples.NEW, **settings)
         return
-    grown = scanned(folder, Trained.NEW, **settings)
+    grown = scanned(folder, TrainedTriples.NEW, **settings)
     expected |= {"train": new(parts[0]), "validation": new(parts[1])}
     assert {part: triples_of(grown, part, reciprocal=reciprocal) for part in grown.splits} == expected
     for name in ("entity", "relation"):
@@ -133,4 +133,4 @@ def test_a_graph_of_which_nothing_would_be_left(tmp_path: Path) -> None:
     names = entities_of(star)
     seed = next(seed for seed in range(50) if new_entities.chosen(names, share=0.25, seed=seed) == ["hub"])
     with pytest.raises(DataError, match="every training triple has to do with the entities that count as new"):
-        scanned(folder, Trained.KNOWN, share=0.25, seed=seed)
+        scanned(folder, TrainedTriples.KNOWN, share=0.25, seed=seed)

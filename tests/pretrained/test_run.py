@@ -48,9 +48,7 @@ def test_the_summary_counts_rows_and_names_the_file(world: World, result: single
         "bytes": 13 * DIM * 4,
     }
     assert (tables["user"]["rows_pretrained"], tables["user"]["rows_missing"]) == (0, 0)
-    assert (
-        "pretrained has no effect on user, user_bias, item_bias; coverage.json says why" in result.summary["warnings"]
-    )
+    assert "pretrained has no effect on user, user_bias, item_bias; see coverage.json" in result.summary["warnings"]
     content = json.loads((result.directory / "coverage.json").read_text())
     assert content["tables"]["item"]["digest"] == digest
 

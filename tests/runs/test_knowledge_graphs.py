@@ -133,7 +133,7 @@ def test_other_triples_are_ranked_among_all_that_is_known(run: Any, folder: Path
     opened = embexp.load_run(result.directory)
     expected = brute_force(result.directory, folder, triples)
     assert opened.evaluate(path) == pytest.approx(expected, rel=1e-12)
-    with pytest.raises(RunError, match="nothing is predicted of triples"):
+    with pytest.raises(RunError, match="task ranking has no predictions"):
         opened.predict(path)
 
 

@@ -18,11 +18,11 @@ from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.records import identity
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
-from embexp.specs import staged
+from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
-from embexp.studies.comparison import OldRows, Taken, summarise
-from embexp.studies.shown import Comparison
+from embexp.studies.comparison import OldRows, StudyRun, summarise
+from embexp.studies.report import Comparison
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
@@ -125,7 +125,7 @@ def test_old_rows_keep_every_bit_and_new_ones_move(study: single.RunResult) -> N
 @pytest.mark.slow
 def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_path: Path) -> None:
     spec = embexp.compose(words(graph))
-    expected = staged.stages(spec, study.directory)
+    expected = study_runs.study_runs(spec, study.directory)
     assert list(expected) == ["base", "grown", "full"]
     for name, stage in expected.items():
         folder = RunFolder(study.directory / name)
@@ -232,7 +232,7 @@ def test_ids_of_ordinary_runs_know_nothing_of_studies(graph: Path) -> None:
     assert "study" not in _content(clicks)
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     assert "new_entities" not in _content(triples)["data"]
-    new = triples.model_copy(update={"data": staged.stages(embexp.compose(words(graph)), Path())["full"].data})
+    new = triples.model_copy(update={"data": study_runs.study_runs(embexp.compose(words(graph)), Path())["full"].data})
     assert identity.run_id(new, "digest") != identity.run_id(triples, "digest")
 
 
@@ -257,9 +257,9 @@ def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]
     assert commands.main(["plan", "--scan", *words(graph)]) == 0
     shown = capsys.readouterr().out
     base, grown, full = shown.split(" of 3, ")[1:]
-    assert "freeze: tables.entity: old_rows takes 16 of 20 rows\n" in grown
-    assert "as 4 of 20 rows may move" in grown
-    assert "freeze: tables.relation: old_rows takes 8 of 8 rows\n" in grown
+    assert "freeze: tables.entity: old_rows covers 16 of 20 rows\n" in grown
+    assert "4 of 20 rows are trainable" in grown
+    assert "freeze: tables.relation: old_rows covers 8 of 8 rows\n" in grown
     # 8 float32 for each row: parameters, Adagrad's slots of the rows that move, frozen ones.
     for part, entity, relation in (
         (base, "16 8 512 B 512 B 0 B", "8 8 256 B 256 B 0 B"),
@@ -273,7 +273,7 @@ def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]
     assert trains[1:] == [str(len(read(graph, "train")))] * 2
 
 
-def _taken(name: str, *, mrr: float, status: str = "completed") -> Taken:
+def _taken(name: str, *, mrr: float, status: str = "completed") -> StudyRun:
     metrics = {"test": {"mrr": mrr}, "test_new": {"mrr": mrr / 2}, "test_known": {"mrr": mrr}}
     summary = {
         "status": status,
@@ -289,7 +289,7 @@ def _taken(name: str, *, mrr: float, status: str = "completed") -> Taken:
         "warnings": ["odd"],
     }
     seconds = {"setup": 1.0, "training": 4.0 if name == "grown" else 16.0, "finishing": 1.0, "total": 6.0}
-    return Taken(name, summary, seconds)
+    return StudyRun(name, summary, seconds)
 
 
 def test_an_old_row_that_changed_would_be_told(graph: Path, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_experiment_and_its_stages() -> None:
     spec = composition.job(
         composition.loader(), ["experiment=new_entities", "data.path=FOLDER"], look_at_data=False
     ).spec
-    stages = staged.stages(spec, Path("there"))
+    stages = study_runs.study_runs(spec, Path("there"))
     assert [stage.data.new_entities.train for stage in stages.values()] == ["known", "all", "all"]  # type: ignore[union-attr]
     grown = stages["grown"]
     assert (grown.pretrained.kind, getattr(grown.pretrained, "path", None)) == ("checkpoint", "there/base")

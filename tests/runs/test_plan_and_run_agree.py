@@ -24,7 +24,7 @@ from embexp.cli import plan
 from embexp.errors import EmbexpError
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
-from embexp.specs import staged
+from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
 from tests.conftest import ROOT
@@ -122,8 +122,8 @@ def says_what_is_prepared(shown: str, prepared: Prepared) -> None:
         assert [name, f"{rows:,}", str(width)] in [line[:3] for line in lines]
     for name, policy in prepared.tables.policies.items():
         layouts = [" ".join(line) for line in lines if line[:2] == ["layout:", f"tables.{name}:"]]
-        moving = f"{policy.rows - policy.frozen_rows:,} of {policy.rows:,} rows may move"
-        asked = f"layout: tables.{name}: {policy.storage.value}, as {moving}"
+        trainable = f"{policy.rows - policy.frozen_rows:,} of {policy.rows:,} rows are trainable"
+        asked = f"layout: tables.{name}: {policy.storage.value}, {trainable}"
         assert layouts == ([] if policy.grouping is None else [asked])
 
 
@@ -153,7 +153,7 @@ def test_the_runs_of_a_study_are_what_was_planned(folder: Path, tmp_path: Path) 
     assert why == ""
     pages = shown.split(" of 3, ")
     studies.run(spec, tmp_path)
-    for page, (name, run) in zip(pages[1:], staged.stages(spec, tmp_path).items(), strict=True):
+    for page, (name, run) in zip(pages[1:], study_runs.study_runs(spec, tmp_path).items(), strict=True):
         assert page.startswith(f"{name}: ")
         prepared = prepare(run)
         says_what_is_prepared(page, prepared)

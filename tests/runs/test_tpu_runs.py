@@ -120,7 +120,7 @@ def test_plan_shows_what_the_tpu_is_asked(tmp_path: Path, capsys: pytest.Capture
     assert "strategy tpu_simulator of 2 cores (a simulation)" in shown
     assert "TPUEmbeddingConfiguration:\n  table_descriptor {\n    name:" in shown
     assert "num_tensor_cores: 2" in shown
-    assert "were made for it, and not filled" in shown
+    assert "allocated, but not filled:" in shown
 
 
 def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.Capture
     assert "traced: the training step is a graph of" in shown
     assert "TPU" not in shown
     assert commands.main(["plan", "--trace", "data=clicks_few", f"output.cache={tmp_path}", "init=scaffold"]) != 0
-    assert "only the runtime function can be traced, and this run's is session" in capsys.readouterr().err
+    assert "only runtime=function can be traced, and this run has runtime=session" in capsys.readouterr().err
 
 
 def test_batches_that_real_cores_can_not_share() -> None:

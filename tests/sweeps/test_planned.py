@@ -35,5 +35,5 @@ def test_combinations_are_those_of_hydra(case: str) -> None:
 @pytest.mark.parametrize("override", ["seed=interval(0,1)", "model=glob(nothing*)", "seed=range(3,3)"])
 def test_what_names_no_values(override: str) -> None:
     overrides, _ = parse(composition.loader(), [override], sweeping=True)
-    with pytest.raises(CommandLineError, match="names no values to try one after the other\n    give the values"):
+    with pytest.raises(CommandLineError, match="names no values to try\n    give the values"):
         combinations(overrides)

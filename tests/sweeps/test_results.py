@@ -156,7 +156,7 @@ def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Statu
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:
     found = outcomes.read(tmp_path, number=0, overrides={}, exit_status=3, seconds=1.0)
-    assert found.reason == "exit status 3 without a word"
+    assert found.reason == "exit status 3, no output"
 
 
 def test_varying() -> None:

@@ -9,7 +9,6 @@ import pytest
 from embexp.config import composition
 from embexp.errors import CombinationFault, ConfigError
 from embexp.specs.inits import METHODS, Assign, Scaffold
-from embexp.specs.resolution import runtime_of
 from embexp.specs.rules import combination_faults
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -51,7 +50,7 @@ RUNTIMES = {
 
 @pytest.mark.parametrize(("overrides", "expected"), RUNTIMES.values(), ids=RUNTIMES)
 def test_the_runtime(overrides: list[str], expected: str) -> None:
-    assert runtime_of(spec_of(*overrides)) is RuntimeKind(expected)
+    assert spec_of(*overrides).executing_runtime is RuntimeKind(expected)
 
 
 @pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
@@ -186,8 +185,7 @@ def test_init_methods_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> 
     [fault] = combination_faults(spec)
     assert fault.path == "runtime"
     assert "all tables' init methods work: user assign: function; item scaffold: estimator" in fault.rule
-    with pytest.raises(ValueError, match="share no runtime"):
-        runtime_of(spec)
+    assert spec.executing_runtime is RuntimeKind.AUTO
 
 
 @pytest.mark.parametrize("overrides", [["runtime=session"], ["init=constant"], ["runtime=estimator"]])

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 
-def rule(error: ErrorDetails) -> str:
+def rule_of(error: ErrorDetails) -> str:
     """The rule that an error breaks, as a sentence without a full stop."""
     context: dict[str, Any] = error.get("ctx", {})
     match error["type"]:
@@ -76,7 +76,7 @@ def _last(expected: str) -> str:
     return f" or {found[-1]}" if len(found) > 1 else found[-1]
 
 
-def known(error: ErrorDetails) -> list[str]:
+def valid_values(error: ErrorDetails) -> list[str]:
     """The values that would have been valid, where there is a list of them."""
     context: dict[str, Any] = error.get("ctx", {})
     text = context.get("expected_tags") or context.get("expected") or ""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embexp.specs.data import NewEntities, Trained, Triples
+from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows
 from embexp.specs.pretrained import Checkpoint
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 
 BASE, GROWN, FULL = "base", "grown", "full"
-WORDS: Mapping[str, str] = {
+DESCRIPTIONS: Mapping[str, str] = {
     BASE: "trained without the new entities",
     GROWN: "base with rows for them, which alone are trained",
     FULL: "all trained from the start",
@@ -21,7 +21,7 @@ WORDS: Mapping[str, str] = {
 """The runs of a study of new entities, in their order, each in the folder of its name; what each is, for people."""
 
 
-def stages(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
+def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
     """The runs of a study of new entities, by name, in their order.
 
     Args:
@@ -35,7 +35,7 @@ def stages(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
     if not isinstance(study, NewEntitiesStudy) or not isinstance(data, Triples):
         raise TypeError(f"{spec.name} is no study of new entities")
 
-    def run(name: str, trained: Trained, **settings: Any) -> RunSpec:
+    def run(name: str, trained: TrainedTriples, **settings: Any) -> RunSpec:
         new = NewEntities(share=study.share, seed=study.seed, train=trained)
         changed = {"study": NoStudy(), "name": f"{spec.name}/{name}", "data": _with(data, new_entities=new)}
         made: RunSpec = _with(spec, **changed, **settings)
@@ -43,7 +43,7 @@ def stages(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
 
     grown = study.grown
     return {
-        BASE: run(BASE, Trained.KNOWN),
+        BASE: run(BASE, TrainedTriples.KNOWN),
         GROWN: run(
             GROWN,
             grown.triples,
@@ -57,7 +57,7 @@ def stages(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
                 early_stopping=_with(spec.train.early_stopping, patience=grown.patience),
             ),
         ),
-        FULL: run(FULL, Trained.ALL),
+        FULL: run(FULL, TrainedTriples.ALL),
     }
 
 

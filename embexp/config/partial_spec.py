@@ -16,7 +16,7 @@ from embexp.specs.run import RunSpec
 _Path = tuple[str, ...]
 
 
-def valid_parts(container: Mapping[str, Any], reported: Collection[str] = ()) -> RunSpec:
+def partial_spec(container: Mapping[str, Any], reported: Collection[str] = ()) -> RunSpec:
     """The valid parts of a config as a spec; asking it for another raises `UnknownPartError`.
 
     A field that an unknown key resembles counts as invalid too, as the key may be a misspelling of it.

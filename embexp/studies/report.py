@@ -1,4 +1,4 @@
-"""A finished study as a table for the terminal."""
+"""The results of a run or a study on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.reports.results import Results, shown_path
-from embexp.specs.staged import GROWN
+from embexp.specs.study_runs import GROWN
 
 _FILES = {
     "summary.json": "all results",
@@ -49,7 +49,7 @@ class Comparison:
     directory: Path
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields the status, the table of the runs, sentences, and the files."""
+        """Yields the status, the table of the runs, a summary, and the files."""
         frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         status = str(self.summary["status"])
         yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
@@ -96,11 +96,9 @@ class Comparison:
     def _sentences(self) -> Iterator[RenderableType]:
         for name, rows in self.summary["old_rows"].items():
             same = rows["digest_before"] == rows["digest_after"]
-            words = (
-                f"{rows['rows_changed']:,} of {rows['rows']:,} changed; digest {rows['digest_before'][:12]} before, "
-            )
-            words += f"{'the same' if same else rows['digest_after'][:12]} after"
-            yield Text.assemble(f"old rows of {name}: ", (words, "" if same else "bold red"))
+            text = f"{rows['rows_changed']:,} of {rows['rows']:,} changed; digest {rows['digest_before'][:12]} before, "
+            text += f"{'the same' if same else rows['digest_after'][:12]} after"
+            yield Text.assemble(f"old rows of {name}: ", (text, "" if same else "bold red"))
         ratios = self.summary["comparison"]
         if ratios.get("mrr_new") is not None and ratios.get("training_seconds"):
             yield Text(
@@ -110,7 +108,7 @@ class Comparison:
 
 
 def _metric(run: Mapping[str, Any], split: str, metric: str) -> float | None:
-    """A metric of a split; all test triples of the base run are ones without new entities."""
+    """A metric of a split; no test triple of the base run has new entities."""
     if split not in run["metrics"] and split == "test_known":
         split = "test"
     elif split == "test" and "test_known" not in run["metrics"]:

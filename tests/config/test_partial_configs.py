@@ -12,10 +12,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.config import composition, valid_parts
+from embexp.config import composition, partial_spec
 from embexp.config.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs.partial import UnknownPartError, is_whole
+from embexp.specs.partial import UnknownPartError, is_complete
 
 LOADER = composition.loader()
 COMBINATIONS: dict[str, tuple[list[str], list[str]]] = {
@@ -230,11 +230,15 @@ def test_what_is_known_of_a_part() -> None:
     container["tables"]["item"]["dim"] = -1
     container["optimizer"]["beta_1"] = 2
     container["train"]["epochs"] = None
-    spec = valid_parts.valid_parts(container)
+    spec = partial_spec.partial_spec(container)
     assert spec.freeze_of("item").kind == "rows"
     assert spec.optimizer.kind == "adam"
     assert spec.train.batch_size == 1024
-    assert (is_whole(spec.tables["user"]), is_whole(spec.tables["item"]), is_whole(spec.train)) == (True, False, False)
+    assert (is_complete(spec.tables["user"]), is_complete(spec.tables["item"]), is_complete(spec.train)) == (
+        True,
+        False,
+        False,
+    )
     for part, name in (
         (spec.tables["item"], "dim"),
         (spec.tables["item"].freeze, "rows"),
@@ -250,8 +254,8 @@ def test_what_is_known_of_a_part() -> None:
 def test_all_that_is_right_is_known_as_it_is() -> None:
     container = composed("strategy=mirrored").container
     spec, _ = composition.check(composed("strategy=mirrored"), look_at_data=False)
-    assert valid_parts.valid_parts(container) == spec
-    known = valid_parts.valid_parts(container, {"seed"})
+    assert partial_spec.partial_spec(container) == spec
+    known = partial_spec.partial_spec(container, {"seed"})
     assert spec is not None
     assert known.model_dump(exclude={"seed"}, warnings=False) == spec.model_dump(exclude={"seed"})
 
