@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import example, given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 import embexp
 from embexp.config import composition
 from embexp.errors import ConfigError, Fault
+from embexp.specs.freezing import Rule
+from embexp.specs.optimizers import TableOptimizer
 
 RATINGS = ("experiment=ratings", "data.label=rating")
 
@@ -21,6 +24,12 @@ def faults(*overrides: str, look_at_data: bool = False) -> dict[str, Fault]:
     with pytest.raises(ConfigError) as caught:
         composition.job(composition.loader(), overrides, look_at_data=look_at_data)
     return {fault.path: fault for fault in reversed(caught.value.faults)}
+
+
+def one_of(choice: Any) -> str:
+    """The kinds of a choice, in a sentence."""
+    *rest, last = [each.model_fields["kind"].default for each in get_args(get_args(choice)[0])]
+    return f"{', '.join(rest)} or {last}"
 
 
 CASES = {
@@ -38,7 +47,7 @@ CASES = {
     "a rule of no kind": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: tabel}]}]"],
         "freeze.phases.0.rules.0.kind",
-        "'tabel': it must be table, rows, pretrained_rows or old_rows.\n    did you mean table?",
+        f"'tabel': it must be {one_of(Rule)}.\n    did you mean table?",
     ),
     "a rule with a key of another": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: table, rows: [[0,3]]}]}]"],
@@ -166,7 +175,7 @@ CASES = {
     "a kind that is not there": (
         ["optimizer.kind=adagrat"],
         "optimizer.kind",
-        "'adagrat': it must be sgd, adagrad, adagrad_momentum, adam or ftrl.\n    did you mean adagrad",
+        f"'adagrat': it must be {one_of(TableOptimizer)}.\n    did you mean adagrad",
     ),
     "a value that must be given": (
         ["experiment=movielens"],
