@@ -71,8 +71,8 @@ def read(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
     stored_weights = {key: entry for key, entry in stored.items() if key not in stored_slots}
     if faults := [*_faults(weights, stored_weights)]:
         raise CheckpointError(
-            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Make the model what"
-            " it was, or set pretrained.dense=false to begin with a new dense part"
+            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
+            " again, or set pretrained.dense=false to begin with a new dense part"
         )
     values = [(variable, tensor(key, stored_weights[key])) for key, variable in weights.items()]
     fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].shape]
