@@ -28,7 +28,7 @@ class Fault:
         path: config path, dotted, such as `tables.item.dim`; empty for the config as a whole.
         value: the received value as text (`"-3"`, `"'meen'"`, `"nothing"`).
         rule: the violated rule, as a sentence without a full stop.
-        remedy: what to do about it, or "" if the rule says it all.
+        remedy: how to fix it, or "" if that is obvious from the rule.
         source: the file (and line, if known) or override that set the value, or "".
     """
 
@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class CombinationFault(Fault):
-    """Settings that are valid each by itself but can't be combined: a sweep skips such a job."""
+    """Valid settings that can't be combined: a sweep skips such a job."""
 
 
 class EmbexpError(Exception):
@@ -76,7 +76,7 @@ class ConfigError(UsageError):
 
 
 class RunError(EmbexpError):
-    """The run failed for a reason outside the program: data, files or the machine."""
+    """The run failed for a reason in the data, a file or the machine."""
 
 
 class DataError(RunError):

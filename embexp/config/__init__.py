@@ -1,1 +1,1 @@
-"""From overrides and YAML files to a checked `RunSpec`: composed with Hydra, every error in embexp's own sentences."""
+"""From overrides and YAML files to a checked `RunSpec`: composes with Hydra and reports all faults at once."""

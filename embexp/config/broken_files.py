@@ -1,4 +1,4 @@
-"""Why config files can't be put together, as a fault that names the file."""
+"""Explains why config files can't be composed, with a fault that names the file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from embexp.errors import Fault
 
 
 def fault(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
-    """What is wrong with the files.
+    """The fault of config files that can't be composed.
 
     Args:
-        folders: where configs lie.
+        folders: the config folders.
         error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
-        composed: the configs that were asked for, such as `config` and `optimizer/adam`, the likely culprit first.
+        composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
     """
     if isinstance(error, MissingConfigException):
         missing = error.missing_cfg_file or ""
@@ -35,17 +35,17 @@ def fault(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
             "" if named_by is None else str(named_by),
         )
     if isinstance(error, RecursionError):
-        return Fault("", "its files", "one of them leads back to itself")
+        return Fault("", "its files", "the defaults of one of them lead back to itself")
     if isinstance(error, AssertionError):
         return Fault("", "its files", "the defaults of one of them name no group")
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark, problem = error.problem_mark, error.problem or "it can't be read"
-        return Fault("", "a file", f"it is no valid YAML: {problem}", source=f"{mark.name}:{mark.line + 1}")
-    return Fault("", "its files", f"they can't be put together: {first_line(error)}")
+        return Fault("", "a file", f"it is not valid YAML: {problem}", source=f"{mark.name}:{mark.line + 1}")
+    return Fault("", "its files", f"they can't be composed: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its cause where it says nothing itself."""
+    """The first line of an error, or of its cause if the error has no text."""
     text = str(error).strip()
     if not text and error.__cause__ is not None:
         return first_line(error.__cause__)
@@ -53,7 +53,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _names(folders: Folders, configs: Iterable[str], missing: str) -> Path | None:
-    """The file whose defaults list names the config `missing`, among `configs` and what these lead to."""
+    """The file whose defaults list names the config `missing`, among `configs` and the configs that they include."""
     waiting, seen = list(configs), set()
     while waiting:
         config = waiting.pop(0)
@@ -72,8 +72,8 @@ def _defaults(file: Path, group: str) -> Iterator[str]:
     """The configs that a file's defaults list names, such as `optimizer/adam`.
 
     Args:
-        file: of YAML; one that can't be read names none.
-        group: the file's own, to which names without a leading `/` are relative.
+        file: a YAML file; one that can't be read names none.
+        group: of the file; names without a leading `/` are relative to it.
     """
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)

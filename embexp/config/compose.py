@@ -1,4 +1,4 @@
-"""From files and overrides to one plain container."""
+"""Composes files and overrides to one plain container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATHS = (
     ("tables", "*", "pretrained", "path"),
     ("tables", "*", "pretrained", "tokens_file"),
 )
-"""Values that are paths: made absolute, so that they mean the same wherever the run is read again."""
+"""Values that are paths; they are made absolute, so that a finished run can be loaded from any directory."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Composition:
     """A composed config.
 
     Attributes:
-        config: as Hydra has it, with its own settings under `hydra`; interpolations are not resolved.
-        container: plain dicts, lists and scalars, interpolations resolved, without `hydra` and without what
-            could not be resolved.
+        config: Hydra's config, with its own settings under `hydra`; interpolations are not resolved.
+        container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
+            can't be resolved.
         faults: of overrides, missing values and interpolations.
-        sources: where values came from.
-        added: keys that plain overrides added to what the files have.
+        sources: the source of each value.
+        added: keys that plain overrides added to those of the files.
     """
 
     config: DictConfig
@@ -52,11 +52,11 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     """Composes a config with all overrides that can be applied; the others become faults.
 
     Raises:
-        ConfigError: the files can't be put together at all.
+        ConfigError: the files can't be composed at all.
     """
     parsed, faults = parse(loader, overrides)
-    config, selections, refused = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
-    faults += refused
+    config, selections, rejected = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
+    faults += rejected
     applied, added = [], set()
     for override in parsed:
         if is_selection(loader.folders, override):
@@ -83,14 +83,14 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
 
 def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
-    """A mapping as a plain dict; what can't be resolved is left out and becomes a fault."""
+    """A mapping as a plain dict, without values that can't be resolved; each of those becomes a fault."""
     found: dict[Any, Any] = {}
     for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
         path = f"{prefix}{key!s}"
         if path == "hydra":
             continue
         if OmegaConf.is_missing(node, key):
-            faults.append(Fault(path, "nothing", "it must be given", f"say {path}=…"))
+            faults.append(Fault(path, "nothing", "it must be given", f"set {path}=…"))
             continue
         try:
             value = node[key]

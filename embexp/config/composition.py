@@ -1,4 +1,4 @@
-"""From overrides to a checked `RunSpec`: composed, validated, held to every rule. No TensorFlow."""
+"""From overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Job:
     Attributes:
         spec: what the user asked for.
         composition: the config as Hydra composed it.
-        impossible: why it can't be started, although each of its settings is valid by itself.
+        impossible: settings that are valid, but can't be combined; a sweep skips the job.
     """
 
     spec: RunSpec
@@ -31,21 +31,21 @@ class Job:
 
 
 def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> RunSpec:
-    """Composes and checks the description of a run, as `embexp run OVERRIDES` does.
+    """Composes and checks the spec of a run, as `embexp run OVERRIDES` does.
 
     Args:
         overrides: such as `["experiment=movielens", "data.path=ml-100k"]`.
-        config_dir: a folder of configs of the user's own.
+        config_dir: a folder with the user's own configs.
 
     Raises:
-        ConfigError: with every fault.
+        ConfigError: with all faults.
         CommandLineError: `config_dir` is not a folder.
     """
     return job(loader(config_dir), overrides).spec
 
 
 def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
-    """What composes configs out of the shipped folder and the user's."""
+    """A loader that composes configs from the shipped folder and the user's."""
     return Loader(folders.find(None if config_dir is None else Path(config_dir)), config_name)
 
 
@@ -53,12 +53,12 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) 
     """Composes and checks one run that can be started.
 
     Args:
-        loader: composes.
+        loader: composes configs.
         overrides: as on the command line.
-        look_at_data: whether to look at the head of the data's files.
+        look_at_data: whether to read the headers of data files.
 
     Raises:
-        ConfigError: with every fault.
+        ConfigError: with all faults.
     """
     found = candidate(loader, overrides, look_at_data=look_at_data)
     if found.impossible:
@@ -67,10 +67,10 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) 
 
 
 def candidate(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
-    """Composes and checks one run whose settings may be impossible together: see `Job.impossible`.
+    """Composes and checks one run whose settings may be impossible to combine: see `Job.impossible`.
 
     Raises:
-        ConfigError: with every fault, if any is of another kind.
+        ConfigError: with all faults, if any is not a `CombinationFault`.
     """
     composition = compose_container(loader, overrides)
     spec, faults = check(composition, look_at_data=look_at_data)
@@ -84,7 +84,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     """Validates a composed config and checks it against every rule.
 
     Returns:
-        The spec, or None where it can't be made, and all faults, those of composing included.
+        The spec, or None if the config is invalid, and all faults, including those of composing.
     """
     reported = {fault.path for fault in composition.faults}
     spec, faults = validate.validate(composition.container, reported=reported)

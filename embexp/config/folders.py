@@ -1,4 +1,4 @@
-"""Where the YAML files are, and which groups and choices they make. Needs no Hydra."""
+"""The config folders, and the groups and choices of their YAML files. Needs no Hydra."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Folders:
     """The folders that configs are read from.
 
     Attributes:
-        shipped: the one that comes with embexp.
-        user: the user's own (`--config-dir`), whose files come before shipped ones of the same name.
+        shipped: the folder that comes with embexp.
+        user: the user's own (`--config-dir`); its files override shipped ones of the same name.
     """
 
     shipped: Path
@@ -40,7 +40,7 @@ class Folders:
         return bool(name) and any(os.path.isdir(folder / name) for folder in self.in_order)
 
     def choices(self) -> Mapping[str, Mapping[str, Path]]:
-        """Files by choice, by group, both in alphabetical order. Hydra's own groups are left out."""
+        """Files by choice, by group, both in alphabetical order. Without Hydra's own groups."""
         found: dict[str, dict[str, Path]] = {}
         for folder in reversed(self.in_order):
             for path in folder.glob("*/**/*.yaml"):
@@ -65,7 +65,7 @@ def find(config_dir: Path | None = None) -> Folders:
 
 
 def about(path: Path) -> str:
-    """What a config file says of itself: its first comment that is not a `@package` line."""
+    """The description of a config file: its first comment that is not a `@package` line."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.strip() and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""The models of a run by config path: which pydantic model describes what stands there."""
+"""The pydantic model of each config path of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def models_at(path: Sequence[str], container: Any) -> Models:
         container: the whole config; the kinds in it decide which choice of a union the path goes through.
 
     Returns:
-        No model where the path leads to no mapping that a model describes.
+        Nothing if no model describes a mapping at this path.
     """
     annotation: Any = RunSpec
     for key in path:
@@ -45,7 +45,7 @@ def _inside(container: Any, key: str) -> Any:
 
 
 def chosen(models: Models, value: Any) -> type[BaseModel] | None:
-    """The model among `models` that a mapping's `kind` names; the only one where there is one."""
+    """The model that a mapping's `kind` names; if there is only one model, that one."""
     if len(models) == 1:
         return models[0]
     kind = value.get("kind") if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
-"""Hydra's process-wide settings: embexp's own while it uses Hydra, and the caller's again afterwards.
+"""Hydra's process-wide settings: embexp's while it uses Hydra, then those of the caller again.
 
-A notebook, or an application of Hydra's, may have them in use for itself. Like Hydra, not for several threads at once.
+A notebook or another Hydra application may use them. Not thread-safe, like Hydra.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ JOB_NAME = "embexp"
 
 @contextlib.contextmanager
 def borrowed(config: DictConfig | None = None) -> Iterator[None]:
-    """Within the block, Hydra has embexp's settings; afterwards those that it had before.
+    """Within the block, Hydra has embexp's settings; afterwards its previous ones.
 
     Args:
-        config: where interpolations such as `${hydra:job.num}` look; None: nowhere new.
+        config: resolves interpolations such as `${hydra:job.num}`; None: unchanged.
     """
     hydra, current = GlobalHydra.instance(), HydraConfig.instance()
     base, job = version.VersionBase.instance(), JobRuntime.instance()

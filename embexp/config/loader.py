@@ -1,4 +1,4 @@
-"""The one place that talks to Hydra's config loader."""
+"""Composes configs and runs sweeps with Hydra's config loader, plugins and callbacks."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ COMPOSITION_ERRORS = (
     HydraException,
     OmegaConfBaseException,
     yaml.YAMLError,
-    OSError,  # a file that can't be read, or holds a single value
+    OSError,  # a file that can't be read, or that holds a single value
     ValueError,  # a defaults list, or a choice, in a form that Hydra does not know; text that is not UTF-8
     AssertionError,  # a defaults list that names a group ""
     RecursionError,  # a file that leads back to itself
 )
-"""What Hydra and OmegaConf raise where files can't be put together, or not with some choice."""
+"""What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
 
 
 class UserFolder(SearchPathPlugin):
-    """Puts the user's folder in front of the shipped one while a `Loader` is made; no other search path changes."""
+    """Searches the user's folder before the shipped one while a `Loader` is created; changes no other search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Adds the folder, if there is one."""
@@ -54,14 +54,14 @@ class UserFolder(SearchPathPlugin):
 
 
 class Loader:
-    """Composes configs out of a set of folders."""
+    """Composes configs from a set of folders."""
 
     def __init__(self, folders: Folders, config_name: str = "config") -> None:
         """Prepares Hydra.
 
         Args:
-            folders: where configs lie.
-            config_name: the config that everything starts from.
+            folders: the config folders.
+            config_name: the primary config.
         """
         self.folders = folders
         self.config_name = config_name
@@ -82,30 +82,30 @@ class Loader:
             return self._loader.load_configuration(self.config_name, list(overrides), RunMode.RUN, from_shell=True)
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
-        """The configs that `overrides` put together, in the order in which they are merged."""
+        """The configs that `overrides` compose, in merge order."""
         with hydra_globals.borrowed():
             defaults = self._loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
         return tuple(defaults.defaults)
 
     def parse(self, override: str) -> Override:
-        """An override in its parts.
+        """Parses an override.
 
         Raises:
-            OverrideParseException: it is not one.
+            OverrideParseException: the text is not an override.
             RecursionError: it is nested too deeply.
         """
         return self._parser.parse_overrides([override])[0]
 
     def multirun(self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str]) -> None:
-        """Hands a sweep over to the sweeper that `config` names, which hands its jobs to the launcher.
+        """Runs a sweep with the sweeper that `config` names, which passes its jobs to the launcher.
 
-        Hydra's own multirun first composes a config without what is swept over, and gives up on values that
-        belong to a choice which is; every job has been checked by then, so this one takes `config` as it is.
+        Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
+        a swept choice. Every job has been checked by then, so this one uses `config` unchanged.
 
         Args:
             config: with Hydra's settings for the sweep.
             task_function: passed on to the launcher.
-            overrides: of the sweep, without Hydra's.
+            overrides: of the sweep, without those for Hydra.
         """
         with hydra_globals.borrowed(config):
             callbacks = _Callbacks(config)

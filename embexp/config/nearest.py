@@ -1,4 +1,4 @@
-"""Suggestions: the known names that are most like a misspelt one."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean a or b?` with up to three known names like `name`, or "" where none is like it."""
+    """`did you mean a or b?` with up to three known names similar to `name`, or "" if there is none."""
     near = nearest(name, known)
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of `known`, those most like `name` first; dotted names may also agree in their last key alone."""
+    """Up to three similar names, the most similar first; dotted names may also share only their last key."""
     candidates = sorted(set(known) - {name})
     near = difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) < 6 else 0.7)
     if not near and "." not in name:

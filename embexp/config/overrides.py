@@ -1,4 +1,4 @@
-"""Parsing overrides, and telling those that choose a file from those that set a value."""
+"""Parses overrides, and distinguishes those that choose a file from those that set a value."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from embexp.config.loader import Loader
 from embexp.errors import Fault
 
 _DEEPEST = 32
-"""Hydra and OmegaConf would run out of stack at about a hundred."""
+"""Deepest nesting of values; Hydra and OmegaConf overflow the stack at about a hundred."""
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
-    """Parses overrides. One that can't be parsed, or has several values without `sweeping`, becomes a fault."""
+    """Parses overrides; invalid ones, and ones with several values unless `sweeping`, become faults."""
     parsed, faults = [], []
     for text in texts:
         try:
@@ -37,8 +37,8 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
                 Fault(
                     override.get_key_element(),
                     text.partition("=")[2],
-                    "one run takes one value",
-                    "add -m to run once for each; for a list write [a,b], for one text with a comma quote it twice"
+                    "a single run takes one value",
+                    "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
                     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
                     else "add -m to run once for each",
                 )
@@ -49,11 +49,11 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
 
 
 def _too_deep(text: str) -> Fault:
-    return Fault(text.partition("=")[0][:80], "nested", f"nothing in a config is nested deeper than {_DEEPEST} times")
+    return Fault(text.partition("=")[0][:80], "nested", f"values can be nested at most {_DEEPEST} levels deep")
 
 
 def _depth(value: object) -> int:
-    """How deeply lists and mappings are nested, counted no further than to what is too deep."""
+    """Nesting depth of lists and mappings; stops counting at `_DEEPEST` + 1."""
     depth, level = 0, [value]
     while depth <= _DEEPEST and (level := [each for each in level if isinstance(each, list | dict)]):
         depth += 1

@@ -1,4 +1,4 @@
-"""The valid parts of a config that has faults: a `RunSpec` without the others, for rules between them."""
+"""A partial `RunSpec` with the valid fields of a config that has faults, for the rules between them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Path = tuple[str, ...]
 
 
 def partial_spec(container: Mapping[str, Any], reported: Collection[str] = ()) -> RunSpec:
-    """The valid parts of a config as a spec; asking it for another raises `UnknownPartError`.
+    """A spec with the valid fields of a config; reading any other field raises `UnknownPartError`.
 
-    A field that an unknown key resembles counts as invalid too, as the key may be a misspelling of it.
+    A field with a name similar to an unknown key counts as invalid, as the key may be a misspelling of it.
 
     Args:
         container: plain dicts, lists and scalars.
@@ -64,7 +64,7 @@ class _Reader:
         return _without(model.model_construct(**fields), (wrong | doubtful) - fields.keys())
 
     def _inside(self, value: Any, path: _Path) -> Any:
-        """What is valid of a value that is not valid as a whole; None: nothing."""
+        """The valid fields of an invalid value; None: it has none."""
         if path in self._wrong or not isinstance(value, Mapping):
             return None
         if models := models_at(path, self._container):
@@ -88,13 +88,13 @@ def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
 
 
 def _named_in(message: str, model: type[BaseModel]) -> set[str]:
-    """The fields that a failed rule of a model names; all where it names none."""
+    """The fields that a failed rule of a model names; if it names none, all fields."""
     named = (model.model_fields.keys() & set(re.findall(r"\w+", message))) - {"kind"}  # by which the model was chosen
     return set(named or model.model_fields)
 
 
 def _without(part: Any, names: Collection[str]) -> Any:
-    """A part whose named fields are not known."""
+    """Removes fields from a part, so that reading them raises `UnknownPartError`."""
     for name in names:
         part.__dict__.pop(name, None)
     return part

@@ -1,4 +1,4 @@
-"""pydantic's errors as rules: sentences such as `it must be at least 1`."""
+"""Translates pydantic's errors to rules, such as `it must be at least 1`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 
 def rule_of(error: ErrorDetails) -> str:
-    """The rule that an error breaks, as a sentence without a full stop."""
+    """The violated rule, as a sentence without a full stop."""
     context: dict[str, Any] = error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -31,7 +31,7 @@ def rule_of(error: ErrorDetails) -> str:
         case "bool_type" | "bool_parsing":
             return "it must be true or false"
         case "string_type":
-            return "it must be a text"
+            return "it must be text"
         case "string_too_short" | "string_too_long":
             longest, shortest = context.get("max_length"), context.get("min_length")
             return f"it must have at {f'most {longest}' if longest else f'least {shortest}'} character"
@@ -42,7 +42,7 @@ def rule_of(error: ErrorDetails) -> str:
         case "union_tag_invalid":
             return f"it must be {_choices(context['expected_tags'].replace(', ', ' or '))}"
         case "union_tag_not_found":
-            return "it must say its kind"
+            return "its kind must be given"
         case "tuple_type" | "list_type":
             return "it must be a list"
         case "dict_type" | "mapping_type":
@@ -77,7 +77,7 @@ def _last(expected: str) -> str:
 
 
 def valid_values(error: ErrorDetails) -> list[str]:
-    """The values that would have been valid, where there is a list of them."""
+    """The valid values, if there is a list of them."""
     context: dict[str, Any] = error.get("ctx", {})
     text = context.get("expected_tags") or context.get("expected") or ""
     return re.findall(r"'([^']*)'", text)

@@ -1,4 +1,4 @@
-"""The files that Hydra keeps in a run's `.hydra`, and the directories of runs and sweeps."""
+"""Hydra's files in the `.hydra` of a run, and the directories of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embexp.system import files
 
 
 def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
-    """Notes in a config which overrides made it, as Hydra does when it applies them itself."""
+    """Records the overrides of a config in the config, as Hydra does."""
     task = [str(each.input_line) for each in overrides if not each.is_hydra_override()]
     settings = config.hydra.job.config.override_dirname
     named = [
@@ -48,7 +48,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
 
 
 def note_sweep(config: DictConfig, directory: Path) -> None:
-    """Notes in a config that it is part of a sweep, and the sweep's directory."""
+    """Records in a config that it belongs to a sweep, and the sweep's directory."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.mode = RunMode.MULTIRUN
         config.hydra.sweep.dir = str(directory.absolute())

@@ -1,4 +1,4 @@
-"""A config held against what it names outside itself: the user's model, packages, data and pretrained files."""
+"""Checks what a config names outside itself: the user's model, packages, data and pretrained files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Part = TypeVar("_Part")
 
 
 def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
-    """What is wrong between a config and the world.
+    """Faults of a spec and the files, functions and packages that it names.
 
     Args:
-        spec: it may be known in part.
-        look_at_data: whether to look at the head of data and pretrained files.
+        spec: may be partial.
+        look_at_data: whether to read the headers of data and pretrained files.
     """
     checks = [_model_faults(spec), _metric_faults(spec), _runtime_faults(spec)]
     if look_at_data:
@@ -30,7 +30,7 @@ def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
 
 
 def _model_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A function that is not there, or vectors that the model can't take."""
+    """A function that does not exist, or vectors with shapes that the model can't take."""
     from embexp.models import shapes, user_path
 
     model = _if_complete(lambda: spec.model)
@@ -46,7 +46,7 @@ def _model_faults(spec: RunSpec) -> Iterator[Fault]:
         from embexp.pretrained import heads
 
         dims = heads.dims(_if_complete(lambda: spec.pretrained), tables)
-    if len(dims) < len(tables):  # the run tells, once the files are open
+    if len(dims) < len(tables):  # the run checks it, once the files are open
         return
     yield from shapes.faults(
         model,
@@ -57,7 +57,7 @@ def _model_faults(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Early stopping on a metric that the task does not have."""
+    """Early stopping on a metric that the task lacks."""
     metric = spec.train.early_stopping.metric
     if metric is None:
         return
@@ -81,7 +81,7 @@ def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _data_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Files that are not there, and columns that they lack."""
+    """Missing data files and columns."""
     if not is_complete(spec.data):
         return
     from embexp.data.columns import columns_of
@@ -96,7 +96,7 @@ def _data_faults(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Files and checkpoints that are not there, or not what they should be."""
+    """Missing or invalid pretrained files and checkpoints."""
     if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
         return
     from embexp.pretrained import heads
@@ -105,13 +105,13 @@ def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _if_complete(part: Callable[[], _Part]) -> _Part | None:
-    """A part of the run if all of it is known."""
+    """A part of the spec, or None if it is not complete."""
     found = known_or(None, part)
     return found if is_complete(found) else None
 
 
 def _complete_entries(named: Callable[[], Mapping[str, _Part]]) -> dict[str, _Part]:
-    """The tables or features of which all is known."""
+    """The tables or features that are complete."""
     try:
         return {name: each for name, each in named().items() if is_complete(each)}
     except UnknownPartError:

@@ -1,4 +1,4 @@
-"""Composing the config of some choices; where that fails, finding which of them can't be made, and why."""
+"""Composes the config of some choices; if that fails, finds the choices that can't be made, and why."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from embexp.errors import ConfigError, Fault
 
 
 def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
-    """Composes the config of some choices, leaving out those that can't be made.
+    """Composes the config of all choices that can be made.
 
     Returns:
-        The config, the choices that are in it, and a fault for each one left out.
+        The config, its choices, and a fault for each choice that can't be made.
 
     Raises:
-        ConfigError: the files can't be put together whatever is chosen.
+        ConfigError: the files can't be composed with any choice.
     """
     known, faults = [], []
     for override in selections:
@@ -32,7 +32,7 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
         else:
             faults.append(fault)
     trial = _Trial(loader, known)
-    trial.add_what_can_be()
+    trial.add_all_possible()
     if not trial.added and not trial.add([]):
         other = [number for number, error in trial.errors.items() if str(error) != str(trial.error)]
         faults += [_why(loader, known[number], trial.errors[number], None) for number in other]
@@ -44,19 +44,19 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
 
 
 def choices(config: DictConfig) -> Mapping[str, str | None]:
-    """What is chosen in a composed config, by `group` or `group@package`; without Hydra's own groups."""
+    """The choices of a composed config by `group` or `group@package`, without Hydra's own groups."""
     made = config.hydra.runtime.choices
     return {key: made[key] for key in made if not key.startswith("hydra/")}
 
 
 class _Trial:
-    """Finds by composing which of some choices go together.
+    """Finds, by composing, the choices that can be combined.
 
     Attributes:
-        added: numbers of the choices that were composed.
-        config: of these.
-        error: what the last choices that could not be added raised.
-        errors: what a choice raised that could not be added by itself, by its number.
+        added: numbers of the choices in the config.
+        config: composed of these choices.
+        error: the last error.
+        errors: the error of each single choice that could not be added, by its number.
     """
 
     config: DictConfig
@@ -68,31 +68,31 @@ class _Trial:
         self._loader = loader
         self._lines = [str(each.input_line) for each in selections]
         self._ranks = [_rank(each) for each in selections]
-        self._refused_beside: dict[int, int] = {}  # how many had been added when one was refused: it may do beside more
+        self._tried_with: dict[int, int] = {}  # number of added choices when one failed: it may work with more
 
-    def add_what_can_be(self) -> None:
-        """Adds every choice that can be, some only after others that they need.
+    def add_all_possible(self) -> None:
+        """Adds every choice that can be made, some only after others on which they depend.
 
-        Those that need nothing come first: the fewer choices fail, the fewer configs have to be composed.
+        Independent choices come first: the fewer choices fail, the fewer configs have to be composed.
         """
         while block := [
             number
             for number in sorted(range(len(self._lines)), key=lambda each: self._ranks[each])
-            if number not in self.added and self._refused_beside.get(number) != len(self.added)
+            if number not in self.added and self._tried_with.get(number) != len(self.added)
         ]:
-            self._add_parts(block)
+            self._add_block(block)
 
-    def _add_parts(self, block: Sequence[int]) -> None:
-        """Adds a block, or where that can't be, what can be added of its parts."""
+    def _add_block(self, block: Sequence[int]) -> None:
+        """Adds a block; if that fails, adds its halves separately."""
         if self.add(block):
             return
         if len(block) == 1:
-            self.errors[block[0]], self._refused_beside[block[0]] = self.error, len(self.added)
+            self.errors[block[0]], self._tried_with[block[0]] = self.error, len(self.added)
             return
         first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
-        part = len(first) if len(first) < len(block) else len(block) // 2
-        self._add_parts(block[:part])
-        self._add_parts(block[part:])
+        half = len(first) if len(first) < len(block) else len(block) // 2
+        self._add_block(block[:half])
+        self._add_block(block[half:])
 
     def add(self, block: Sequence[int]) -> bool:
         """Adds all of some choices, in the order of the command line, or none of them."""
@@ -107,14 +107,14 @@ class _Trial:
 
 
 def _rank(override: Override) -> int:
-    """How much a choice needs of others: 0 nothing, 1 that nothing is chosen in its place, 2 that something is."""
+    """How a choice depends on others: 0 not at all, 1 its group must not be chosen yet, 2 its group must be chosen."""
     if override.is_add():
         return 1
     return 0 if override.package is None and not override.is_delete() else 2
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
-    """A fault if an override chooses a file that is not there, or what can't be one."""
+    """A fault if an override chooses a file that does not exist, or something other than a file."""
     group, choice = override.key_or_group, override.value()
     each = choice if isinstance(choice, list) else [choice]
     is_group = group.startswith("hydra/") or folders.is_group(group)
@@ -130,26 +130,26 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
 
 
 def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
-    """Why a choice that is there can't be made.
+    """The fault of a choice that exists, but can't be made.
 
     Args:
-        loader: tried to.
+        loader: composed the config.
         override: the choice.
-        error: what that raised.
-        made: the choices of the config without this one; None where it can't be composed.
+        error: what composing with this choice raised.
+        made: the choices of the config without this one; None if it can't be composed.
     """
     key, value = override.get_key_element().lstrip("+~"), shown(override.value())
     if override.is_hydra_override():
-        return Fault(key, value, f"Hydra does not take this: {broken_files.first_line(error)}")
+        return Fault(key, value, f"Hydra rejects this: {broken_files.first_line(error)}")
     if made is not None:
         if override.is_add() and key in made:
-            return Fault(key, value, "it is chosen already", f"write {key}=… without the +")
+            return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
         if not override.is_add() and key not in made:
             same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
-            remedy = did_you_mean(key, made) or (f"what can be chosen: {', '.join(same[:6])}" if same else "")
+            remedy = did_you_mean(key, made) or (f"possible choices: {', '.join(same[:6])}" if same else "")
             return Fault(key, value, "nothing in this config is chosen there", remedy)
         if override.is_delete() and override.value() not in (None, made[key]):
-            return Fault(key, value, f"what is chosen there is {made[key]}", f"write ~{key}")
+            return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
     file = f"{override.key_or_group}/{override.value()}"
     fault = broken_files.fault(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)

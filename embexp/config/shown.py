@@ -1,4 +1,4 @@
-"""Config values as error messages show them: in YAML, cut where they are long."""
+"""Config values in error messages: as YAML, long ones cut off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 60
 
 
 def shown(value: Any) -> str:
-    """A value as a user would write it, cut where it is long."""
+    """A value as YAML, cut off if it is long."""
     text = _yaml(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 

@@ -1,4 +1,4 @@
-"""Which file and line, or which override, set a value. Read only once something is wrong."""
+"""The file and line, or the override, that set a value. Read only after a fault."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from embexp.config.loader import Loader
 
 
 class Sources:
-    """Where the values of one composed config came from."""
+    """The sources of the values of a composed config."""
 
     def __init__(self, loader: Loader, selections: Sequence[Override], values: Sequence[Override]) -> None:
-        """Notes what composed the config.
+        """Stores what the config was composed from.
 
         Args:
-            loader: composed it.
+            loader: composed the config.
             selections: overrides that chose files.
             values: overrides that set values, in their order.
         """
@@ -29,7 +29,7 @@ class Sources:
         self._values = values
 
     def describe(self, path: str) -> str:
-        """What set `path`, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" where nothing did."""
+        """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
         for override in reversed(self._values):
             key = override.key_or_group
             if key == path or path.startswith(f"{key}.") or key.startswith(f"{path}."):
@@ -42,7 +42,7 @@ class Sources:
 
     @functools.cached_property
     def _files(self) -> Sequence[tuple[str, Path]]:
-        """Packages and files, in the order in which they were merged."""
+        """Packages and files, in merge order."""
         found = []
         for each in self._loader.files([str(selection.input_line) for selection in self._selections]):
             file = self._loader.folders.file(each.config_path or "")
@@ -52,7 +52,7 @@ class Sources:
 
 
 def _inside(path: str, package: str) -> str | None:
-    """`path` as seen from `package`, or None if it does not lie there."""
+    """`path` relative to `package`, or None if it is not inside it."""
     if not package:
         return path
     return path.removeprefix(f"{package}.") if path.startswith(f"{package}.") else None

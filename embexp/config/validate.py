@@ -1,4 +1,4 @@
-"""From a plain container to a `RunSpec`, or every fault of it."""
+"""Validates a plain container: returns a `RunSpec` or all faults."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
 
     Args:
         container: plain dicts, lists and scalars.
-        reported: paths that the container lacks because of faults found before.
+        reported: paths with faults that are already reported.
 
     Returns:
-        The spec and no fault, or None and all faults.
+        The spec and no faults, or None and all faults.
     """
     try:
         return RunSpec.model_validate(container), []
@@ -40,7 +40,7 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
 
 
 def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a config without the keys that its models do not have."""
+    """A copy of a config without unknown keys."""
     copy: dict[str, Any] = _copy(container)
     try:
         RunSpec.model_validate(copy)
@@ -93,9 +93,9 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
 
 
 def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:
-    """The config path of an error, without the names of union branches, and the mapping that holds its last key.
+    """The config path of an error, and the mapping with its last key.
 
-    pydantic puts the name of the branch that it tried between the keys.
+    pydantic inserts the name of the union branch that it tried between the keys; the path is without them.
     """
     keys: list[str] = []
     node, parent = container, None
@@ -117,7 +117,7 @@ def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], An
 
 
 def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -> Fault:
-    """The fault of a key that the model there does not have."""
+    """The fault of a key that its model lacks."""
     key, place = keys[-1], ".".join(keys[:-1])
     path = ".".join(keys)
     model = chosen(models, parent)
@@ -129,13 +129,13 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
     near = did_you_mean(key, options)
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
-        return Fault(path, value, rule, near or f"choose {listing(owners)} in place of {kind}, or leave it out")
+        return Fault(path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key")
     rule = f"{kind or place or 'a config'} has no key {key!r}"
     return Fault(path, value, rule, near or (f"its keys: {', '.join(options)}" if options else "it has no keys"))
 
 
 def _mentioned(text: str, path: str, value: Any) -> str:
-    """The keys of a mapping that a rule mentions, with their values."""
+    """The keys of a mapping that a rule mentions, with their values; the whole value if there are none."""
     if not isinstance(value, Mapping):
         return shown(value)
     words = set(re.findall(rf"(?<![.\w])(?:{re.escape(path)}\.)?(\w+)", text))
@@ -144,7 +144,7 @@ def _mentioned(text: str, path: str, value: Any) -> str:
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
-    """One fault per path: each branch of a union reports its own."""
+    """Merges the faults of each path, as each branch of a union reports one."""
     found: dict[str, Fault] = {}
     for fault in faults:
         before = found.get(fault.path)

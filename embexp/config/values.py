@@ -1,4 +1,4 @@
-"""Setting the values of a composed config, one override at a time, so that each bad one is named."""
+"""Sets the values of a composed config, one override at a time, so that each fault names its override."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from embexp.config.shown import shown
 from embexp.errors import Fault
 
 _KEYED_BY_NAME = ("tables", "features")
-"""Mappings whose keys are names: a new one must be meant (`+`), or a typo would make a new table."""
+"""Mappings with names as keys: a new key needs `+`, as a typo would otherwise create a new table."""
 
 
 def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | None:
-    """Sets a value in a composed config as Hydra would, or says why that can't be.
+    """Sets a value in a composed config as Hydra would; returns a fault if that is impossible.
 
-    A plain `key=value` whose key is not there is set all the same where it could be an option that the files
-    only don't mention; the check of the whole config then tells whether it is one.
+    A plain `key=value` with a new key is set if it could be an option that no file mentions; the validation of the
+    whole config then decides.
     """
     key, value = override.key_or_group, override.value()
     if override.package is not None:
@@ -32,9 +32,9 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         if override.is_delete():
             return _remove(override, config)
         present = is_present(config, key)
-        taken = present or _node(config, key) is not None  # an item of a list is no key, but can't be added either
+        taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
-            rule = "+ adds a key, and this one is there already"
+            rule = "+ adds a key, and this one already exists"
             return Fault(key, shown(value), rule, f"write {key}=… without the +")
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
@@ -46,20 +46,20 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
 
 
 def is_present(config: DictConfig, path: str) -> bool:
-    """Whether a config has a key, be its value missing."""
+    """Whether a config has a key, even if its value is missing (`???`)."""
     parent, _, last = path.rpartition(".")
     node = _node(config, parent)
     return isinstance(node, DictConfig) and last in node.keys()  # noqa: SIM118 — `in node` is False for `???`
 
 
 def _remove(override: Override, config: DictConfig) -> Fault | None:
-    """Takes a key out; with `~key=value`, only if that is its value."""
+    """Removes a key; with `~key=value`, only if that is its value."""
     key, expected = override.key_or_group, override.value()
     if not is_present(config, key):
         return _unknown_key(config, override)
     value = OmegaConf.select(config, key)
-    if value is None:  # Hydra's sweepers refuse it too
-        return Fault(key, "a removal", "only a key that has a value can be removed, and this one has none")
+    if value is None:  # Hydra's sweepers reject it, too
+        return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
     if expected is not None and expected != value:
         return Fault(key, "a removal", f"its value is not {shown(expected)}", f"write ~{key}")
     parent, _, last = key.rpartition(".")
@@ -77,7 +77,7 @@ def _node(config: DictConfig, path: str) -> object:
 
 
 def _may_be_an_option(config: DictConfig, key: str) -> bool:
-    """Whether a key that the files don't mention lies where only options can be, so that the grammar can judge it."""
+    """Whether a key that no file mentions is in a mapping of options, so that validation can check it."""
     parent = key.rpartition(".")[0]
     free = parent in _KEYED_BY_NAME or parent == "model.args" or parent.startswith("model.args.")
     return not free and isinstance(_node(config, parent), DictConfig)
@@ -90,11 +90,11 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
     while parent := parent.rpartition(".")[0]:
         group = next((each for each in made if each.endswith(f"@{parent}")), None)
         if group is not None and made[group] is None:
-            return Fault(key, value, f"{parent} is not set here, so it has no keys", f"choose one first: {group}=…")
+            return Fault(key, value, f"{parent} is not set, so it has no keys", f"choose one first: {group}=…")
         if is_present(config, parent):
             break
     if key.startswith("model.args."):
-        near = f"the function's own arguments are added with +, as +{override.input_line}"
+        near = f"add arguments of the function with +: +{override.input_line}"
     else:
         paths = _paths(OmegaConf.to_container(config))
         near = did_you_mean(key, [path for path in (*paths, *made) if not key.startswith(f"{path}.")])

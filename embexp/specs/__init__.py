@@ -1,1 +1,1 @@
-"""The description of a run: grammar of the YAML and domain objects in one. No TensorFlow, no Hydra."""
+"""The spec of a run: its pydantic models are both the grammar of the YAML and the domain objects. No TensorFlow."""

@@ -1,4 +1,4 @@
-"""What every part of a `RunSpec` shares: frozen, no key beyond the declared ones, and rules of its own."""
+"""The base class of every part of a `RunSpec`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Spec(BaseModel):
-    """A frozen description without keys beyond the declared ones."""
+    """A frozen part of a spec. It has no undeclared keys, and rules that compare it with other parts."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -26,19 +26,19 @@ class Spec(BaseModel):
     )
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """What is wrong between this part and the rest of the run; what it requires by itself, its fields say.
+        """Faults of this part in combination with the rest of the run; pydantic checks the part alone.
 
         Args:
-            spec: the run, which may be known in part: asking for another part raises `UnknownPartError` and ends the
-                rule. Rules that need different parts are therefore generators of their own: see `where_known`.
-            scope: where this part stands.
+            spec: the run. It may be partial: reading an unknown part raises `UnknownPartError`, which ends the rule.
+                Rules that read different parts are therefore separate generators: see `where_known`.
+            scope: the config path of this part.
         """
         return iter(())
 
-    if not TYPE_CHECKING:  # which would take any attribute for granted then
+    if not TYPE_CHECKING:  # mypy would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Asked for what is not there: a field that is not known, as in a spec only a part of which is."""
+            """Raises `UnknownPartError` for fields that a partial spec lacks."""
             if name in type(self).model_fields:
                 raise UnknownPartError(name)
             return super().__getattr__(name)
@@ -49,7 +49,7 @@ Number = Annotated[float, Field(strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 NonNegative = Annotated[float, Field(ge=0, strict=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1, strict=True)]
-"""A part of a whole, [0, 1)."""
+"""A fraction, [0, 1)."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least 1."""
 WholeNumber = Annotated[int, Field(ge=0, strict=True)]

@@ -1,4 +1,4 @@
-"""Where examples come from, how they are split and in which order they are read."""
+"""Sources of data: where examples come from, how they are split and in which order they are read."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SplitKind(StrEnum):
 
 
 class Split(Spec):
-    """Division of the examples.
+    """How examples are split into train, validation and test.
 
     random: by a seeded permutation. time: by `timestamp`, the latest examples test, those before them validate.
     leave_one_out: each user's latest example tests, the one before validates. folds: fold `data.fold` of `data.folds`
-    tests, the rest trains; `validation` is taken off the rest.
+    tests, the rest trains; `validation` is a fraction of the rest.
     """
 
     kind: SplitKind = SplitKind.RANDOM
@@ -43,7 +43,7 @@ class Split(Spec):
     group: str | None = None
     """leave_one_out: the column that names the user."""
     seed: WholeNumber = 0
-    """Seed of the division, apart from the run's: runs with other seeds are compared on the same division."""
+    """Seed of the split, independent of the run's seed, so that runs with other seeds have the same split."""
 
     @model_validator(mode="after")
     def _fit(self) -> Split:
@@ -55,36 +55,36 @@ class Split(Spec):
 
     @property
     def by_time(self) -> bool:
-        """Whether the order of time decides which examples test."""
+        """Whether the test split depends on timestamps."""
         return self.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
 
     @property
     def group_column(self) -> str | None:
-        """The column of the groups of each of which one example is left out."""
+        """The column of the groups, each of which leaves one example out; None for other splits."""
         return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
 
     @property
     def validates(self) -> bool:
-        """Whether it leaves examples to validate."""
+        """Whether there is a validation split."""
         return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
 
 
 class UnknownPolicy(StrEnum):
-    """What becomes of a value that the vocabulary lacks."""
+    """How to handle a value that the vocabulary lacks."""
 
     OOV = "oov"
     ERROR = "error"
 
 
 class VocabularyRules(Spec):
-    """How vocabularies are made from the training split: by falling frequency, then by code point."""
+    """How vocabularies are built from the training split: by falling frequency, then by code point."""
 
     unknown: UnknownPolicy = UnknownPolicy.OOV
     """oov: values not in the vocabulary share row 0 of each table, the OOV row. error: such a value ends the run."""
     min_frequency: Count = 1
     """Values seen less often in the training split are unknown."""
     max_size: Count | None = None
-    """Only so many of the most frequent values; null: all."""
+    """Keep only this many of the most frequent values; null: all."""
 
 
 class _Source(Spec):
@@ -93,25 +93,25 @@ class _Source(Spec):
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
     window: Count = 1_048_576
-    """Examples that are shuffled among each other; bounds the memory of a pass over the data."""
+    """Size of the shuffle window in examples; bounds the memory of a pass over the data."""
 
     @property
     def dense_columns(self) -> tuple[str, ...]:
-        """Numeric columns that the model gets beside the embeddings."""
+        """Numeric columns that the model gets in addition to the embeddings."""
         return ()
 
     def holds_one_id(self, column: str) -> bool:
-        """Whether a column is known to hold one id per example. What only a file's header tells is not known here."""
+        """Whether a column holds one id per example; False if that depends on a file's header."""
         return False
 
 
 class DividedData(_Source):
-    """Sources whose examples `split` divides; others come divided."""
+    """Sources whose examples are split by `split`; other sources come with their splits."""
 
     folds: Annotated[int, Field(ge=2, strict=True)] | None = None
     """Number of folds of a k-fold split."""
     fold: WholeNumber | None = None
-    """Which of them tests, from 0."""
+    """The fold that tests, from 0."""
     split: Split = Split()
 
     @model_validator(mode="after")
@@ -124,7 +124,7 @@ class DividedData(_Source):
         return self
 
     def described_split(self) -> str:
-        """Which examples validate and which test, in words."""
+        """A description of the split for people."""
         split = self.split
         match split.kind:
             case SplitKind.FOLDS:
@@ -139,7 +139,7 @@ class DividedData(_Source):
                 assert_never(split.kind)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings of another kind of split."""
+        """Settings that belong to another kind of split."""
         return data_rules.split_faults(self)
 
 
@@ -164,14 +164,14 @@ class Clicks(DividedData):
     signal: Positive = 2.0
     """Standard deviation of the planted logit: larger makes clicks easier to predict."""
     seed: WholeNumber = 0
-    """Seed of the log itself, apart from the run's."""
+    """Seed of the log, independent of the run's seed."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings of another kind of split, and tables that don't fit users and items."""
+        """Settings that belong to another kind of split, and tables that don't fit users and items."""
         return where_known(data_rules.split_faults(self), data_rules.clicks_faults(self, spec))
 
     def holds_one_id(self, column: str) -> bool:
-        """All but a history do."""
+        """True for all columns except a history."""
         return column in ("user", "item")
 
 
@@ -185,9 +185,9 @@ class Columnar(DividedData):
     label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
     timestamp: str | None = None
-    """Column of the time, any number; needed to split by time and to leave one out."""
+    """Column of the time, any number; required by the splits time and leave_one_out."""
     dense_features: tuple[str, ...] = ()
-    """Numeric columns that the model gets beside the embeddings."""
+    """Numeric columns that the model gets in addition to the embeddings."""
     vocabulary: VocabularyRules = VocabularyRules()
 
     @property
@@ -202,13 +202,13 @@ class Columnar(DividedData):
 
 
 class RecBole(Columnar):
-    """RecBole atomic files: a folder with NAME.inter and, if wanted, NAME.user and NAME.item, joined by id column."""
+    """RecBole atomic files: a folder with NAME.inter and optionally NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
 
 
 def _tab(value: object) -> object:
-    """A tab is hard to type on a command line: there it may be written as a backslash and a t."""
+    """Replaces a backslash and a t by a tab, which is hard to type on a command line."""
     return "\t" if value == "\\t" else value
 
 
@@ -218,12 +218,12 @@ class CSV(Columnar):
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, BeforeValidator(_tab), Field(min_length=1, max_length=1)] = ","
     list_separator: Annotated[str, Field(min_length=1)] = " "
-    """Between the values of a column that holds several."""
+    """Separator of the values in a column that holds several."""
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
 
     def holds_one_id(self, column: str) -> bool:
-        """All but `list_columns` do."""
+        """True for all columns except `list_columns`."""
         return column not in self.list_columns
 
 
@@ -243,15 +243,15 @@ class _Texts(DividedData):
 
 
 class Text(_Texts):
-    """Labelled texts, as words. Column `words`: the words of a text in their order."""
+    """Labelled texts as words. Column `words`: the words of a text in order."""
 
     kind: Literal["text"] = "text"
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
     max_length: Count | None = None
-    """Words of a text that are read; null: all."""
+    """Only the first words of a text, up to this number; null: all."""
     train_examples: Count | None = None
-    """Only so many examples of the training split train; the vocabulary is that of all of it. null: all train."""
+    """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
     vocabulary: VocabularyRules = VocabularyRules()
 
     @property
@@ -260,38 +260,38 @@ class Text(_Texts):
         return self.label
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings of another kind of split, and classes as ratings."""
+        """Settings that belong to another kind of split, and classes as ratings."""
         return where_known(data_rules.split_faults(self), data_rules.text_faults(spec))
 
 
 class SkipGram(_Texts):
     """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
 
-    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that stood together, 0 for a
-    center with a word drawn at random.
+    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that occur together, 0 for a
+    center with a random word.
     """
 
     label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
     min_count: Count = 5
-    """Words seen less often are left out of the texts."""
+    """Rarer words are removed from the texts."""
     max_words: Count | None = None
-    """Only so many of the most frequent words; null: all."""
+    """Keep only this many of the most frequent words; null: all."""
     context_window: Count = 10
     """Farthest context on each side; each center draws its own distance from 1 to this."""
     subsample: NonNegative = 3e-4
-    """t: an occurrence of a word of frequency f is left out with probability 1 - sqrt(t / f). 0: none is."""
+    """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
     negatives: WholeNumber = 5
-    """Words drawn at random for each pair that stood together."""
+    """Random words drawn for each positive pair."""
     power: NonNegative = 0.75
-    """They are drawn with p ~ count ^ power."""
+    """Negatives are drawn with p ~ count ^ power."""
     seed: WholeNumber = 0
-    """Seed of all that is drawn, apart from the run's."""
+    """Seed of all random draws, independent of the run's seed."""
 
 
 class Place(StrEnum):
-    """What a field of a line of triples holds."""
+    """The meaning of a field of a triple."""
 
     HEAD = "head"
     RELATION = "relation"
@@ -299,43 +299,43 @@ class Place(StrEnum):
 
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
-"""Id columns of a knowledge graph's queries."""
+"""Id columns of the queries of a knowledge graph."""
 INVERSE = "inverse"
-"""Their dense column, where inverse relations have no rows of their own."""
+"""Dense column of the queries, if inverse relations share the rows of their relations."""
 
 
 class TrainedTriples(StrEnum):
-    """Which training triples train, of a graph some of whose entities count as new."""
+    """Which training triples to use, if some entities of the graph count as new."""
 
     KNOWN = "known"
-    """Those without new entities. The data is as if there were no others: vocabularies, validation and test too."""
+    """Triples without new entities; vocabularies, validation and test exclude new entities, too."""
     NEW = "new"
-    """Those with new entities; they validate too. The vocabularies are those of all triples."""
+    """Triples with new entities, also for validation. The vocabularies are those of all triples."""
     ALL = "all"
-    """All."""
+    """All triples."""
 
 
 class NewEntities(Spec):
-    """Some entities of a graph count as new: it is seen before they come, or after.
+    """Some entities of a graph count as new, to train before or after they are added.
 
-    Drawn by name. Entities and relations that no training triple holds without one that is drawn are new with them.
-    Unless the new ones are left out, there are two more splits: `test_new`, the triples of the test split that hold
-    something new, and `test_known`, the others.
+    They are drawn by name. Entities and relations that occur only in training triples with a drawn entity are new, too.
+    Unless new entities are excluded, there are two more splits: `test_new`, the test triples with new entities or
+    relations, and `test_known`, the others.
     """
 
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
-    """Fraction of the entities that is drawn; at least one is."""
+    """Fraction of the entities to draw; at least one is drawn."""
     seed: WholeNumber = 0
-    """Seed of the drawing, apart from the run's."""
+    """Seed of the draw, independent of the run's seed."""
     train: TrainedTriples = TrainedTriples.ALL
-    """known | new | all: which triples train."""
+    """known | new | all: the training triples to use."""
 
 
 class Triples(_Source):
     """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
 
-    Each triple is two queries, one predicts its tail and one its head. Columns: `source`, the entity that is known;
-    `relation`; `candidates`, the entities among which the answer is. Label: the answer's place among the candidates.
+    Each triple is two queries: tail prediction and head prediction. Columns: `source`, the known entity; `relation`;
+    `candidates`, the entities to rank. Label: the position of the answer among the candidates.
     """
 
     label_column: ClassVar[str] = "answer"
@@ -343,12 +343,12 @@ class Triples(_Source):
     kind: Literal["triples"] = "triples"
     path: Annotated[str, Field(min_length=1)]
     columns: tuple[Place, Place, Place] | None = None
-    """What the three fields of a line are; null: the two with the most values in common are head and tail."""
+    """Order of the three fields of a line; null: the two with the most values in common are head and tail."""
     reciprocal: bool = True
-    """Heads are predicted as tails of the inverse relation, which has a row of its own in the relations' table
-    (Lacroix et al. 2018). False: the model inverts the relation's vector, as the column `inverse` says."""
+    """Heads are predicted as tails of the inverse relation, which has its own row in the table of relations
+    (Lacroix et al. 2018). False: the model inverts the relation's vector where the column `inverse` is 1."""
     negatives: Count | None = None
-    """While training, the answer is told from so many entities drawn at random; null: from all others (1-vs-all)."""
+    """Number of random negatives per training query; null: all other entities (1-vs-all)."""
     new_entities: NewEntities | None = None
     """Some entities count as new; null: none."""
 
@@ -361,11 +361,11 @@ class Triples(_Source):
 
     @property
     def dense_columns(self) -> tuple[str, ...]:
-        """`inverse`, 1 where the head is predicted, if inverse relations have no rows of their own."""
+        """`inverse`, 1 for head prediction, if inverse relations share the rows of their relations."""
         return () if self.reciprocal else (INVERSE,)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task than to rank, and tables that don't fit entities and relations."""
+        """A task other than ranking, and tables that don't fit entities and relations."""
         return data_rules.triples_faults(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
 
 

@@ -1,4 +1,4 @@
-"""What does not go together with a source of data: splits, tasks, and tables for what its columns hold."""
+"""Rules between a source of data and splits, tasks and tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def split_faults(data: DividedData) -> Iterator[Fault]:
-    """Settings of another kind of split."""
+    """Settings that belong to another kind of split."""
     return where_known(_folds(data, "folds"), _folds(data, "fold"), _group(data))
 
 
@@ -25,8 +25,8 @@ def _folds(data: DividedData, key: str) -> Iterator[Fault]:
         yield Fault(
             f"data.{key}",
             str(value),
-            f"only a split of kind folds has it, and this one is of kind {kind}",
-            "set data.split.kind=folds, or leave it out",
+            f"only a split of kind folds has it, and this split is of kind {kind}",
+            "set data.split.kind=folds, or remove it",
         )
 
 
@@ -37,18 +37,18 @@ def _group(data: DividedData) -> Iterator[Fault]:
             "data.split.group",
             repr(group),
             f"only leave_one_out has it, and this split is of kind {kind}",
-            "set data.split.kind=leave_one_out, or leave it out",
+            "set data.split.kind=leave_one_out, or remove it",
         )
 
 
 def clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
-    """Users and items in one table, or in one too small, and ids taken for weights."""
+    """Users and items in the same table, tables with too few rows, and ids as weights."""
     what = {"user": "users", "item": "items", "history": "items"}
 
     def weights(name: str) -> Iterator[Fault]:
         if spec.features[name].weights in what:
             path, value = f"features.{name}.weights", repr(spec.features[name].weights)
-            yield Fault(path, value, "it holds ids, not weights", "leave it out")
+            yield Fault(path, value, "it holds ids, not weights", "remove it")
 
     def mixed(name: str) -> Iterator[Fault]:
         column = spec.features[name].column
@@ -62,7 +62,7 @@ def clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
                 f"tables.{name}.vocabulary_size",
                 str(size),
                 f"the data has {count} {held}, and each needs a row",
-                "set it to null, so that the data decides",
+                "set it to null to use the size of the vocabulary",
             )
 
     yield from where_known(
@@ -78,23 +78,23 @@ def text_faults(spec: RunSpec) -> Iterator[Fault]:
         yield Fault(
             "task",
             "rating",
-            "the labels of data=text are classes, whose numbers mean nothing",
-            "set task=classification, or choose data=csv where labels are numbers",
+            "the labels of data=text are classes, and their numbers have no meaning",
+            "set task=classification, or choose data=csv if the labels are numbers",
         )
 
 
 def triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
-    """Another task than to rank, and entities and relations in one table.
+    """A task other than ranking, and entities and relations in the same table.
 
     Args:
         spec: the run.
-        what: by column, what its ids number.
+        what: what the ids of each column identify.
     """
 
     def renamed(name: str) -> Iterator[Fault]:
         column = spec.features[name].column
         if name in what and column not in (None, name):
-            rule = "models of knowledge graphs know the columns of queries by the features' names"
+            rule = "models of knowledge graphs identify the columns of queries by the names of features"
             yield Fault(f"features.{name}.column", repr(column), rule, "leave it null")
 
     def mixed(name: str) -> Iterator[Fault]:
@@ -112,20 +112,20 @@ def _no_ranking(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _mixed(spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: str, kinds: str) -> Iterator[Fault]:
-    """The ids of a feature number something else than those of an earlier feature of its table."""
+    """The ids of a feature identify other things than those of an earlier feature of its table."""
     feature = spec.features[name]
     held, first = what.get(feature.column or name), next(_held(spec, what, feature.table), None)
     if held is not None and held != first:
         yield Fault(
             path,
             repr(value),
-            f"its ids number {held}, but those of table {feature.table!r} number {first}",
-            f"give {kinds} tables of their own",
+            f"its ids identify {held}, but those of table {feature.table!r} identify {first}",
+            f"use separate tables for {kinds}",
         )
 
 
 def _held(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:
-    """What the ids of a table number, as its features' columns say, in their order."""
+    """What the ids of a table identify, by the columns of its features."""
 
     def of_feature(name: str) -> Iterator[str]:
         feature = spec.features[name]

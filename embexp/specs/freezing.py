@@ -1,4 +1,4 @@
-"""Which rows of a table are frozen, by how much others learn more slowly, and what each policy needs."""
+"""Freeze policies: which rows of a table are frozen, and which have a lower learning rate."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class NoFreeze(Spec):
 
 
 class FreezeTable(Spec):
-    """All rows are frozen. Checkpoints leave the table out if it is also pretrained: its file and seed restore it."""
+    """All rows are frozen. Checkpoints omit the table if it is also pretrained: its file and seed restore it."""
 
     kind: Literal["table"] = "table"
     random: bool | None = None
     """Whether a table that is not pretrained may be frozen at random values; null: it may, with a warning."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """Tables that are not pretrained, where random values are not to be frozen."""
+        """Tables without pretrained rows, if `random` is false."""
         if self.random is not False:
             return
         lacking = [name for name in scope.all_tables() if isinstance(spec.pretrained_of(name), NoPretrained)]
@@ -42,15 +42,15 @@ class FreezeTable(Spec):
             yield CombinationFault(
                 scope.path,
                 "table",
-                f"{scope.path}.random is false, so no random values are to stay as they are, and {tables} not"
+                f"{scope.path}.random is false, so random values must not be frozen, and {tables} not"
                 f" pretrained{'' if scope.own else ': ' + ', '.join(lacking)}",
-                "add pretrained=file pretrained.path=…; or, where random values are meant, choose"
+                "add pretrained=file pretrained.path=…; or, if random values are intended, choose"
                 f" {scope.choosing('freeze', 'random_table')}",
             )
 
 
 class FreezeRows(Spec):
-    """Named rows are frozen: by number, by token, or by a mask. Each source of names adds to the others."""
+    """Rows named by number, by token or by a mask are frozen; the options can be combined."""
 
     kind: Literal["rows"] = "rows"
     rows: tuple[Range, ...] = ()
@@ -60,7 +60,7 @@ class FreezeRows(Spec):
     tokens_file: Annotated[str, Field(min_length=1)] | None = None
     """A file with a token per line."""
     mask_file: Annotated[str, Field(min_length=1)] | None = None
-    """A .npy file of booleans, one for each row of the table: true names it."""
+    """A .npy file with a boolean for each row of the table: true freezes it."""
 
     @model_validator(mode="after")
     def _names(self) -> FreezeRows:
@@ -73,31 +73,31 @@ class FreezeRows(Spec):
 
 
 class FreezePretrainedRows(Spec):
-    """Rows that came from the pretrained file are frozen; those that it lacks train."""
+    """Rows from the pretrained file are frozen; all other rows train."""
 
     kind: Literal["pretrained_rows"] = "pretrained_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """There is no pretrained file."""
+        """No table has a pretrained file."""
         tables = scope.all_tables()
         if tables and all(isinstance(spec.pretrained_of(name), NoPretrained) for name in tables):
             has = "the table has no" if scope.own else "no table that inherits it has a"
             yield CombinationFault(
                 scope.path,
                 "pretrained_rows",
-                f"it is about rows that came from a file, and {has} pretrained file",
+                f"it freezes rows from a pretrained file, and {has} pretrained file",
                 f"add {scope.choosing('pretrained', 'file')} {scope.beside('pretrained')}.path=…, or choose another"
                 " freeze",
             )
 
 
 class FreezeOldRows(Spec):
-    """Rows that came from a checkpoint as trained ones are frozen; new ones train."""
+    """Trained rows from a checkpoint are frozen; new rows train."""
 
     kind: Literal["old_rows"] = "old_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """There is no checkpoint."""
+        """No table restores rows from a checkpoint."""
         return _no_checkpoint(spec, scope, scope.path)
 
 
@@ -106,25 +106,25 @@ class TableRule(Spec):
 
     kind: Literal["table"] = "table"
     multiplier: NonNegative = 0.0
-    """What the learning rate of these rows is multiplied by; 0: they are frozen."""
+    """Multiplier of the learning rate of these rows; 0: they are frozen."""
 
 
 class RowsRule(FreezeRows):
-    """Rows that are named."""
+    """Named rows."""
 
     multiplier: NonNegative = 0.0
     """As in `TableRule`."""
 
 
 class PretrainedRowsRule(FreezePretrainedRows):
-    """Rows that came from the pretrained file."""
+    """Rows from the pretrained file."""
 
     multiplier: NonNegative = 0.0
     """As in `TableRule`."""
 
 
 class OldRowsRule(FreezeOldRows):
-    """Rows that came from a checkpoint as trained ones."""
+    """Trained rows from a checkpoint."""
 
     multiplier: NonNegative = 0.0
     """As in `TableRule`."""
@@ -139,19 +139,19 @@ class Phase(Spec):
     step: WholeNumber | None = None
     """The first step of the phase, from 0."""
     epoch: NonNegative | None = None
-    """Where it begins in passes over the training split, from 0."""
+    """The start of the phase in passes over the training split, from 0."""
     rules: tuple[Rule, ...] = ()
-    """In order: the first that covers a row decides. Rows that none covers train as usual."""
+    """In order: the first rule that covers a row applies. Rows without a rule train as usual."""
 
     @model_validator(mode="after")
     def _one(self) -> Phase:
         if self.step is not None and self.epoch is not None:
-            raise ValueError("a phase begins at a step or at an epoch; leave step or epoch out")
+            raise ValueError("a phase begins at a step or at an epoch; remove step or epoch")
         return self
 
 
 class FreezeSchedule(Spec):
-    """Consecutive phases, each with rules of its own: gradual unfreezing, slower rows."""
+    """Consecutive phases with their own rules: gradual unfreezing, lower learning rates."""
 
     kind: Literal["schedule"] = "schedule"
     phases: tuple[Phase, ...]
@@ -161,18 +161,18 @@ class FreezeSchedule(Spec):
         if not self.phases:
             raise ValueError("there must be at least one of phases")
         if self.phases[0].step or self.phases[0].epoch:
-            raise ValueError("the first of the phases begins with the training: leave its step and epoch out")
+            raise ValueError("the first of the phases begins with the training: remove its step and epoch")
         for before, after in zip(self.phases, self.phases[1:], strict=False):
             if after.step is None and after.epoch is None:
                 raise ValueError("each of the phases after the first needs a step or an epoch at which it begins")
             if (after.step is not None and before.step is not None and after.step <= before.step) or (
                 after.epoch is not None and before.epoch is not None and after.epoch <= before.epoch
             ):
-                raise ValueError("phases begin one after the other")
+                raise ValueError("phases must be in the order of their steps or epochs")
         return self
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A rule is about rows of a checkpoint, and there is none."""
+        """A rule about rows of a checkpoint, and no table restores rows from one."""
         for number, phase in enumerate(self.phases):
             for index, rule in enumerate(phase.rules):
                 if isinstance(rule, OldRowsRule):
@@ -189,18 +189,18 @@ Freeze = Annotated[
 def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[CombinationFault]:
     tables = scope.all_tables()
     if tables and not any(isinstance(spec.pretrained_of(name), Checkpoint) for name in tables):
-        takes = "the table takes none" if scope.own else "no table that inherits it takes any"
+        restores = "the table restores none" if scope.own else "no table that inherits it restores any"
         yield CombinationFault(
             path,
             "old_rows",
-            f"it is about rows that came from a checkpoint, and {takes} from one",
+            f"it freezes rows from a checkpoint, and {restores}",
             f"add {scope.choosing('pretrained', 'checkpoint')} {scope.beside('pretrained')}.path=…, or choose another"
             " freeze",
         )
 
 
 def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
-    """Any policy as phases: all but a schedule are one phase with at most one rule."""
+    """The phases of any policy; every policy except a schedule is one phase with at most one rule."""
     match freeze:
         case FreezeSchedule():
             return freeze.phases

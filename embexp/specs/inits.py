@@ -1,4 +1,4 @@
-"""Init methods: how initial values get into tables, in which runtimes each works, and what it needs."""
+"""Init methods: how tables get their initial values, the runtimes of each method, and its rules."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FUNCTION, SESSION, ESTIMATOR = RuntimeKind.FUNCTION, RuntimeKind.SESSION, Runtim
 
 
 class InitMethod(Spec):
-    """What all init methods share."""
+    """Base class of init methods."""
 
     kind: str
     runtimes: ClassVar[tuple[RuntimeKind, ...]]
-    """Where it works, in the order in which `runtime=auto` prefers them."""
+    """The runtimes in which it works, in the order in which `runtime=auto` prefers them."""
     fills_parts: ClassVar[bool] = False
-    """Whether it fills tables that are stored in parts."""
+    """Whether it fills split tables."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """The chosen runtime is none in which it works."""
+        """A runtime in which it does not work."""
         return _other_runtime(self, spec, scope)
 
     @staticmethod
     def fits(spec: RunSpec, table: str) -> bool:
-        """Whether a table takes this method where it inherits it; otherwise its rows are assigned."""
+        """Whether a table can use this method if it inherits it; otherwise its rows are assigned."""
         return True
 
 
@@ -49,7 +49,7 @@ class ConstantInGraph(InitMethod):
 
 
 class PlaceholderFeed(InitMethod):
-    """Each table's initializer is run once with the matrix fed in place of its initial value."""
+    """The initializer of each table runs once, with the matrix fed as its initial value."""
 
     kind: Literal["placeholder_feed"] = "placeholder_feed"
     runtimes = (SESSION,)
@@ -74,25 +74,25 @@ class Assign(InitMethod):
 
     kind: Literal["assign"] = "assign"
     chunk_bytes: Count = 64 * 1024 * 1024
-    """Largest piece that is in flight at once, in bytes."""
+    """Size of a chunk, in bytes."""
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
     fills_parts = True
 
 
 class MemoryMap(InitMethod):
-    """Frozen rows stay in the mapped file, which all processes share: no copy at all."""
+    """Frozen rows stay in the memory-mapped file, which all processes share: no copy."""
 
     kind: Literal["memory_map"] = "memory_map"
     runtimes = (FUNCTION, SESSION)
     fills_parts = True
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """There are no frozen rows of a pretrained file to map."""
+        """No frozen rows of a pretrained file to map."""
         return where_known(_other_runtime(self, spec, scope), _nothing_to_map(spec, scope))
 
     @staticmethod
     def fits(spec: RunSpec, table: str) -> bool:
-        """Whether a table is frozen, in part at least, and pretrained, and asks for no other storage."""
+        """Whether a table has frozen rows and is pretrained, and its storage allows mapping."""
         return spec.mappable(table) and spec.tables[table].may_be_mapped
 
 
@@ -103,7 +103,7 @@ METHODS: dict[str, type[InitMethod]] = {method.model_fields["kind"].default: met
 
 
 def no_shared_runtime(spec: RunSpec) -> Iterator[CombinationFault]:
-    """`runtime=auto`, and the tables' init methods share no runtime."""
+    """`runtime=auto`, but the tables' init methods share no runtime."""
     if spec.runtime.kind is RuntimeKind.AUTO and not spec.shared_runtimes:
         methods = {name: spec.init_of(name) for name in spec.tables}
         yield CombinationFault(
@@ -131,7 +131,7 @@ def _other_runtime(method: InitMethod, spec: RunSpec, scope: Scope) -> Iterator[
 
 
 def _suits(method: type[InitMethod], spec: RunSpec) -> bool:
-    """Whether there is a table that could take a method."""
+    """Whether any table can use a method."""
     return any(known_or(False, partial(method.fits, spec, name)) for name in spec.tables)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Task(StrEnum):
-    """What a prediction means."""
+    """The task of the model: what it predicts, its loss and its metrics."""
 
     RATING = "rating"
     """A number: squared error; RMSE, MAE."""
@@ -26,7 +26,7 @@ class Task(StrEnum):
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
     RANKING = "ranking"
-    """One of many candidates, as the queries of a knowledge graph ask for: the model's loss; MRR, Hits@k."""
+    """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
 
 
 class Activation(StrEnum):
@@ -46,15 +46,15 @@ class Dot(Spec):
 
     kind: Literal["dot"] = "dot"
     left: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Features whose vectors are added up on the left, all of one dim."""
+    """Features whose vectors are summed on the left, all of the same dim."""
     right: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Features whose vectors are added up on the right, of the same dim."""
+    """Features whose vectors are summed on the right, of the same dim."""
     biases: tuple[str, ...] = ()
     """Features of dim 1 that are added to the result."""
 
 
 class MLP(Spec):
-    """All activations and dense features side by side, through hidden layers, to the logit."""
+    """All activations and dense features, concatenated, through hidden layers to the logit."""
 
     kind: Literal["mlp"] = "mlp"
     hidden: Widths = (64,)
@@ -72,15 +72,15 @@ class DLRM(Spec):
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
     concat: bool = False
-    """Give the top MLP the embeddings themselves too, beside their dot products."""
+    """Also give the top MLP the embeddings, in addition to their dot products."""
 
 
 class BagOfWords(Spec):
-    """The mean of the vectors of each text, dropped out, through a linear layer to the logits."""
+    """The mean of the vectors of each text, with dropout, through a linear layer to the logits."""
 
     kind: Literal["bag_of_words"] = "bag_of_words"
     dropout: Fraction = 0.5
-    """Part of the mean's numbers that is dropped while training."""
+    """Dropout rate of the mean."""
 
 
 class TextCNN(Spec):
@@ -88,11 +88,11 @@ class TextCNN(Spec):
 
     kind: Literal["text_cnn"] = "text_cnn"
     widths: Annotated[Widths, Field(min_length=1)] = (3, 4, 5)
-    """Words that a convolution sees at once; one layer for each, all of them different."""
+    """Widths of the convolutions in words; one layer for each, all different."""
     maps: Count = 100
     """Feature maps of each width."""
     dropout: Fraction = 0.5
-    """Part of the maxima that is dropped while training."""
+    """Dropout rate of the maxima."""
     max_norm: Positive | None = 3.0
     """The weights of each logit are scaled down to at most this L2 norm after a step; null: no bound."""
 
@@ -100,12 +100,12 @@ class TextCNN(Spec):
     @classmethod
     def _different(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(widths)) < len(widths):
-            raise ValueError("the widths must all be different; more maps of one width are a larger maps")
+            raise ValueError("the widths must all be different; set maps for more feature maps of each width")
         return widths
 
 
 class RankingLoss(StrEnum):
-    """The loss that sets the answer of a query apart from its other candidates."""
+    """The loss over the candidates of a query."""
 
     SOFTMAX = "softmax"
     """-log p[answer] with p = softmax(scores of the candidates)."""
@@ -114,25 +114,25 @@ class RankingLoss(StrEnum):
 
 
 class _KnowledgeGraph(Spec):
-    """What models of knowledge graphs share: the features source, relation and candidates, all of one dim."""
+    """Base class of knowledge graph models, with the features source, relation and candidates of the same dim."""
 
     loss: RankingLoss = RankingLoss.SOFTMAX
     label_smoothing: Fraction = 0.0
     """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
     n3: NonNegative = 0.0
-    """Times the mean over the queries of sum |x|^3 over source and relation; |x| of a complex number is its modulus
-    (Lacroix et al. 2018). The answer's vector is the source of the same triple's other query."""
+    """Weight of the N3 regularizer: the mean over the queries of sum |x|^3 over source and relation, where |x| of a
+    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query."""
     l2: NonNegative = 0.0
-    """Times the mean over the queries of sum x^2 over source and relation."""
+    """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
-    """Part of the numbers that source and relation make that is dropped while training."""
+    """Dropout rate of the combination of source and relation."""
     kind: str
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task than to rank."""
+        """A task other than ranking."""
         if spec.task is not Task.RANKING:
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
-            yield Fault(scope.path, self.kind, rule, "take another model, or experiment=knowledge_graph")
+            yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
 
 
 class TransE(_KnowledgeGraph):
@@ -142,7 +142,7 @@ class TransE(_KnowledgeGraph):
     norm: Literal[1, 2] = 1
     """1: the sum of the absolute differences; 2: the Euclidean distance."""
     margin: NonNegative = 0.0
-    """Score of a candidate that is exactly right; of no account to a softmax."""
+    """Score of a candidate at distance 0; has no effect on a softmax."""
 
 
 class DistMult(_KnowledgeGraph):

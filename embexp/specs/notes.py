@@ -1,4 +1,4 @@
-"""Settings that are right but have no effect in a run, or seldom the one that is meant."""
+"""Valid settings that have no effect in a run, or that are rarely intended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from embexp.specs.running import Train
 
 
 def inert(spec: RunSpec) -> list[str]:
-    """What has no effect, each as `config path: why`."""
+    """Settings without effect, each as `config path: reason`."""
     return [
         *_inherited(spec),
         *_mapped(spec),
@@ -27,14 +27,14 @@ def inert(spec: RunSpec) -> list[str]:
 
 
 def doubtful(spec: RunSpec) -> list[str]:
-    """What works and is seldom meant: shown before a run and by `embexp plan`."""
+    """Warnings about settings that are rarely intended, shown before a run and by `embexp plan`."""
     lines = []
     for scope, freeze in spec.settings_of("freeze"):
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
         if isinstance(freeze, FreezeTable) and freeze.random is None and random:
             lines.append(
-                f"{', '.join(f'tables.{name}' for name in random)}: frozen and not pretrained, so that random values"
-                f" stay as they are; where that is meant, choose {scope.choosing('freeze', 'random_table')}"
+                f"{', '.join(f'tables.{name}' for name in random)}: frozen but not pretrained: random"
+                f" initial values never change; if that is intended, choose {scope.choosing('freeze', 'random_table')}"
             )
     return lines
 
@@ -42,15 +42,15 @@ def doubtful(spec: RunSpec) -> list[str]:
 def _inherited(spec: RunSpec) -> Iterator[str]:
     for name in INHERITED:
         if not spec.scope_of(name).tables:
-            yield f"{name}: every table has its own"
+            yield f"{name}: every table has its own setting"
 
 
 def _mapped(spec: RunSpec) -> Iterator[str]:
     if isinstance(spec.init, MemoryMap):
-        heirs = spec.scope_of("init").tables
-        others = [f"tables.{name}" for name in heirs if not isinstance(spec.init_of(name), MemoryMap)]
+        inheriting = spec.scope_of("init").tables
+        others = [f"tables.{name}" for name in inheriting if not isinstance(spec.init_of(name), MemoryMap)]
         if others:
-            yield f"init memory_map on {', '.join(others)}: not frozen or not pretrained, so they are assigned"
+            yield f"init memory_map on {', '.join(others)}: not frozen or not pretrained, so their rows are assigned"
 
 
 def _frozen(spec: RunSpec) -> Iterator[str]:
@@ -62,12 +62,12 @@ def _frozen(spec: RunSpec) -> Iterator[str]:
 
 
 def _samples(spec: RunSpec) -> Iterator[str]:
-    made = Sample()
+    default = Sample()
     for scope, setting in spec.settings_of("pretrained"):
         if isinstance(setting, Sample) and setting.path is not None:
             for key in ("rows", "dim", "seed"):
-                if getattr(setting, key) != getattr(made, key):
-                    yield f"{scope.path}.{key}: path names a file, so none is made"
+                if getattr(setting, key) != getattr(default, key):
+                    yield f"{scope.path}.{key}: path names a file, so no sample is generated"
 
 
 def _optimizers(spec: RunSpec) -> Iterator[str]:
@@ -83,18 +83,18 @@ def _model(spec: RunSpec) -> Iterator[str]:
     if isinstance(spec.model, DLRM) and not dense:
         yield "model.bottom: there are no dense features"
     if isinstance(spec.model, KnowledgeGraph):
-        yield f"dense_optimizer: {spec.model.kind} has no weights beside the tables"
+        yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
     if isinstance(spec.model, TransE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
-        yield "model.margin: a softmax looks at differences of scores"
+        yield "model.margin: a softmax depends only on differences of scores"
 
 
 def _train(spec: RunSpec) -> Iterator[str]:
-    asked, used = spec.train.evaluation_batch_size, spec.evaluation_batch_size
-    if asked not in (used, Train.model_fields["evaluation_batch_size"].default):
-        why = "an output_shape names the size of batches"
+    requested, used = spec.train.evaluation_batch_size, spec.evaluation_batch_size
+    if requested not in (used, Train.model_fields["evaluation_batch_size"].default):
+        why = "an output_shape sets the batch size"
         if spec.strategy.fixed_batch:
-            why = f"strategy {spec.strategy.kind} takes batches of one size only"
-        yield f"train.evaluation_batch_size: {why}, so evaluations take train.batch_size ({used:,})"
+            why = f"strategy {spec.strategy.kind} requires batches of one size"
+        yield f"train.evaluation_batch_size: {why}, so evaluations use train.batch_size ({used:,})"
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

@@ -11,7 +11,7 @@ from embexp.specs.schedules import ConstantSchedule, Schedule
 
 
 class _TableOptimizer(Spec):
-    """What all table optimizers share. One application per touched row and step."""
+    """Base class of table optimizers, which update each touched row once per step."""
 
     learning_rate: Positive
     schedule: Schedule = ConstantSchedule()
@@ -113,12 +113,12 @@ def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
 
 
 def slot_count(optimizer: TableOptimizer) -> int:
-    """Numbers that an optimizer keeps for each parameter."""
+    """Number of slots of an optimizer."""
     return len(slots_of(optimizer))
 
 
 class _DenseOptimizer(Spec):
-    """What all optimizers of dense layers share; they are Keras' own."""
+    """Base class of the optimizers of dense layers, which are those of Keras."""
 
     learning_rate: Positive
     schedule: Schedule = ConstantSchedule()

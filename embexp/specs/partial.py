@@ -1,4 +1,4 @@
-"""Specs known in part, as the rest has faults: how rules read them."""
+"""How rules read partial specs, which lack the fields that have faults."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _Value = TypeVar("_Value")
 
 
 class UnknownPartError(Exception):
-    """A rule read a part of a spec that is not known, which ends the rule: see `where_known`."""
+    """A rule read a field that a partial spec lacks. Ends the rule, see `where_known`."""
 
 
 def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
-    """What rules find, each until it reads a part that is not known.
+    """Yields what rules find; each ends when it reads an unknown part.
 
     Args:
-        *rules: generators, so that each begins here. One that reads several tables wraps each of them in `for_each`, so
-            that a table with faults hides nothing of the others.
+        *rules: generators. A rule about several tables uses `for_each`, so that an unknown part of one table does not
+            hide faults of the others.
     """
     for rule in rules:
         with suppress(UnknownPartError):
@@ -26,18 +26,18 @@ def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
 
 
 def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
-    """What a rule finds of each table or feature, each until it reads a part that is not known.
+    """Applies a rule to each table or feature; each application ends when it reads an unknown part.
 
     Args:
-        names: returns their names.
-        rule: from a name to what is found.
+        names: returns the names of the tables or features.
+        rule: called with each name.
     """
     for name in names():
         yield from where_known(rule(name))
 
 
 def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
-    """A value, or a default where it reads a part that is not known."""
+    """Calls `value`; returns `default` if it reads an unknown part."""
     try:
         return value()
     except UnknownPartError:
@@ -45,7 +45,7 @@ def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
 
 
 def is_complete(value: Any) -> bool:
-    """Whether all fields of a part are known, and of the parts within it."""
+    """Whether a part and its inner parts have all their fields."""
     fields = getattr(type(value), "model_fields", None)
     if fields is not None:
         return all(name in value.__dict__ and is_complete(value.__dict__[name]) for name in fields)

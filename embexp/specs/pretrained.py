@@ -1,4 +1,4 @@
-"""Where a table's initial values come from, when not from its initializer alone."""
+"""Sources of pretrained values: files, generated samples and checkpoints."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 class Match(StrEnum):
-    """When a token of the vocabulary and a token of the file are the same."""
+    """How tokens of the vocabulary are matched with tokens of the file."""
 
     EXACT = "exact"
-    """The same text."""
+    """Equal text."""
     LOWER = "lower"
-    """Else the same in lower case."""
+    """Or equal in lower case."""
     NORMALISED = "normalised"
-    """Else the same after NFKC normalisation and case folding, with all white space alike."""
+    """Or equal after NFKC normalisation, case folding and unified white space."""
 
 
 class MissingRows(StrEnum):
-    """What fills a row that the file has nothing for."""
+    """Values of rows that are not in the file."""
 
     INITIALIZER = "initializer"
     """The table's own initializer."""
     MEAN = "mean"
     """The mean of the file's rows."""
     NORMAL = "normal"
-    """Drawn from a normal distribution with the mean and the variance that each column of the file has."""
+    """From a normal distribution with the mean and variance of each column of the file."""
     UNIFORM = "uniform"
-    """The same, from a uniform distribution."""
+    """From a uniform distribution with the mean and variance of each column of the file."""
     ZEROS = "zeros"
 
 
 class Project(StrEnum):
-    """What makes rows as long as the table's where the file's are not; rows of the right length stay as they are."""
+    """How to fit rows of the file to the dim of the table, if they have another length."""
 
     NONE = "none"
-    """Rows of another length are an error."""
+    """Another length is an error."""
     TRUNCATE = "truncate"
-    """The first numbers of a row."""
+    """Keep the first numbers of a row."""
     ZERO_PAD = "zero_pad"
-    """Zeros behind a row."""
+    """Append zeros to a row."""
     PCA = "pca"
-    """The first principal components of all rows of the file."""
+    """Project to the first principal components of all rows of the file."""
 
 
 class NoPretrained(Spec):
@@ -66,29 +66,29 @@ class _Matrix(Spec):
     """How a matrix on disk is read and fitted to a table."""
 
     format: Format | None = None
-    """How it is written; null: as its suffix says."""
+    """Format of the file; null: by its suffix."""
     key: str | None = None
-    """Name of the matrix, in a file that may hold several."""
+    """Name of the matrix, in a file with several."""
     token_column: str | None = None
-    """Column, or dataset, of tokens in a file that may hold several."""
+    """Column or dataset of the tokens, in a file with several."""
     tokens_file: str | None = None
-    """A token per line, for a file that has none."""
+    """File with a token per line, for a matrix without tokens."""
     match: Match = Match.EXACT
-    """How the tokens of the vocabulary are found among the file's. A file without tokens is taken by position."""
+    """How tokens are matched. Rows of a file without tokens are matched by number."""
     missing: MissingRows = MissingRows.INITIALIZER
-    """What fills rows that the file has nothing for, the OOV row among them."""
+    """Values of rows that are not in the file, such as the OOV row."""
     project: Project = Project.NONE
-    """What makes rows as long as the table's where the file's are not."""
+    """How to fit rows of another length."""
     non_finite: NonFinite = NonFinite.ERROR
-    """What becomes of NaN and infinities."""
+    """How to handle NaN and infinities."""
     invalid_text: InvalidText = InvalidText.ERROR
-    """What becomes of tokens that are not UTF-8."""
+    """How to handle tokens that are not UTF-8."""
     header_count: HeaderCount = HeaderCount.ERROR
-    """What becomes of a text file whose header line names another number of rows than follow."""
+    """How to handle a text file with a wrong number of rows in its header line."""
 
 
 class File(_Matrix):
-    """Values come from a matrix on disk, as far as it has rows for what the data holds."""
+    """Values come from a matrix on disk, for the tokens that it has."""
 
     kind: Literal["file"] = "file"
     path: Annotated[str, Field(min_length=1)]
@@ -96,26 +96,26 @@ class File(_Matrix):
 
 
 class Sample(_Matrix):
-    """Values come from a matrix on disk: a file of one's own, or one of random numbers where none is at hand."""
+    """Values come from a matrix on disk: the user's file, or a generated file of random numbers."""
 
     kind: Literal["sample"] = "sample"
     path: Annotated[str, Field(min_length=1)] | None = None
-    """The file; null: one is made in the cache, from a standard normal distribution."""
+    """The file; null: a file is generated in the cache, from a standard normal distribution."""
     rows: Count = 1000
-    """Rows of the file that is made."""
+    """Rows of the generated file."""
     dim: Count = 1000
-    """Numbers in each of these rows."""
+    """Dim of the generated file."""
     seed: WholeNumber = 0
-    """Seed of these numbers, apart from the run's."""
+    """Seed of the generated file, independent of the run's seed."""
 
 
 class SlotPolicy(StrEnum):
-    """What becomes of a row's slots in the optimizer."""
+    """How the optimizer slots of restored rows are filled."""
 
     KEEP = "keep"
-    """They go with their row, where the optimizer is of the same kind."""
+    """Restored with their row, if the optimizer is of the same kind."""
     INITIAL = "initial"
-    """Every slot begins at its initial value."""
+    """Initial values."""
 
 
 class Checkpoint(Spec):
@@ -127,13 +127,13 @@ class Checkpoint(Spec):
     table: str | None = None
     """Which of its tables; null: the one of the same name. Only a table's own setting may name one."""
     match: Match = Match.EXACT
-    """How the tokens of the vocabulary are found among the checkpoint's."""
+    """How tokens are matched."""
     missing: MissingRows = MissingRows.INITIALIZER
-    """What fills rows that the checkpoint has nothing for."""
+    """Values of rows that are not in the checkpoint."""
     slots: SlotPolicy = SlotPolicy.KEEP
-    """What becomes of the optimizer's slots; those of new rows begin at their initial values in any case."""
+    """How the optimizer slots of restored rows are filled; those of new rows always get initial values."""
     dense: bool | None = None
-    """Whether the dense part is taken over too; null: it is by the top-level setting, not by a table's own."""
+    """Whether the dense part is restored, too; null: true for the top-level setting, false for a table's own."""
 
     @property
     def project(self) -> Project:
@@ -141,7 +141,7 @@ class Checkpoint(Spec):
         return Project.NONE
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """One table's rows for all tables, or a second dense part."""
+        """One table's rows for all tables, or a second source of the dense part."""
         return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope))
 
 
@@ -153,7 +153,7 @@ def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
         yield Fault(
             f"{scope.path}.table",
             repr(setting.table),
-            "tables take the rows of the table of the same name, and only a table's own setting names another",
+            "each table restores the rows of the table of the same name; only a table's own setting may name another",
             "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table",
         )
 
@@ -166,6 +166,6 @@ def _second_dense_part(setting: Checkpoint, spec: RunSpec, scope: Scope) -> Iter
         yield CombinationFault(
             f"{scope.path}.dense",
             "true",
-            f"the dense part comes from one checkpoint, and {first} takes that of {taken.path}",
+            f"the dense part is restored from one checkpoint, and {first} restores it from {taken.path}",
             f"set {scope.path}.dense=false, or {first}.dense=false",
         )

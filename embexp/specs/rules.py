@@ -1,4 +1,4 @@
-"""Every rule between the parts of a run. Each stands with the choice that it belongs to: see `Spec.faults`."""
+"""Applies every rule between the parts of a run. Each rule is defined with its choice: see `Spec.faults`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from embexp.specs.scope import Scope
 
 
 def faults(spec: RunSpec) -> list[Fault]:
-    """Everything that is right by itself and wrong beside the rest, in the order of the config's keys.
+    """The faults between valid parts of a run, in the order of the config's keys.
 
     Args:
-        spec: it may be known in part: rules look at no more than what they need.
+        spec: may be partial.
     """
 
-    def of(part: Spec, scope: Scope) -> Iterator[Fault]:
-        yield from part.faults(spec, scope)  # begins here, also where it is no generator
+    def deferred(part: Spec, scope: Scope) -> Iterator[Fault]:
+        yield from part.faults(spec, scope)  # called only inside `where_known`
 
-    return list(where_known(*(of(part, scope) for scope, part in parts(spec))))
+    return list(where_known(*(deferred(part, scope) for scope, part in parts(spec))))
 
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:
-    """Those of `faults` that make a job impossible, so that a sweep leaves it out."""
+    """The faults for which a sweep skips a job."""
     return [fault for fault in faults(spec) if isinstance(fault, CombinationFault)]
 
 
 def parts(spec: RunSpec) -> Iterator[tuple[Scope, Spec]]:
-    """The run and all that is known of its parts, down to the last, each before those within it."""
+    """The run and all known parts of it, each before its inner parts."""
     return _parts(spec, spec, "")
 
 
 def _parts(spec: RunSpec, part: Spec, path: str) -> Iterator[tuple[Scope, Spec]]:
     yield spec.scope_of(path), part
     for name in type(part).model_fields:
-        value = part.__dict__.get(name)  # which has what is known, and no more
+        value = part.__dict__.get(name)  # has only known fields
         named = value if isinstance(value, Mapping) else {"": value}
         for key, inner in named.items():
             if isinstance(inner, Spec):

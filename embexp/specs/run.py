@@ -1,4 +1,4 @@
-"""`RunSpec`: the one description of a run."""
+"""`RunSpec`: the spec of a run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
 
 INHERITED = ("optimizer", "pretrained", "init", "freeze")
-"""Choices that a table without one of its own takes from the top level."""
+"""Choices that tables inherit from the top level."""
 
 
 class RunSpec(Spec):
-    """Everything the user set. What depends on the data is resolved by the scan."""
+    """All settings of the user. What depends on the data is settled by `embexp.runs.prepare`."""
 
     name: str
     """Name of the experiment, for people."""
@@ -57,7 +57,7 @@ class RunSpec(Spec):
         return self.tables[table].optimizer or self.optimizer
 
     def pretrained_of(self, table: str) -> Pretrained:
-        """The table's own source of values, or the top-level one."""
+        """The table's own pretrained setting, or the top-level one."""
         return self.tables[table].pretrained or self.pretrained
 
     def freeze_of(self, table: str) -> Freeze:
@@ -65,10 +65,9 @@ class RunSpec(Spec):
         return self.tables[table].freeze or self.freeze
 
     def init_of(self, table: str) -> Init:
-        """The table's init method: its own, or the top-level one, or `assign` where that does not fit it.
+        """The table's init method: its own, the top-level one, or `assign` if the top-level one does not fit it.
 
-        A top-level `memory_map` does not fit a table that is not both frozen, in part at least, and pretrained, or
-        that asks for another storage.
+        A top-level `memory_map` fits pretrained tables with frozen rows whose storage allows mapping.
         """
         own = self.tables[table].init
         if own is not None:
@@ -83,7 +82,7 @@ class RunSpec(Spec):
 
     @property
     def executing_runtime(self) -> RuntimeKind:
-        """The runtime that is named, or the first that all tables share; `auto` where they share none."""
+        """The runtime of the config or, for `auto`, the first that all tables share; `auto` if they share none."""
         if self.runtime.kind is not RuntimeKind.AUTO:
             return self.runtime.kind
         return next(iter(self.shared_runtimes), RuntimeKind.AUTO)
@@ -93,16 +92,16 @@ class RunSpec(Spec):
         return isinstance(self.freeze_of(table), FreezeTable)
 
     def mappable(self, table: str) -> bool:
-        """Whether a table may have frozen rows of a pretrained file, which can stay in that file."""
+        """Whether a table may have frozen rows that can stay in their pretrained file."""
         frozen = not isinstance(self.freeze_of(table), NoFreeze)
         return frozen and not isinstance(self.pretrained_of(table), NoPretrained)
 
     def kept_by_reference(self, table: str) -> bool:
-        """Whether a table is frozen whole and pretrained, so that no checkpoint needs its values."""
+        """Whether a table is fully frozen and pretrained, so that checkpoints omit its values."""
         return self.frozen(table) and not isinstance(self.pretrained_of(table), NoPretrained)
 
     def dense_from(self) -> dict[str, Checkpoint]:
-        """By config path, the settings that take over the dense part of their checkpoint."""
+        """The settings that restore the dense part from their checkpoint, by config path."""
         found = {"pretrained": self.pretrained} if getattr(self.pretrained, "dense", None) is not False else {}
         for name, table in self.tables.items():
             if isinstance(table.pretrained, Checkpoint) and table.pretrained.dense:
@@ -110,11 +109,11 @@ class RunSpec(Spec):
         return {path: setting for path, setting in found.items() if isinstance(setting, Checkpoint)}
 
     def settled(self, dims: Mapping[str, int], unfilled: Collection[str] = ()) -> RunSpec:
-        """The spec with what depends on pretrained files.
+        """The spec with the settings that depend on pretrained files.
 
         Args:
-            dims: of tables whose own is null.
-            unfilled: tables for which the top-level file has nothing; they count as not pretrained from here on.
+            dims: of tables whose dim is null.
+            unfilled: tables for which the top-level file has no rows; they count as not pretrained.
         """
         tables = {}
         for name, table in self.tables.items():
@@ -127,21 +126,21 @@ class RunSpec(Spec):
         return self.model_copy(update={"tables": tables})
 
     def freeze_path(self, table: str) -> str:
-        """Config path of what `freeze_of` gives."""
+        """Config path of the policy that `freeze_of` returns."""
         return f"tables.{table}.freeze" if self.tables[table].freeze is not None else "freeze"
 
     def pretrained_path(self, table: str) -> str:
-        """Config path of what `pretrained_of` gives."""
+        """Config path of the setting that `pretrained_of` returns."""
         return f"tables.{table}.pretrained" if self.tables[table].pretrained is not None else "pretrained"
 
     @property
     def fixed_batch(self) -> bool:
-        """Whether every batch must have the size of a training batch: an `output_shape` names it, or a TPU needs it."""
+        """Whether all batches must have the size of a training batch, because of an `output_shape` or a TPU."""
         return self.strategy.fixed_batch or any(feature.output_shape is not None for feature in self.features.values())
 
     @property
     def evaluation_batch_size(self) -> int:
-        """Examples at once when evaluating."""
+        """Batch size of evaluations."""
         return self.train.batch_size if self.fixed_batch else self.train.evaluation_batch_size
 
     def column_of(self, feature: str) -> str:
@@ -149,11 +148,11 @@ class RunSpec(Spec):
         return self.features[feature].column or feature
 
     def features_of(self, table: str) -> Mapping[str, Feature]:
-        """The features that are looked up in a table, in their order."""
+        """The features of a table, in config order."""
         return {name: feature for name, feature in self.features.items() if feature.table == table}
 
     def scope_of(self, path: str) -> Scope:
-        """Where the part at a config path stands."""
+        """The scope of the part at a config path."""
         match path.split("."):
             case ["tables", table, _]:
                 return Scope(path, (table,))
@@ -161,13 +160,13 @@ class RunSpec(Spec):
                 if "tables" not in self.__dict__:
                     return Scope(path, open=True)
                 own = {table: settings.__dict__.get(name, ...) for table, settings in self.tables.items()}
-                heirs = tuple(table for table, choice in own.items() if choice is None)
-                return Scope(path, heirs, open=... in own.values())
+                inheriting = tuple(table for table, choice in own.items() if choice is None)
+                return Scope(path, inheriting, open=... in own.values())
             case _:
                 return Scope(path)
 
     def settings_of(self, name: str) -> Iterator[tuple[Scope, Any]]:
-        """The top-level choice of a group, and those of tables with one of their own, as far as they are known.
+        """The top-level choice of a group and tables' own choices, as far as they are known.
 
         Args:
             name: one of `INHERITED`.
@@ -179,7 +178,7 @@ class RunSpec(Spec):
                 yield self.scope_of(path), setting
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """What belongs to no single choice: init methods that share no runtime, and rankings without candidates."""
+        """Faults of several choices: init methods that share no runtime, and ranking without candidates."""
         return where_known(inits.no_shared_runtime(self), _nothing_to_rank(self), _no_scores(self))
 
 
@@ -188,8 +187,8 @@ def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
         yield Fault(
             "task",
             "'ranking'",
-            f"the queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}",
-            "take data=triples, or another task",
+            f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}",
+            "choose data=triples, or another task",
         )
 
 
@@ -198,6 +197,6 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
         yield Fault(
             "model",
             spec.model.kind,
-            "task ranking needs a score of each candidate, which this model does not give",
-            "take model=complex, model=distmult or model=transe",
+            "task ranking needs a model that scores candidates",
+            "choose model=complex, model=distmult or model=transe",
         )

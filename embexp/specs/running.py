@@ -1,4 +1,4 @@
-"""How long to train, where, and what to leave behind."""
+"""Length of the training, evaluations, early stopping, runtime and output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EarlyStopping(Spec):
     """Restore the values of the best evaluation at the end."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Nothing validates."""
+        """Early stopping without a validation split."""
         split = getattr(spec.data, "split", None)
         if self.patience is not None and split is not None and not split.validates:
             yield Fault(
@@ -61,7 +61,7 @@ class Train(Spec):
 
 
 class RuntimeKind(StrEnum):
-    """How the step is executed."""
+    """How steps are executed."""
 
     AUTO = "auto"
     FUNCTION = "function"
@@ -73,13 +73,13 @@ class RuntimeKind(StrEnum):
 
 
 class Runtime(Spec):
-    """How the step is executed: auto takes the one that all tables' init methods share."""
+    """How steps are executed; auto: the first runtime that all tables' init methods share."""
 
     kind: RuntimeKind = RuntimeKind.AUTO
 
 
 class Output(Spec):
-    """What a run leaves behind; no part of its identity."""
+    """What a run writes; not part of its identity."""
 
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
@@ -87,6 +87,6 @@ class Output(Spec):
     tensorboard: bool = True
     plots: bool = True
     digests: bool = True
-    """Digest each final table, and report which rows changed, by hashes of all of them (7 s for 3 GB)."""
+    """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""

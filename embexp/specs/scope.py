@@ -1,4 +1,4 @@
-"""Where a part of a run stands in its config, and the tables that it holds for."""
+"""The config path of a part of a run, and the tables to which it applies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from embexp.specs.partial import UnknownPartError
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a part of a run stands.
+    """The config path of a part of a run, and its tables.
 
     Attributes:
         path: config path, such as `train` or `tables.item.init`; empty for the run itself.
-        tables: names of the tables that are known to take this choice: one for a table's own, those without one of
-            their own for a top-level choice. Empty for parts that are no choice of tables.
-        open: whether more tables may take it: faults hide whether they have a choice of their own.
+        tables: tables that are known to use this choice: the table of its own choice, or those that inherit a top-level
+            choice. Empty for parts that are not choices of tables.
+        open: whether more tables may inherit it, as faults hide whether they have their own choice.
     """
 
     path: str
@@ -24,14 +24,14 @@ class Scope:
 
     @property
     def own(self) -> bool:
-        """Whether it is a table's own."""
+        """Whether it is a table's own choice."""
         return self.path.startswith("tables.")
 
     def all_tables(self) -> tuple[str, ...]:
-        """The tables that take this choice, for rules about all of them.
+        """The tables that use this choice, for rules about all of them.
 
         Raises:
-            UnknownPartError: there may be more.
+            UnknownPartError: more tables may use it.
         """
         if self.open:
             raise UnknownPartError(self.path)

@@ -1,4 +1,4 @@
-"""Strategies: where tables live, where steps run, how many replicas share a batch, and what each can't honour."""
+"""Strategies: where tables are stored, where steps run, how many replicas share a batch, and the rules of each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 class _Threads(Spec):
     simulated: ClassVar[bool] = False
-    """Whether devices are simulated that this machine does not have."""
+    """Whether the devices are simulated."""
     own_memory: ClassVar[bool] = False
-    """Whether tables are in the devices' own memory, with frozen rows apart from those that train."""
+    """Whether tables are in device memory, with frozen rows separate from trainable ones."""
     fixed_batch: ClassVar[bool] = False
     """Whether all batches must have one size."""
     intra_op_threads: WholeNumber = 0
@@ -33,12 +33,12 @@ class _Threads(Spec):
 
     @property
     def replica_count(self) -> int | None:
-        """How many replicas share a batch; None where only the devices themselves tell."""
+        """Number of replicas that share a batch; None if it is unknown until the devices are connected."""
         return 1
 
     @property
     def described(self) -> str:
-        """The strategy in a few words for people."""
+        """A short description for people."""
         return self.kind
 
 
@@ -49,20 +49,20 @@ class CPU(_Threads):
 
 
 class GPU(_Threads):
-    """The dense part on one GPU, or mirrored over several; rows stay in the machine's own memory."""
+    """The dense part on one GPU, or mirrored over several; tables stay in host memory."""
 
     kind: Literal["gpu"] = "gpu"
     devices: Count = 1
-    """GPUs that share each batch: the first ones that TensorFlow sees."""
+    """Number of GPUs that share each batch: the first ones that TensorFlow finds."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """Several GPUs: a runtime of one device, and batches that they can't share."""
+        """For several GPUs: a runtime for one device, and batches that they can't share."""
         if self.devices > 1:
             yield from where_known(_one_device(spec, f"gpu with {self.devices} devices"), _shared_batches(spec, self))
 
     @property
     def replica_count(self) -> int:
-        """The GPUs."""
+        """Number of GPUs."""
         return self.devices
 
     @property
@@ -72,19 +72,19 @@ class GPU(_Threads):
 
 
 class Mirrored(_Threads):
-    """The dense part mirrored over GPUs, or over logical processors where there are none; one copy of the rows."""
+    """The dense part mirrored over GPUs, or over logical CPUs if there are too few GPUs; one copy of the rows."""
 
     kind: Literal["mirrored"] = "mirrored"
     replicas: Count = 2
-    """Devices that share each batch."""
+    """Number of devices that share each batch."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime of one device, and batches that the replicas can't share."""
+        """A runtime for one device, and batches that the replicas can't share."""
         return where_known(_one_device(spec, "mirrored"), _shared_batches(spec, self))
 
     @property
     def replica_count(self) -> int:
-        """As it is set."""
+        """Number of replicas."""
         return self.replicas
 
     @property
@@ -95,59 +95,61 @@ class Mirrored(_Threads):
 
 
 class TPU(_Threads):
-    """A TPU, its tables in its own memory."""
+    """A TPU, with tables in its memory."""
 
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu"] = "tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
-    """Name of the TPU, where it listens (grpc://…), or local; null: what the environment names, or this machine's."""
+    """Name or address (grpc://…) of the TPU, or local; null: from the environment, or this machine's TPU."""
     zone: str | None = None
-    """Zone of a TPU that is given by name; null: that of the environment."""
+    """Zone of a TPU named in `address`; null: from the environment."""
     project: str | None = None
-    """Project of a TPU that is given by name; null: that of the environment."""
+    """Project of a TPU named in `address`; null: from the environment."""
     timeout_seconds: Positive = 5.0
-    """Seconds to wait for an answer of the TPU before the run fails."""
+    """Seconds to wait for a response of the TPU before the run fails."""
     initialization_seconds: Positive = 300.0
-    """Seconds that a TPU which answers may take to be ready."""
+    """Seconds to wait until a responding TPU is initialized."""
     pipeline_execution_with_tensor_core: bool = False
-    """Look a step's rows up while the step before is computed: faster, on rows as they were one step earlier."""
+    """Look up the rows of a step during the previous step: faster, but rows are one step old."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime of one device, and what no TPU does."""
+        """A runtime for one device, and settings that no TPU supports."""
         return where_known(_one_device(spec, "tpu"), tpu_rules.faults(spec, self))
 
     @property
     def replica_count(self) -> None:
-        """Unknown until the TPU answers."""
+        """None: unknown until the TPU is connected."""
         return None
 
 
 class TPUSimulator(_Threads):
-    """What a TPU would do, by its own code down to the TPU's operations, which this machine's processor serves."""
+    """A simulated TPU: TensorFlow's TPU code, with the TPU's operations executed on the CPU."""
 
     simulated: ClassVar[bool] = True
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
     cores: Count = 2
-    """Cores of the simulated TPU; each is a replica."""
+    """Number of simulated cores; each is a replica."""
     hosts: Count = 1
-    """Hosts that share the cores."""
+    """Number of hosts that share the cores."""
 
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:
         if self.cores % self.hosts:
-            raise ValueError(f"hosts have equally many cores, and {self.hosts} hosts can't share {self.cores} cores so")
+            raise ValueError(
+                f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
+            )
         return self
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime of one device, and what no TPU does."""
+        """A runtime for one device, and settings that no TPU supports."""
         return where_known(_one_device(spec, "tpu_simulator"), tpu_rules.faults(spec, self))
 
     @property
     def replica_count(self) -> int:
-        """The cores."""
+        """Number of cores."""
         return self.cores
 
     @property
@@ -165,7 +167,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
-    """The runtime knows nothing of replicas."""
+    """A runtime without replicas."""
     runtime = spec.executing_runtime
     if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
         yield CombinationFault(
@@ -181,10 +183,10 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas == 1:
         return
-    words = f"the {replicas} replicas of strategy {strategy.kind} share each batch"
+    rule = f"the {replicas} replicas of strategy {strategy.kind} share each batch"
     if batch < replicas:
         yield CombinationFault(
-            "train.batch_size", str(batch), f"{words}, and each needs an example", f"set it to {replicas} or more"
+            "train.batch_size", str(batch), f"{rule}, and each needs an example", f"set it to {replicas} or more"
         )
 
     def of_feature(name: str) -> Iterator[CombinationFault]:
@@ -193,7 +195,7 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
             yield CombinationFault(
                 f"features.{name}.output_shape",
                 str(list(shape)),
-                f"{words} by examples, so the first number must be train.batch_size ({batch})",
+                f"{rule} by examples, so the first number must be train.batch_size ({batch})",
                 "set strategy=cpu, or reshape in the model",
             )
 

@@ -1,4 +1,4 @@
-"""Several runs that are made to be compared."""
+"""Studies: several runs that are compared."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class NoStudy(Spec):
 
 
 class NewRowsTraining(Spec):
-    """What is different where new rows alone are trained; null: nothing."""
+    """Settings of the run that trains only new rows; null: unchanged."""
 
     triples: TrainedTriples = TrainedTriples.NEW
-    """new: training triples that hold something new. all: all of them."""
+    """new: training triples with new entities or relations. all: all training triples."""
     epochs: Positive | None = None
     batch_size: Count | None = None
     learning_rate: Positive | None = None
@@ -41,29 +41,29 @@ class NewRowsTraining(Spec):
     @classmethod
     def _with_new_ones(cls, triples: TrainedTriples) -> TrainedTriples:
         if triples is TrainedTriples.KNOWN:
-            raise ValueError("triples without anything new can't train new rows: set new or all")
+            raise ValueError("triples without new entities can't train new rows: set new or all")
         return triples
 
 
 class NewEntitiesStudy(Spec):
-    """A knowledge graph to which entities come: what to train of it then, and what that costs.
+    """New entities are added to a knowledge graph: compares training only their rows with training everything.
 
-    base: trained without the new entities. grown: base with rows for them, which alone are trained. full: all trained
+    base: trained without the new entities. grown: base with rows for them, only new rows are trained. full: all trained
     from the start.
     """
 
     kind: Literal["new_entities"] = "new_entities"
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
-    """Part of the entities that come later; at least one does."""
+    """Fraction of the entities that are new; at least one is."""
     seed: WholeNumber = 0
-    """Seed of their drawing, apart from the runs'."""
+    """Seed of the draw of new entities, independent of the run's seed."""
     grown: NewRowsTraining = NewRowsTraining()
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Data without entities, and settings that the study makes itself."""
+        """Data without entities, and settings that the study sets."""
         if known_or(False, lambda: not isinstance(spec.data, Triples)):
-            rule = f"its new entities are a knowledge graph's, and the data is of kind {spec.data.kind}"
-            yield Fault(scope.path, self.kind, rule, "take data=triples, or study=none")
+            rule = f"it needs the entities of a knowledge graph, and the data is of kind {spec.data.kind}"
+            yield Fault(scope.path, self.kind, rule, "choose data=triples, or study=none")
             return
         yield from where_known(_new_entities(spec), _values(spec), _policies(spec), _no_checkpoint(spec))
 
@@ -73,25 +73,25 @@ Study = Annotated[NoStudy | NewEntitiesStudy, Field(discriminator="kind")]
 
 def _new_entities(spec: RunSpec) -> Iterator[Fault]:
     if isinstance(spec.data, Triples) and spec.data.new_entities is not None:
-        rule = "the study says of each of its runs which entities are new to it"
+        rule = "the study sets the new entities of each of its runs"
         yield Fault("data.new_entities", "a mapping", rule, "leave it null, and set study.share and study.seed")
 
 
 def _values(spec: RunSpec) -> Iterator[Fault]:
     for scope, pretrained in spec.settings_of("pretrained"):
         if not isinstance(pretrained, NoPretrained):
-            rule = "the values of the grown run are those of the base run, and the others have none to start from"
-            yield Fault(scope.path, pretrained.kind, rule, "leave it out, or set study=none")
+            rule = "the grown run starts from the values of the base run, and the other runs from initial values"
+            yield Fault(scope.path, pretrained.kind, rule, "remove it, or set study=none")
 
 
 def _policies(spec: RunSpec) -> Iterator[Fault]:
     for scope, freeze in spec.settings_of("freeze"):
         if not isinstance(freeze, NoFreeze):
-            rule = "what the grown run freezes are the rows of the base run, and the others train all rows"
-            yield Fault(scope.path, freeze.kind, rule, "leave it out, or set study=none")
+            rule = "the grown run freezes the rows of the base run, and the other runs train all rows"
+            yield Fault(scope.path, freeze.kind, rule, "remove it, or set study=none")
 
 
 def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
     if not spec.output.checkpoint:
-        rule = "the grown run begins with the checkpoint of the base run"
+        rule = "the grown run starts from the checkpoint of the base run"
         yield Fault("output.checkpoint", "false", rule, "leave it true, or set study=none")

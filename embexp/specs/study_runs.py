@@ -1,4 +1,4 @@
-"""A study as the ordinary runs that it consists of. No TensorFlow."""
+"""The ordinary runs of a study. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from embexp.specs.studies import NewEntitiesStudy, NoStudy
 BASE, GROWN, FULL = "base", "grown", "full"
 DESCRIPTIONS: Mapping[str, str] = {
     BASE: "trained without the new entities",
-    GROWN: "base with rows for them, which alone are trained",
+    GROWN: "base with rows for them, only new rows are trained",
     FULL: "all trained from the start",
 }
-"""The runs of a study of new entities, in their order, each in the folder of its name; what each is, for people."""
+"""Descriptions of the runs of a study of new entities, by name, which is also their directory; in order."""
 
 
 def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
-    """The runs of a study of new entities, by name, in their order.
+    """The specs of the runs of a study of new entities, by name, in order.
 
     Args:
         spec: without `faults`.
         directory: of the study.
 
     Raises:
-        TypeError: the spec is no such study.
+        TypeError: the spec is not a study of new entities.
     """
     study, data = spec.study, spec.data
     if not isinstance(study, NewEntitiesStudy) or not isinstance(data, Triples):
-        raise TypeError(f"{spec.name} is no study of new entities")
+        raise TypeError(f"{spec.name} is not a study of new entities")
 
     def run(name: str, trained: TrainedTriples, **settings: Any) -> RunSpec:
         new = NewEntities(share=study.share, seed=study.seed, train=trained)
         changed = {"study": NoStudy(), "name": f"{spec.name}/{name}", "data": _with(data, new_entities=new)}
-        made: RunSpec = _with(spec, **changed, **settings)
-        return made
+        run_spec: RunSpec = _with(spec, **changed, **settings)
+        return run_spec
 
     grown = study.grown
     return {
@@ -62,5 +62,5 @@ def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
 
 
 def _with(model: Any, **settings: Any) -> Any:
-    """A copy with some settings changed; None: as it is."""
+    """A copy with changed settings; None: unchanged."""
     return model.model_copy(update={key: value for key, value in settings.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Tables and features: what is looked up in what, and what does not fit together."""
+"""Tables, initializers and features, and the rules between them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Combiner(StrEnum):
 
 
 class Storage(StrEnum):
-    """How the rows of a table are kept."""
+    """How the rows of a table are stored."""
 
     AUTO = "auto"
     VARIABLE = "variable"
     SPLIT = "split"
-    """Frozen rows apart from the others, without slots."""
+    """Frozen rows, which have no slots, separate from the others."""
     MEMORY_MAP = "memory_map"
-    """The frozen rows in a mapped file, the others in a variable."""
+    """Frozen rows in a memory-mapped file, the others in a variable."""
 
 
 class Uniform(Spec):
@@ -79,7 +79,7 @@ class Table(Spec):
     """An embedding table: `vocabulary_size` rows of `dim` float32."""
 
     vocabulary_size: Count | None = None
-    """Rows; null: as many as the data's vocabulary has."""
+    """Number of rows; null: the size of the vocabulary."""
     dim: Count | None
     """Length of a row; null: that of the pretrained file's rows."""
     combiner: Combiner = Combiner.MEAN
@@ -96,50 +96,50 @@ class Table(Spec):
 
     @property
     def width(self) -> int:
-        """`dim`, where it is known: a null `dim` is settled once the pretrained file is open.
+        """The settled `dim`; a null `dim` is settled by the pretrained file.
 
         Raises:
-            ValueError: it is not settled yet.
+            ValueError: it is not settled.
         """
         if self.dim is None:
-            raise ValueError("the dim of this table is that of its pretrained file, which has not been looked at")
+            raise ValueError("the dim of this table is that of its pretrained file, which has not been read")
         return self.dim
 
     @property
     def may_be_mapped(self) -> bool:
-        """Whether its storage allows frozen rows in a mapped file."""
+        """Whether its storage allows memory-mapped rows."""
         return self.storage in (Storage.AUTO, Storage.MEMORY_MAP)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A table without a feature, a dim that nothing sets, and a storage that it can't have."""
+        """A table without a feature, a dim that nothing sets, and an impossible storage."""
         name = scope.path.removeprefix("tables.")
         return where_known(_unused(spec, name), _open_dim(spec, name), _storage(spec, name))
 
 
 class Feature(Spec):
-    """One input that is looked up in a table."""
+    """An input that is looked up in a table."""
 
     table: str
     """Name of the table."""
     column: str | None = None
-    """Column of the data; null: the feature's own name."""
+    """Column of the data; null: the name of the feature."""
     weights: str | None = None
-    """Column that holds a weight for each id; null: all 1."""
+    """Column with a weight for each id; null: all 1."""
     max_sequence_length: WholeNumber = 0
-    """0: the rows of an example are combined; L: they are kept as a sequence, cut or zero-padded to L."""
+    """0: the rows of an example are combined; L: they form a sequence, truncated or zero-padded to L."""
     output_shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Shape of the activations without `dim`, batch first; null: the shape of the input."""
     validate_weights_and_indices: bool = True
     """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""
 
     def activation_shape(self, dim: int) -> tuple[int, ...]:
-        """Shape of what a lookup gives for one example, (dim,) or (length, dim), in a table of this dim."""
+        """Shape of the activation of one example, (dim,) or (length, dim), in a table of this dim."""
         if self.max_sequence_length:
             return (self.max_sequence_length, dim)
         return (*(self.output_shape or ())[1:], dim)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A table that is not there, and shapes that don't go together."""
+        """A table that does not exist, and shapes that can't be combined."""
         name = scope.path.removeprefix("features.")
         return where_known(
             _no_table(self, spec, scope.path),
@@ -156,8 +156,8 @@ def _unused(spec: RunSpec, name: str) -> Iterator[Fault]:
         yield Fault(
             f"tables.{name}",
             "unused",
-            "every table must be looked up by a feature",
-            f"give a feature table: {name}, or leave the table out",
+            "every table must be used by a feature",
+            f"set table: {name} in a feature, or remove the table",
         )
 
 
@@ -166,7 +166,7 @@ def _open_dim(spec: RunSpec, name: str) -> Iterator[Fault]:
         yield Fault(
             f"tables.{name}.dim",
             "null",
-            "null stands for the length of a pretrained file's rows, and the table has no such file",
+            "null means the dim of the pretrained file, and the table has no such file",
             f"set a number, or choose pretrained@tables.{name}.pretrained=file",
         )
 
@@ -177,20 +177,20 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case Storage.SPLIT:
             freeze, init = spec.freeze_of(name), spec.init_of(name)
             if isinstance(freeze, NoFreeze | FreezeTable):
-                rule = f"a table is split into frozen rows and others, and its freeze is {freeze.kind}"
+                rule = f"a split table has frozen and trainable rows, and its freeze is {freeze.kind}"
                 remedy = f"choose freeze@{choice}.freeze=rows"
             elif isinstance(init, MemoryMap) or not init.fills_parts:
-                rule = f"a split table is assigned, and this one's init method is {init.kind}"
+                rule = f"a split table needs init method assign, and its init method is {init.kind}"
                 remedy = f"choose init@{choice}.init=assign"
             elif spec.executing_runtime is RuntimeKind.ESTIMATOR:
-                rule, remedy = "no split table works in the runtime estimator", "set runtime=session"
+                rule, remedy = "the runtime estimator has no split tables", "set runtime=session"
             else:
                 return
         case Storage.VARIABLE if isinstance(table.init, MemoryMap):
             rule = "the table's own init is memory_map, which keeps it in a mapped file"
             remedy = f"choose init@{choice}.init=assign"
         case Storage.MEMORY_MAP if not isinstance(init := spec.init_of(name), MemoryMap):
-            rule = f"only memory_map keeps a table in a mapped file, and this one's init method is {init.kind}"
+            rule = f"only init method memory_map keeps a table in a mapped file, and its init method is {init.kind}"
             remedy = f"freeze the pretrained table and choose init@{choice}.init=memory_map"
         case _:
             return
@@ -214,7 +214,7 @@ def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
             f"{path}.weights",
             repr(feature.weights),
             f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}",
-            "leave the weights out, or set max_sequence_length to 0 so that the rows are combined",
+            "remove the weights, or set max_sequence_length to 0 to combine the rows",
         )
 
 
@@ -239,7 +239,7 @@ def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
             f"{path}.weights",
             repr(feature.weights),
             f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}",
-            "leave the weights or the output_shape out",
+            "remove the weights or the output_shape",
         )
 
 
@@ -249,8 +249,8 @@ def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
         yield Fault(
             f"{path}.output_shape",
             str(list(shape)),
-            f"behind the batch it must hold the {length} positions of max_sequence_length",
-            f"write [{shape[0]}, {length}], or leave it out",
+            f"after the batch it must have the {length} positions of max_sequence_length",
+            f"write [{shape[0]}, {length}], or remove it",
         )
 
 
@@ -261,5 +261,5 @@ def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Faul
             f"{path}.output_shape",
             str(list(shape)),
             f"its first number is the batch, and train.batch_size is {batch}",
-            f"write {[batch, *shape[1:]]}, or leave it out",
+            f"write {[batch, *shape[1:]]}, or remove it",
         )

@@ -1,4 +1,4 @@
-"""What a TPU can't honour, real or simulated, found before anything starts."""
+"""Settings that a TPU, real or simulated, does not support."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ELSEWHERE = "set strategy=cpu"
 
 
 def faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    """Settings of a run that a TPU can't honour."""
+    """Settings of a run that a TPU does not support."""
     yield from where_known(
         _batches(spec, strategy),
         for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
@@ -32,33 +32,33 @@ def faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationF
 
 
 def _candidates(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    """Evaluations have candidates that a training has not."""
+    """Evaluations with more candidates than training."""
     if isinstance(spec.data, Triples) and spec.data.negatives is not None:
         yield CombinationFault(
             "data.negatives",
             str(spec.data.negatives),
-            f"an evaluation ranks all entities, and strategy {strategy.kind} takes batches of one shape only, those of"
-            " the training",
-            f"set data.negatives=null, so that all entities train too, or {_ELSEWHERE}",
+            f"an evaluation ranks all entities, and strategy {strategy.kind} requires batches of the same shape as in"
+            " training",
+            f"set data.negatives=null to train with all entities, or {_ELSEWHERE}",
         )
 
 
 def _batches(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    """A TPU computes batches of one size only, and its cores share each equally."""
+    """Batches that the cores can't share equally."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas is not None and batch % replicas:
         near = max(1, round(batch / replicas)) * replicas
         yield CombinationFault(
             "train.batch_size",
             str(batch),
-            f"the {replicas} cores of strategy {strategy.kind} share each batch equally, and it does not divide by"
+            f"the {replicas} cores of strategy {strategy.kind} share each batch equally, and it is not divisible by"
             f" {replicas}",
             f"set it to {near}, or strategy.cores to a number that divides it",
         )
 
 
 def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[CombinationFault]:
-    """A storage of a table's own."""
+    """Storages of tables that a TPU lacks."""
     table = spec.tables[name]
     if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
         yield CombinationFault(
@@ -68,14 +68,13 @@ def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[
         yield CombinationFault(
             f"tables.{name}.storage",
             repr(table.storage.value),
-            f"with strategy {strategy.kind} rows that never move are kept apart from the others, as a TPU moves all"
-            " rows of a table",
+            f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables",
             "leave it auto",
         )
 
 
 def _mapped(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    """Frozen rows that are to stay in their file."""
+    """Memory-mapped rows."""
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:
@@ -89,7 +88,7 @@ def _where(strategy: TPU | TPUSimulator) -> str:
 
 
 def _schedules(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
-    """A TPU moves all rows of one of its tables, at one pace, from the first step to the last."""
+    """Schedules, as a TPU updates all rows of a table with the same learning rate throughout."""
     for scope, freeze in spec.settings_of("freeze"):
         if isinstance(freeze, FreezeSchedule) and scope.tables:
             yield from where_known(_schedule(freeze, scope.path, strategy))
@@ -100,7 +99,7 @@ def _schedule(freeze: FreezeSchedule, path: str, strategy: TPU | TPUSimulator) -
         yield CombinationFault(
             f"{path}.phases",
             f"{len(freeze.phases)} phases",
-            f"with strategy {strategy.kind} a row moves throughout, or never",
+            f"with strategy {strategy.kind} a row is trainable or frozen throughout",
             f"leave one phase, or {_ELSEWHERE}",
         )
     for number, rule in enumerate(freeze.phases[0].rules):
@@ -108,6 +107,6 @@ def _schedule(freeze: FreezeSchedule, path: str, strategy: TPU | TPUSimulator) -
             yield CombinationFault(
                 f"{path}.phases.0.rules.{number}.multiplier",
                 f"{rule.multiplier:g}",
-                f"with strategy {strategy.kind} all rows of a table that move have one learning rate",
-                f"set it to 0, so that they do not move, or to 1, or {_ELSEWHERE}",
+                f"with strategy {strategy.kind} all trainable rows of a table have the same learning rate",
+                f"set it to 0 to freeze the rows, or to 1, or {_ELSEWHERE}",
             )

@@ -1,4 +1,4 @@
-"""The forms in which vectors lie on disk, and what becomes of values that can't be used. Standard library only."""
+"""Formats of files of vectors, and how to handle invalid values. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """The form of a file of vectors."""
+    """The format of a file of vectors."""
 
     NPY = "npy"
     NPZ = "npz"
     TEXT = "text"
-    """A token and its numbers per line, with a header line or without, as the first lines tell."""
+    """A token and its numbers per line; a header line is detected."""
     GLOVE = "glove"
     """The same, without a header line."""
     WORD2VEC = "word2vec"
@@ -27,29 +27,29 @@ class Format(StrEnum):
 
 
 class InvalidText(StrEnum):
-    """What becomes of a token that is not UTF-8."""
+    """How to handle a token that is not UTF-8."""
 
     ERROR = "error"
     REPLACE = "replace"
-    """Each wrong byte becomes U+FFFD."""
+    """Each invalid byte becomes U+FFFD."""
     SKIP = "skip"
-    """The row is left out."""
+    """The row is skipped."""
 
 
 class NonFinite(StrEnum):
-    """What becomes of NaN, of infinities, and of numbers that float32 can't hold."""
+    """How to handle NaN, infinities and numbers beyond float32."""
 
     ERROR = "error"
     ZERO = "zero"
     """The number becomes 0."""
     SKIP = "skip"
-    """The row is left out, so that its token counts as missing."""
+    """The row is skipped, so that its token counts as missing."""
     KEEP = "keep"
-    """Nothing is looked at."""
+    """Values are not checked."""
 
 
 class HeaderCount(StrEnum):
-    """What becomes of a file whose header line names another number of rows than follow."""
+    """How to handle a file with a wrong number of rows in its header line."""
 
     ERROR = "error"
     IGNORE = "ignore"

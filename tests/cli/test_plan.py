@@ -139,12 +139,12 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         (["freeze=table"], "optimizer: every table is frozen"),
         (
             ["strategy=tpu_simulator", "train.evaluation_batch_size=512"],
-            "train.evaluation_batch_size: strategy tpu_simulator takes batches of one size only, so evaluations take"
+            "train.evaluation_batch_size: strategy tpu_simulator requires batches of one size, so evaluations use"
             " train.batch_size (1,024)",
         ),
         (
             ["features.user.output_shape=[1024]", "train.evaluation_batch_size=512"],
-            "train.evaluation_batch_size: an output_shape names the size of batches, so evaluations take"
+            "train.evaluation_batch_size: an output_shape sets the batch size, so evaluations use"
             " train.batch_size (1,024)",
         ),
         (

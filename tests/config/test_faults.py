@@ -67,7 +67,7 @@ CASES = {
     "phases out of order": (
         ["freeze=schedule", "freeze.phases=[{}, {step: 5}, {step: 5}]"],
         "freeze",
-        "phases: [{}, {step: 5}, {step: 5}]: phases begin one after the other.",
+        "phases: [{}, {step: 5}, {step: 5}]: phases must be in the order of their steps or epochs.",
     ),
     "no phase": (
         ["freeze=schedule", "freeze.phases=[]"],
@@ -77,7 +77,7 @@ CASES = {
     "a first phase that begins later": (
         ["freeze=schedule", "freeze.phases=[{epoch: 1}]"],
         "freeze",
-        "phases: [{epoch: 1}]: the first of the phases begins with the training: leave its step and epoch out.",
+        "phases: [{epoch: 1}]: the first of the phases begins with the training: remove its step and epoch.",
     ),
     "feature names a table that is not there": (
         ["features.item.table=itm"],
@@ -87,7 +87,7 @@ CASES = {
     "unused table": (
         ["+table@tables.extra=embedding"],
         "tables.extra",
-        "unused: every table must be looked up by a feature.\n    give a feature table: extra, or leave the table out",
+        "unused: every table must be used by a feature.\n    set table: extra in a feature, or remove the table",
     ),
     "a dotted key that is none": (
         ["output.compare=[metrics..loss]"],
@@ -97,7 +97,7 @@ CASES = {
     "dim of a file that is not there": (
         ["tables.item.dim=null", "model=mlp"],
         "tables.item.dim",
-        "null: null stands for the length of a pretrained file's rows, and the table has no such file.\n"
+        "null: null means the dim of the pretrained file, and the table has no such file.\n"
         "    set a number, or choose pretrained@tables.item.pretrained=file",
     ),
     "dim not positive": (["tables.item.dim=0"], "tables.item.dim", "0: it must be at least 1."),
@@ -120,7 +120,7 @@ CASES = {
     "option of another optimizer, plain": (
         ["optimizer=adagrad", "optimizer.lazy_adam=true"],
         "optimizer.lazy_adam",
-        "true: lazy_adam belongs to adam, not to adagrad.\n    choose adam in place of adagrad, or leave it out",
+        "true: lazy_adam belongs to adam, not to adagrad.\n    choose adam instead of adagrad, or remove the key",
     ),
     "option of several other optimizers": (
         ["optimizer=sgd", "+optimizer.initial_accumulator_value=1"],
@@ -150,7 +150,7 @@ CASES = {
     "output_shape against the sequence's length": (
         ["features.history.max_sequence_length=4", "features.history.output_shape=[1024,3]", "model=mlp"],
         "features.history.output_shape",
-        "[1024, 3]: behind the batch it must hold the 4 positions of max_sequence_length.\n    write [1024, 4]",
+        "[1024, 3]: after the batch it must have the 4 positions of max_sequence_length.\n    write [1024, 4]",
     ),
     "output_shape against the batch": (
         ["features.history.output_shape=[100,3]", "model=mlp"],
@@ -180,7 +180,7 @@ CASES = {
     "a value that must be given": (
         ["experiment=movielens"],
         "data.path",
-        "nothing: it must be given.\n    say data.path=…\n    set in ",
+        "nothing: it must be given.\n    set data.path=…\n    set in ",
     ),
     "an interpolation that leads nowhere": (
         ["tables.item.dim=${tables.itm.dim}"],
@@ -200,16 +200,20 @@ CASES = {
     "keys of what is not chosen": (
         ["tables.item.optimizer.learning_rate=1"],
         "tables.item.optimizer.learning_rate",
-        "1: tables.item.optimizer is not set here, so it has no keys.\n"
+        "1: tables.item.optimizer is not set, so it has no keys.\n"
         "    choose one first: optimizer@tables.item.optimizer=…",
     ),
     "no override": (["nonsense"], "nonsense", "unreadable: an override is KEY=VALUE"),
-    "several values without -m": (["seed=1,2"], "seed", "1,2: one run takes one value.\n    add -m to run once for"),
-    "a range without -m": (["seed=range(0,3)"], "seed", "range(0,3): one run takes one value.\n    add -m"),
+    "several values without -m": (
+        ["seed=1,2"],
+        "seed",
+        "1,2: a single run takes one value.\n    add -m to run once for",
+    ),
+    "a range without -m": (["seed=range(0,3)"], "seed", "range(0,3): a single run takes one value.\n    add -m"),
     "+ of what is there": (
         ["+seed=1"],
         "seed",
-        "1: + adds a key, and this one is there already.\n    write seed=… without the +",
+        "1: + adds a key, and this one already exists.\n    write seed=… without the +",
     ),
     "~ of what is not there": (["~train.stesp"], "train.stesp", "a removal: there is no such key in this config."),
     "a typo in the name of a table": (
@@ -220,8 +224,7 @@ CASES = {
     "an argument of the user's function": (
         ["model=keras", "model.function=keras:Model", "model.args.width=3"],
         "model.args.width",
-        "3: there is no such key in this config.\n"
-        "    the function's own arguments are added with +, as +model.args.width=3",
+        "3: there is no such key in this config.\n    add arguments of the function with +: +model.args.width=3",
     ),
     "a bad name": (
         ["+table@tables.a-b=embedding"],
@@ -236,7 +239,7 @@ CASES = {
     "classes as ratings": (
         ["experiment=text_classification", "task=rating"],
         "task",
-        "rating: the labels of data=text are classes, whose numbers mean nothing.\n    set task=classification, or",
+        "rating: the labels of data=text are classes, and their numbers have no meaning.\n    set task=classification",
     ),
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
@@ -246,7 +249,7 @@ CASES = {
     "a fold without folds": (
         ["data.fold=1"],
         "data.fold",
-        "1: only a split of kind folds has it, and this one is of kind random.",
+        "1: only a split of kind folds has it, and this split is of kind random.",
     ),
     "folds without a fold": (
         ["data.split.kind=folds", "data.folds=5"],
@@ -261,7 +264,7 @@ CASES = {
     "users and items in one table": (
         ["features.item.table=user"],
         "features.item",
-        "'item': its ids number items, but those of table 'user' number users.",
+        "'item': its ids identify items, but those of table 'user' identify users.",
     ),
     "too few rows for the clicks": (
         ["data.items=1000", "tables.item.vocabulary_size=10"],
@@ -308,7 +311,7 @@ CASES = {
     "an unknown setting of hydra": (
         ["hydra.run.dri=x"],
         "hydra.run.dri",
-        "'x': Hydra does not take this: ",
+        "'x': Hydra rejects this: ",
     ),
 }
 

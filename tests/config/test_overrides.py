@@ -13,17 +13,17 @@ from embexp.errors import ConfigError
 FILES: dict[str, tuple[bytes, str]] = {
     "defaults that are no list": (
         b"defaults: 5\n",
-        "can't be put together: Invalid defaults list in 'experiment/mine'",
+        "can't be composed: Invalid defaults list in 'experiment/mine'",
     ),
-    "a default that is a number": (b"defaults: [5]\n", "can't be put together: Unsupported type in defaults : int"),
+    "a default that is a number": (b"defaults: [5]\n", "can't be composed: Unsupported type in defaults : int"),
     "a default of two groups": (b"defaults: [{a: 1, b: 2}]\n", "Too many keys in default item"),
     "a default of no group": (b"defaults: [{'': a}]\n", "the defaults of one of them name no group"),
-    "a file in itself": (b"defaults: ['/experiment/mine']\n", "one of them leads back to itself"),
-    "a value in itself": (b"x: &a [*a]\n", "one of them leads back to itself"),
+    "a file in itself": (b"defaults: ['/experiment/mine']\n", "the defaults of one of them lead back to itself"),
+    "a value in itself": (b"x: &a [*a]\n", "the defaults of one of them lead back to itself"),
     "no UTF-8": (b"\xff\xfe\x00a", "'utf-8' codec can't decode byte 0xff"),
-    "no YAML": (b"a: {b: [}\n", "it is no valid YAML: expected the node content"),
-    "no mapping": (b"5\n", "can't be put together: Invalid loaded object type: int"),
-    "code": (b"x: !!python/object:os.system {}\n", "it is no valid YAML: could not determine a constructor"),
+    "no YAML": (b"a: {b: [}\n", "it is not valid YAML: expected the node content"),
+    "no mapping": (b"5\n", "can't be composed: Invalid loaded object type: int"),
+    "code": (b"x: !!python/object:os.system {}\n", "it is not valid YAML: could not determine a constructor"),
 }
 
 
@@ -45,17 +45,17 @@ WORDS = {
     "choices that are numbers": ("hydra/job_logging=[1]", "a choice is the name of a file, or a list of names"),
     "a list of lists": ("optimizer=[[a]]", "a choice is the name of a file, or a list of names"),
     "a removed number": ("~optimizer=1", "a choice is the name of a file, or a list of names"),
-    "a place for files of no known kind": ("hydra.searchpath=[nope://]", "Hydra does not take this"),
-    "lists in lists": (f"model.top={'[' * DEEP}{']' * DEEP}", "nothing in a config is nested deeper than 32 times"),
+    "a place for files of no known kind": ("hydra.searchpath=[nope://]", "Hydra rejects this"),
+    "lists in lists": (f"model.top={'[' * DEEP}{']' * DEEP}", "values can be nested at most 32 levels deep"),
     "lists that the parser gives up on": (
         f"model.top={'[' * 800}{']' * 800}",
-        "nothing in a config is nested deeper than 32 times",
+        "values can be nested at most 32 levels deep",
     ),
     "mappings in mappings": (
         f"train={'{a:' * DEEP}1{'}' * DEEP}",
-        "nothing in a config is nested deeper than 32 times",
+        "values can be nested at most 32 levels deep",
     ),
-    "a key too deep": (f"++{'.'.join('a' * DEEP)}=1", "nothing in a config is nested deeper than 32 times"),
+    "a key too deep": (f"++{'.'.join('a' * DEEP)}=1", "values can be nested at most 32 levels deep"),
     "a key too long": (f"{'a' * 5000}=1", "config has no key 'aaa"),
 }
 

@@ -18,7 +18,7 @@ def told(*overrides: str, config_dir: Path | None = None) -> dict[str, str]:
 
 
 INITS = list(folders.find().choices()["init"])
-CHOSEN = "it is chosen already|write {}=… without the +"
+CHOSEN = "it is already chosen|write {}=… without the +"
 NOTHING = "nothing in this config is chosen there|did you mean {}?"
 CASES = {
     "added where something is chosen": (["+optimizer=sgd"], {"optimizer": CHOSEN.format("optimizer")}),
@@ -36,7 +36,7 @@ CASES = {
     ),
     "removed, but something else is chosen": (
         ["~optimizer=ftrl"],
-        {"optimizer": "what is chosen there is adam_clicks|write ~optimizer"},
+        {"optimizer": "the choice there is adam_clicks|write ~optimizer"},
     ),
     "each for its own reason": (
         ["+study=none", "model=mlp", "init=asign", "freeze@tables.itm.freeze=none", "optimizer=null"],
@@ -44,7 +44,7 @@ CASES = {
             "study": CHOSEN.format("study"),
             "init": f"group init has {', '.join(INITS[:-1])} or {INITS[-1]}|did you mean assign?",
             "freeze@tables.itm.freeze": NOTHING.format("freeze@tables.item.freeze or freeze@tables.user.freeze"),
-            "optimizer": "they can't be put together: Config group override must be a string or a list. Got NoneType|",
+            "optimizer": "they can't be composed: Config group override must be a string or a list. Got NoneType|",
         },
     ),
 }

@@ -211,7 +211,9 @@ def test_a_logit_for_each_class() -> None:
 
 
 def test_widths_must_differ() -> None:
-    with pytest.raises(ValueError, match=r"the widths must all be different; more maps of one width are a larger maps"):
+    with pytest.raises(
+        ValueError, match=r"the widths must all be different; set maps for more feature maps of each width"
+    ):
         TextCNN(widths=(3, 4, 3))
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 OWN = "pretrained@tables.item.pretrained=file"
 CASES = {
-    "no path": (["pretrained=file"], "pretrained.path", "nothing: it must be given.\n    say pretrained.path=…"),
+    "no path": (["pretrained=file"], "pretrained.path", "nothing: it must be given.\n    set pretrained.path=…"),
     "no path of its own": ([OWN], "tables.item.pretrained.path", "nothing: it must be given."),
     "no file": (["pretrained=file", "pretrained.path=absent.npy"], "pretrained.path", "there is no such file."),
     "no text file": (["pretrained=file", "pretrained.path=absent.vec"], "pretrained.path", "there is no such file."),

@@ -61,9 +61,9 @@ def test_a_sample_with_a_path_is_that_file(tmp_path: Path) -> None:
 def test_what_a_path_leaves_without_effect() -> None:
     words = ["pretrained=sample", "pretrained.path=FILE", "pretrained.dim=3"]
     spec = composition.job(composition.loader(), words, look_at_data=False).spec
-    assert "pretrained.dim: path names a file, so none is made" in inert(spec)
+    assert "pretrained.dim: path names a file, so no sample is generated" in inert(spec)
     spec = composition.job(composition.loader(), [words[0], words[2]], look_at_data=False).spec
-    assert not any("none is made" in note for note in inert(spec))
+    assert not any("no sample is generated" in note for note in inert(spec))
 
 
 def clicks(cache: Path, *overrides: str) -> RunSpec:
@@ -81,7 +81,7 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     assert settled.tables["user"] == spec.tables["user"]
     assert heads.rows(spec) == {"user": 100, "item": 13}
     assert heads.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 5}
-    with pytest.raises(ValueError, match="has not been looked at"):
+    with pytest.raises(ValueError, match="has not been read"):
         _ = spec.tables["item"].width
 
 

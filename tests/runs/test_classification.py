@@ -217,7 +217,7 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
 def test_frozen_random_values_are_told(folder: Path, run: Callable[..., single.RunResult]) -> None:
     frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
     [warning] = notes.doubtful(frozen)
-    assert warning.startswith("tables.word: frozen and not pretrained, so that random values stay as they are")
+    assert warning.startswith("tables.word: frozen but not pretrained: random initial values never change")
     assert warning.endswith("choose freeze=random_table")
     [own] = notes.doubtful(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
     assert own.endswith("choose freeze@tables.word.freeze=random_table")

@@ -366,15 +366,15 @@ def test_the_digest_of_the_source_is_part_of_the_run_id(world: World, first: Pat
 FAULTS = {
     "old rows of no checkpoint": (
         ["freeze=old_rows"],
-        "freeze = old_rows: it is about rows that came from a checkpoint, and no table that inherits it takes any from",
+        "freeze = old_rows: it freezes rows from a checkpoint, and no table that inherits it restores any",
     ),
     "a table's old rows of no checkpoint": (
         ["freeze@tables.item.freeze=old_rows"],
-        "tables.item.freeze = old_rows: it is about rows that came from a checkpoint, and the table takes none",
+        "tables.item.freeze = old_rows: it freezes rows from a checkpoint, and the table restores none",
     ),
     "a rule of old rows": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: old_rows, multiplier: 0.5}]}]"],
-        "freeze.phases.0.rules.0 = old_rows: it is about rows that came from a checkpoint",
+        "freeze.phases.0.rules.0 = old_rows: it freezes rows from a checkpoint",
     ),
     "no directory": (
         ["pretrained=checkpoint", "pretrained.path=nowhere"],
@@ -382,7 +382,7 @@ FAULTS = {
     ),
     "a table for all": (
         ["pretrained=checkpoint", "pretrained.path=FIRST", "pretrained.table=item"],
-        "pretrained.table = 'item': tables take the rows of the table of the same name",
+        "pretrained.table = 'item': each table restores the rows of the table of the same name",
     ),
     "no such table": (
         [
@@ -404,7 +404,7 @@ FAULTS = {
             "tables.item.pretrained.path=SECOND",
             "tables.item.pretrained.dense=true",
         ],
-        "tables.item.pretrained.dense = true: the dense part comes from one checkpoint, and pretrained takes that of",
+        "tables.item.pretrained.dense = true: the dense part is restored from one checkpoint, and pretrained",
     ),
 }
 

@@ -154,7 +154,7 @@ def test_the_best_mrr_of_the_validation_is_kept(run: Any) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("model=mlp", "model = mlp: task ranking needs a score of each candidate, which this model does not give"),
+        ("model=mlp", "model = mlp: task ranking needs a model that scores candidates"),
         ("task=click", r"task = 'click': questions of triples have candidates to rank\.\s+set task=ranking"),
         ("tables.entity.dim=15", "dims must be even, but there is source 15, relation 15, candidates 15"),
         ("train.early_stopping.metric=loss", "the metrics of task ranking are mrr, hits_at_1"),
@@ -175,4 +175,4 @@ def test_the_plan_names_what_answers_are_ranked_among(folder: Path, capsys: pyte
     assert "[B, 10, 1000]" in said
     assert plan.main(arguments[:2]) == 0
     assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out
-    assert "no effect: dense_optimizer: complex has no weights beside the tables" in said
+    assert "no effect: dense_optimizer: complex has no weights outside the tables" in said

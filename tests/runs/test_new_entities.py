@@ -222,7 +222,7 @@ def test_settings_that_a_study_makes_itself_are_faults(graph: Path) -> None:
     }
     with pytest.raises(ConfigError, match=r"study\.grown\.triples = 'known': .* set new or all"):
         embexp.compose(words(graph, "study.grown.triples=known"))
-    with pytest.raises(ConfigError, match="its new entities are a knowledge graph's, and the data is of kind clicks"):
+    with pytest.raises(ConfigError, match="it needs the entities of a knowledge graph, and the data is of kind clicks"):
         embexp.compose(["study=new_entities"])
 
 

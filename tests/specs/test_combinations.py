@@ -75,36 +75,36 @@ def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, r
 FAULTS: dict[str, tuple[list[str], str]] = {
     "rows of a file that a table does not have": (
         ["freeze@tables.item.freeze=pretrained_rows", "pretrained@tables.user.pretrained=sample"],
-        "tables.item.freeze = pretrained_rows: it is about rows that came from a file, and the table has no pretrained"
+        "tables.item.freeze = pretrained_rows: it freezes rows from a pretrained file, and the table has no pretrained"
         " file.\n    add pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or choose another",
     ),
     "rows of a file that no table has": (
         ["freeze=pretrained_rows", "freeze@tables.user.freeze=none", "pretrained@tables.user.pretrained=sample"],
-        "freeze = pretrained_rows: it is about rows that came from a file, and no table that inherits it has a",
+        "freeze = pretrained_rows: it freezes rows from a pretrained file, and no table that inherits it has a",
     ),
     "random values that are not to stay": (
         ["freeze@tables.item.freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
-        "tables.item.freeze = table: tables.item.freeze.random is false, so no random values are to stay as they are,"
-        " and the table is not pretrained.\n    add pretrained=file pretrained.path=…; or, where random values are"
-        " meant, choose freeze@tables.item.freeze=random_table",
+        "tables.item.freeze = table: tables.item.freeze.random is false, so random values must not be frozen,"
+        " and the table is not pretrained.\n    add pretrained=file pretrained.path=…; or, if random values are"
+        " intended, choose freeze@tables.item.freeze=random_table",
     ),
     "random values of any table that are not to stay": (
         ["freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
-        "freeze = table: freeze.random is false, so no random values are to stay as they are, and these tables are not"
-        " pretrained: item.\n    add pretrained=file pretrained.path=…; or, where random values are meant, choose",
+        "freeze = table: freeze.random is false, so random values must not be frozen, and these tables are not"
+        " pretrained: item.\n    add pretrained=file pretrained.path=…; or, if random values are intended, choose",
     ),
     "split, and nothing to keep apart": (
         ["tables.item.storage=split", "freeze=table"],
-        "tables.item.storage = 'split': a table is split into frozen rows and others, and its freeze is table.\n"
+        "tables.item.storage = 'split': a split table has frozen and trainable rows, and its freeze is table.\n"
         "    leave it auto, or choose freeze@tables.item.freeze=rows",
     ),
     "split, and not assigned": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "init=variable_load"],
-        "tables.item.storage = 'split': a split table is assigned, and this one's init method is variable_load.",
+        "tables.item.storage = 'split': a split table needs init method assign, and its init method is variable_load.",
     ),
     "split under an Estimator": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "runtime=estimator"],
-        "tables.item.storage = 'split': no split table works in the runtime estimator.\n    leave it auto, or set",
+        "tables.item.storage = 'split': the runtime estimator has no split tables.\n    leave it auto, or set",
     ),
     "a table's own init method": (
         ["runtime=estimator", "init@tables.item.init=variable_load"],
@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "mapped storage of a table that is assigned": (
         ["tables.item.storage=memory_map"],
-        "tables.item.storage = 'memory_map': only memory_map keeps a table in a mapped file, and this one's init"
+        "tables.item.storage = 'memory_map': only init method memory_map keeps a table in a mapped file, and its init"
         " method is assign.",
     ),
 }

@@ -32,10 +32,10 @@ def test_what_goes_together() -> None:
 @pytest.mark.parametrize(
     ("task", "data", "model", "expected"),
     [
-        ("ranking", Clicks(), TransE(), [("task", "take data=triples, or another task")]),
+        ("ranking", Clicks(), TransE(), [("task", "choose data=triples, or another task")]),
         ("click", TRIPLES, MLP(), [("task", "set task=ranking")]),
-        ("ranking", TRIPLES, MLP(), [("model", "take model=complex, model=distmult or model=transe")]),
-        ("click", Clicks(), ComplEx(), [("model", "take another model, or experiment=knowledge_graph")]),
+        ("ranking", TRIPLES, MLP(), [("model", "choose model=complex, model=distmult or model=transe")]),
+        ("click", Clicks(), ComplEx(), [("model", "choose another model, or experiment=knowledge_graph")]),
     ],
     ids=["clicks can't be ranked", "triples are ranked", "an mlp does not score candidates", "complex tells no clicks"],
 )
@@ -46,7 +46,7 @@ def test_what_does_not(task: str, data: Data, model: Model, expected: list[tuple
 def test_tables_hold_entities_or_relations() -> None:
     mixed = {**FEATURES, "relation": Feature(table="entity")}
     assert faults("ranking", TRIPLES, ComplEx(), mixed) == [
-        ("features.relation.table", "give entities and relations tables of their own")
+        ("features.relation.table", "use separate tables for entities and relations")
     ]
     renamed = {**FEATURES, "candidates": Feature(table="entity", column="source")}
     assert faults("ranking", TRIPLES, ComplEx(), renamed) == [("features.candidates.column", "leave it null")]

@@ -35,10 +35,10 @@ def faults(*overrides: str, strategy: str = "tpu_simulator") -> list[tuple[str, 
         (
             ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,2]]", "tables.item.storage=variable"],
             "tables.item.storage",
-            "rows that never move are kept apart",
+            "stores frozen rows separately",
         ),
-        (["freeze=schedule"], "freeze.phases", "a row moves throughout, or never"),
-        (["freeze=schedule", ONE_PHASE % "0.5"], "freeze.phases.0.rules.0.multiplier", "have one learning rate"),
+        (["freeze=schedule"], "freeze.phases", "a row is trainable or frozen throughout"),
+        (["freeze=schedule", ONE_PHASE % "0.5"], "freeze.phases.0.rules.0.multiplier", "have the same learning rate"),
     ],
 )
 def test_refused(strategy: str, overrides: list[str], path: str, words: str) -> None:
@@ -66,7 +66,7 @@ def test_taken(overrides: list[str]) -> None:
 def test_cores_share_batches_equally() -> None:
     [(path, rule)] = faults("strategy.cores=3")
     assert path == "train.batch_size"
-    assert rule == "the 3 cores of strategy tpu_simulator share each batch equally, and it does not divide by 3"
+    assert rule == "the 3 cores of strategy tpu_simulator share each batch equally, and it is not divisible by 3"
     assert faults("strategy.cores=3", "train.batch_size=1023") == []
     assert faults("train.batch_size=1023", strategy="tpu") == []  # how many cores it has is known once it is there
 
@@ -76,7 +76,7 @@ def test_an_evaluation_ranks_all_entities() -> None:
     assert found == [
         (
             "data.negatives",
-            "an evaluation ranks all entities, and strategy tpu_simulator takes batches of one shape only, those of the"
+            "an evaluation ranks all entities, and strategy tpu_simulator requires batches of the same shape as in"
             " training",
         )
     ]
