@@ -20,12 +20,14 @@ import numpy as np
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.data.queries import TARGET
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 from embexp.system import digests
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+TARGET = "target"
+"""Id column of the answers."""
 
 
 @dataclass(frozen=True)

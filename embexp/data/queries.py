@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from embexp.data import new_entities
 from embexp.data.arrays import ArrayWriter, mapped
+from embexp.data.candidates import TARGET
 from embexp.data.examples import Layout
 from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
@@ -22,8 +23,6 @@ from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, TrainedTriples, Triples
 from embexp.system.progress import Progress
 
-TARGET = "target"
-"""Id column of the answers."""
 ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
 INVERSE_OF = "{}^-1"
