@@ -105,7 +105,7 @@ def test_features_and_their_shapes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["plan", "optimizer=adam", "optimizer.lazy_adam=false"]) == 0
-    assert "O(vocabulary): tables.item: adam with lazy_adam=false moves every row" in capsys.readouterr().out
+    assert "O(vocabulary): tables.item: adam with lazy_adam=false updates every row" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         (["model=dlrm"], "model.bottom: there are no dense features"),
         (
             ["optimizer@tables.item.optimizer=sgd", "optimizer@tables.user.optimizer=sgd"],
-            "optimizer: every table has its own",
+            "optimizer: every table has its own setting",
         ),
         (
             ["optimizer.multiply_weight_decay_factor_by_learning_rate=true"],
@@ -130,7 +130,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["init=memory_map", "pretrained=sample", "pretrained.dim=16", "freeze@tables.item.freeze=table"],
-            "init memory_map on tables.user: not frozen or not pretrained, so they are assigned",
+            "init memory_map on tables.user: not frozen or not pretrained, so their rows are assigned",
         ),
         (
             ["freeze@tables.item.freeze=table", "optimizer@tables.item.optimizer=sgd"],
