@@ -114,7 +114,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         (["model=dlrm"], "model.bottom: there are no dense features"),
         (
             ["optimizer@tables.item.optimizer=sgd", "optimizer@tables.user.optimizer=sgd"],
-            "optimizer: every table has its own",
+            "optimizer: every table has its own setting",
         ),
         (
             ["optimizer.multiply_weight_decay_factor_by_learning_rate=true"],
@@ -130,7 +130,7 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["init=memory_map", "pretrained=sample", "pretrained.dim=16", "freeze@tables.item.freeze=table"],
-            "init memory_map on tables.user: not frozen or not pretrained, so they are assigned",
+            "init memory_map on tables.user: not frozen or not pretrained, so their rows are assigned",
         ),
         (
             ["freeze@tables.item.freeze=table", "optimizer@tables.item.optimizer=sgd"],

@@ -184,7 +184,7 @@ SIZES = st.builds(
     st.sampled_from(["", "", "", "", "user", "item", "item_bias"]),
     st.sampled_from([1, USERS, USERS + 1, ITEMS, ITEMS + 1, 20]),
 )
-"""Too few, just enough and too many: with the row of unknown values there are USERS + 1 users."""
+"""Too few, just enough and too many: with the OOV row there are USERS + 1 users."""
 FILES = st.one_of(
     one_of(
         f"{ITEM}.pretrained",
