@@ -267,4 +267,4 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
     assert not sweep(["seed=5,103,6", "hydra.sweep.dir=s"], command=command)
     presser.join()
     assert [job["status"] for job in jobs()] == ["completed", "interrupted", "not_run"]
-    assert "ending the job that is running" in capsys.readouterr().err
+    assert "ending the running job" in capsys.readouterr().err
