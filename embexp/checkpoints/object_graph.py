@@ -60,8 +60,8 @@ class Value:
         name: of the attribute; `VARIABLE_VALUE` for variables.
         full_name: the variable's own name, such as `dense/kernel`, or "".
         key: of the tensor in the checkpoint.
-        shape: of the tensor; None if the checkpoint lacks it.
-        dtype: name of its type, or "" if the checkpoint lacks it.
+        shape: of the tensor; None if there is none of this key, since the object has several, as a lookup table has.
+        dtype: name of its type, or "".
     """
 
     name: str
@@ -120,8 +120,9 @@ def read(index: Path) -> ObjectGraph:
     entries = read_index(index)
     if GRAPH_KEY not in entries:
         prefix = str(index).removesuffix(".index")
+        tensors = f"{len(entries)} tensor{'' if len(entries) == 1 else 's'}"
         raise CheckpointError(
-            f"{prefix} is a name-based checkpoint: it holds {len(entries)} tensors by name, and no object graph\n"
+            f"{prefix} is a name-based checkpoint: it holds {tensors} by name, and no object graph\n"
             f"    `embexp checkpoint convert {prefix} OUT --to object` writes an object-based one"
         )
     strings = read_strings(GRAPH_KEY, entries[GRAPH_KEY])

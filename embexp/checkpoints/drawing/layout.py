@@ -6,13 +6,12 @@ points (1/72 inch), from the top left corner.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from embexp.checkpoints.drawing.tree import Branch, walk
+from embexp.checkpoints.drawing.tree import Branch
 from embexp.checkpoints.roles import Role
 
 FONT_SIZE = 9.0
@@ -28,6 +27,8 @@ _ELBOW = 8.0
 """From a label to the line from which its edges branch."""
 _TRACK = 8.0
 """Between two dashed lines."""
+_PART_GAP = 0.6
+"""Rows between the parts of a checkpoint."""
 _MOST_TRACKS = 40
 """With more dashed lines than this, none are drawn: the labels of references name their objects anyway."""
 
@@ -85,13 +86,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a branch is: its marker at `x` and in `row`, all it has in the rows `first` to `last`."""
+    """Where a branch is: its marker at `x` and in `row`, and all it has in the rows `first` to `last`."""
 
     branch: Branch
     x: float
     row: float
-    first: int
-    last: int
+    first: float
+    last: float
     below: tuple[_Place, ...]
 
     @property
@@ -113,8 +114,7 @@ def lay_out(tree: Branch, *, top: float) -> Layout:
         tree: what is drawn.
         top: room for a heading.
     """
-    rows = iter(range(sum(not each.branches for each in walk(tree))))
-    places = list(_all(_placed(tree, MARGIN + MARKER, rows)))
+    places = list(_all(_placed(tree, MARGIN + MARKER, 0.0, gap=_PART_GAP)))
     texts: list[Text] = []
     lines: list[tuple[Point, ...]] = []
     for place in places:
@@ -130,7 +130,7 @@ def lay_out(tree: Branch, *, top: float) -> Layout:
             lines.append(((place.right + 2, y), (trunk, y), (trunk, name.middle), (name.left - 2, name.middle)))
             lines.append(((name.right + 2, name.middle), (each.x - MARKER, name.middle)))
     dashed, arrows = _referring(places, top)
-    right = max(x for x, _ in [*((text.right, 0) for text in texts), *(point for line in dashed for point in line)])
+    right = max([place.right for place in places] + [x for line in dashed for x, _ in line])
     return Layout(
         right + MARGIN,
         top + ROW * (places[0].last + 1) + MARGIN,
@@ -150,17 +150,19 @@ def _middle(row: float, top: float) -> float:
     return top + ROW * (row + 0.5)
 
 
-def _placed(branch: Branch, x: float, rows: Iterator[int]) -> _Place:
+def _placed(branch: Branch, x: float, row: float, *, gap: float = 0.0) -> _Place:
+    """The place of a branch whose first row is `row`; `gap` is that between the parts below it, in rows."""
     if not branch.branches:
-        row = next(rows)
         return _Place(branch, x, row, row, row, ())
-    right = _Place(branch, x, 0, 0, 0, ()).right
+    right = _Place(branch, x, row, row, row, ()).right
     names = max(width_of(each.edge) for each in branch.branches)
     ahead = right + _ELBOW + 2 * _GAP + names + 3 * _GAP + MARKER
-    below = tuple(_placed(each, ahead, rows) for each in branch.branches)
-    # Objects stand in the middle of a row, or between two, so that dashed lines find their way.
-    row = math.floor(below[0].row + below[-1].row) / 2
-    return _Place(branch, x, row, below[0].first, below[-1].last, below)
+    below: list[_Place] = []
+    for each in branch.branches:
+        if below:
+            row = below[-1].last + 1 + (gap if each.branches or below[-1].below else 0.0)
+        below.append(_placed(each, ahead, row))
+    return _Place(branch, x, (below[0].row + below[-1].row) / 2, below[0].first, below[-1].last, tuple(below))
 
 
 def _all(place: _Place) -> Iterator[_Place]:
@@ -178,7 +180,7 @@ def _referring(places: list[_Place], top: float) -> tuple[list[tuple[Point, ...]
     targets = {each.branch.node: each for each in places if not each.branch.is_reference}
     groups = []
     for place in places:
-        sources = [each for each in place.below if each.branch.refers_to in targets]
+        sources = [each for each in place.below if each.branch.refers_to in targets and not each.below]
         if sources:
             ends = {each.branch.refers_to: targets[each.branch.refers_to] for each in sources}
             rows = [each.row for each in sources]
@@ -186,13 +188,13 @@ def _referring(places: list[_Place], top: float) -> tuple[list[tuple[Point, ...]
             groups.append((max(rows) - min(rows), rows, sources, list(ends.values())))
     if len(groups) > _MOST_TRACKS:
         return [], []
-    edges = {place.first: place.right for place in places if not place.below}
+    leaves = [place for place in places if not place.below]
     tracks: list[tuple[float, float, float]] = []
     dashed: list[tuple[Point, ...]] = []
     arrows: list[tuple[Point, bool]] = []
     for _, rows, sources, ends in sorted(groups, key=lambda group: group[0]):
         low, high = min(rows), max(rows)
-        passed = [edges[row] for row in range(math.ceil(low), math.floor(high) + 1)]
+        passed = [each.right for each in leaves if low - 1 < each.row < high + 1]
         passed += [x for x, first, last in tracks if first <= high + 1 and last >= low - 1]
         track = max(passed) + _TRACK
         tracks.append((track, low, high))

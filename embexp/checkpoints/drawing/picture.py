@@ -25,7 +25,7 @@ _NAMES = {
 }
 _EDGE, _EDGE_NAME, _REFERENCE, _BACKGROUND = "#a0a0a0", "#555555", "#9a9a9a", "#ffffff"
 _FONTS = ["DejaVu Sans Mono", "monospace"]
-_REFERENCE_NAME = "→ drawn elsewhere, under the path named"
+_REFERENCE_NAME = "→ PATH: drawn at PATH; for a slot, its variable"
 _MOST_PIXELS = 60_000
 FORMATS = (".svg", ".png", ".pdf")
 """Endings of the files that can be written."""

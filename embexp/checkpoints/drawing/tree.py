@@ -22,11 +22,10 @@ class Branch:
     """An edge, and what it leads to.
 
     Attributes:
-        edge: its name; "" at the root.
+        edge: its name; "" at the root. Here and below, characters that can't be printed are escaped.
         node: number of the object.
         role: of the object.
         label: the names of its variables, their shapes and dtypes; "" if the object has no name but that of the edge.
-        path: from the root to the object, as edges joined by "/".
         refers_to: an object that is drawn elsewhere: the same one if this is a reference, or the variable of a slot.
         is_reference: whether the object itself is drawn elsewhere.
         hidden: number of the edges below it that are not drawn.
@@ -37,7 +36,6 @@ class Branch:
     node: int
     role: Role
     label: str
-    path: str
     refers_to: int | None = None
     is_reference: bool = False
     hidden: int = 0
@@ -61,14 +59,14 @@ def spanning_tree(graph: ObjectGraph, *, everything: bool) -> Branch:
         everything: whether to draw all edges. Else objects without variables are left out, and so are those that only
             repeat, under other names, what is drawn below the same object; those directly at the root stay.
     """
-    planting = _Planting(graph, everything)
+    builder = _TreeBuilder(graph, everything)
     while True:
-        tree = planting.branch(_Step("", 0), parent=None, path="")
+        tree = builder.branch(_Step("", 0), parent=None)
         drawn = {each.node for each in walk(tree) if not each.is_reference}
         missing = {each.refers_to for each in walk(tree) if each.refers_to is not None} - drawn
         if not missing:
             return tree
-        planting.needed |= missing  # a reference leads there from elsewhere
+        builder.needed |= missing  # a reference leads there from elsewhere
 
 
 def walk(branch: Branch) -> Iterator[Branch]:
@@ -78,25 +76,25 @@ def walk(branch: Branch) -> Iterator[Branch]:
         yield from walk(each)
 
 
-class _Planting:
+class _TreeBuilder:
     def __init__(self, graph: ObjectGraph, everything: bool) -> None:
         self._graph = graph
         self._everything = everything
         self.needed: set[int] = set()
         self._roles = roles(graph)
-        self._owners = _owners(graph, self._roles)
+        self._owners = _owners(graph)
         self._paths = self._named_paths()
         self._holds = self._with_variables()
 
-    def branch(self, step: _Step, *, parent: int | None, path: str) -> Branch:
+    def branch(self, step: _Step, *, parent: int | None) -> Branch:
         number = step.node
-        role = self._roles[number]
+        role, edge = self._roles[number], printable(step.name)
         if self._owners[number] != (parent, step.name) and parent is not None:
             label = self._arrow(number)
-            return Branch(step.name, number, role, label, path, number, is_reference=True)
+            return Branch(edge, number, role, label, number, is_reference=True)
         branches, hidden = [], 0
         for each in _steps(self._graph, number):
-            child = self.branch(each, parent=number, path=f"{path}/{each.name}" if path else each.name)
+            child = self.branch(each, parent=number)
             if self._everything or self._is_drawn(child, parent=number):
                 branches.append(child)
             else:
@@ -105,7 +103,7 @@ class _Planting:
         variable = step.variable if step.variable in self._owners else None
         if variable is not None:
             label = f"{label} {self._arrow(variable)}"
-        return Branch(step.name, number, role, label, path, variable, hidden=hidden, branches=tuple(branches))
+        return Branch(edge, number, role, label, variable, hidden=hidden, branches=tuple(branches))
 
     def _is_drawn(self, child: Branch, *, parent: int) -> bool:
         if not parent and not child.is_reference:
@@ -137,17 +135,17 @@ class _Planting:
         if number == 0:
             return ROOT
         if is_variable(node):
-            return "; ".join(_described(value) for value in node.values)
+            return printable("; ".join(_described(value) for value in node.values))
         values = [self._graph.nodes[edge.node].values for edge in node.edges if not edge.name.isdecimal()]
         names = {value.full_name.rpartition("/")[0] for each in values for value in each if value.full_name}
         name = names.pop() if len(names) == 1 else ""
-        return "" if name == step.name else name
+        return "" if name == step.name else printable(name)
 
     def _named_paths(self) -> dict[int, str]:
         paths: dict[int, str] = {}
         for number in self._owners:  # an owner stands before what it owns
             owner, name = self._owners[number]
-            paths[number] = name if not owner else f"{paths[owner]}/{name}"
+            paths[number] = f"{paths[owner]}/{printable(name)}" if owner else printable(name)
         return paths
 
     def _with_variables(self) -> dict[int, bool]:
@@ -165,7 +163,12 @@ class _Planting:
         return {number: number in found for number in self._owners}
 
 
-def _owners(graph: ObjectGraph, known: tuple[Role, ...]) -> dict[int, tuple[int | None, str]]:
+def printable(text: str) -> str:
+    r"""The text with control characters and the like escaped, such as a line break as `\n`."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def _owners(graph: ObjectGraph) -> dict[int, tuple[int | None, str]]:
     """Below which object each one is drawn, and under which edge: on the shortest path, around lists of aliases."""
     owners: dict[int, tuple[int | None, str]] = {}
     pending: list[tuple[int, int, int, int | None, str]] = [(0, 0, 0, None, "")]
@@ -195,6 +198,6 @@ def _steps(graph: ObjectGraph, number: int) -> Iterator[_Step]:
 
 
 def _described(value: Value) -> str:
-    shape = "missing" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    shape = "" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
     name = value.full_name if value.name == "VARIABLE_VALUE" else f"{value.full_name} {value.name}"
     return " ".join(part for part in (name.strip(), shape, value.dtype) if part)
