@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from embexp.cli.commands import dispatch
 
 SUBCOMMANDS = {
-    "graph": "a picture of the objects in a checkpoint, and of the edges between them",
+    "graph": "a picture of the objects in a checkpoint and of the edges between them",
     "grow": "a checkpoint for a longer vocabulary: rows and slots matched by token, new rows filled",
 }
 

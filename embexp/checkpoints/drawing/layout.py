@@ -1,38 +1,18 @@
-"""Where everything of a tree is drawn: from left to right, a row for each leaf, so that no two labels overlap.
-
-An object stands left of everything below it, and no other object has a place in the rows of that. All lengths are in
-points (1/72 inch), from the top left corner.
-"""
+"""The drawing of a tree as texts, markers and lines. All lengths are in points, from the top left corner."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-
+from embexp.checkpoints.drawing.places import ELBOW, GAP, MARGIN, MARKER, ROW, Place, hidden, places, width_of
+from embexp.checkpoints.drawing.references import references
 from embexp.checkpoints.drawing.tree import Branch
 from embexp.checkpoints.roles import Role
 
-FONT_SIZE = 9.0
-CELL = 0.61 * FONT_SIZE
-"""Width of a character: the widest of the common monospaced fonts has 0.602 of the size."""
-ROW = 16.0
-MARGIN = 14.0
-MARKER = 3.2
-"""Radius of the marker of an object."""
-_GAP = 4.0
-"""Between a line, a text, and a marker."""
-_ELBOW = 8.0
-"""From a label to the line from which its edges branch."""
-_TRACK = 8.0
-"""Between two dashed lines."""
-_PART_GAP = 0.6
-"""Rows between the parts of a checkpoint."""
-_MOST_TRACKS = 40
-"""With more dashed lines than this, none are drawn: the labels of references name their objects anyway."""
-
 Point = tuple[float, float]
+_SPACE = 2.0
+"""Between a text and the line that leads on."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +51,9 @@ class Layout:
         texts: names of edges and labels of objects.
         markers: of objects and references.
         lines: points that are joined: edges.
-        dashed: the same, for what references refer to.
-        arrows: where dashed lines end, and whether there they go left (else down).
+        dashed: the same, from references to what they refer to.
+        left_arrows: where dashed lines end that go left.
+        down_arrows: where those end that go down.
     """
 
     width: float
@@ -81,30 +62,8 @@ class Layout:
     markers: tuple[Marker, ...]
     lines: tuple[tuple[Point, ...], ...]
     dashed: tuple[tuple[Point, ...], ...]
-    arrows: tuple[tuple[Point, bool], ...]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a branch is: its marker at `x` and in `row`, and all it has in the rows `first` to `last`."""
-
-    branch: Branch
-    x: float
-    row: float
-    first: float
-    last: float
-    below: tuple[_Place, ...]
-
-    @property
-    def right(self) -> float:
-        """Right edge of the label, or of the marker if there is none."""
-        label = " ".join(part for part in (self.branch.label, _hidden(self.branch)) if part)
-        return self.x + MARKER + (_GAP + width_of(label) if label else 0.0)
-
-
-def width_of(text: str) -> float:
-    """Width of a text."""
-    return CELL * cell_len(text)
+    left_arrows: tuple[Point, ...]
+    down_arrows: tuple[Point, ...]
 
 
 def lay_out(tree: Branch, *, top: float) -> Layout:
@@ -114,99 +73,52 @@ def lay_out(tree: Branch, *, top: float) -> Layout:
         tree: what is drawn.
         top: room for a heading.
     """
-    places = list(_all(_placed(tree, MARGIN + MARKER, 0.0, gap=_PART_GAP)))
+
+    def middle(row: float) -> float:
+        return top + ROW * (row + 0.5)
+
+    everything = places(tree)
     texts: list[Text] = []
     lines: list[tuple[Point, ...]] = []
-    for place in places:
-        y = _middle(place.row, top)
-        if place.branch.label:
-            texts.append(Text(place.branch.label, place.x + MARKER + _GAP, y, place.branch.role))
-        if _hidden(place.branch):
-            texts.append(Text(_hidden(place.branch), place.right - width_of(_hidden(place.branch)), y, None))
-        trunk = place.right + _ELBOW
+    for place in everything:
+        y = middle(place.row)
+        texts += _labels(place, y)
+        trunk = place.right + ELBOW
         for each in place.below:
-            name = Text(each.branch.edge, trunk + 2 * _GAP, _middle(each.row, top), None)
+            name = Text(each.branch.edge, trunk + 2 * GAP, middle(each.row), None)
             texts.append(name)
-            lines.append(((place.right + 2, y), (trunk, y), (trunk, name.middle), (name.left - 2, name.middle)))
-            lines.append(((name.right + 2, name.middle), (each.x - MARKER, name.middle)))
-    dashed, arrows = _referring(places, top)
-    right = max([place.right for place in places] + [x for line in dashed for x, _ in line])
+            start = (place.right + _SPACE, y)
+            lines.append((start, (trunk, y), (trunk, name.middle), (name.left - _SPACE, name.middle)))
+            lines.append(((name.right + _SPACE, name.middle), (each.x - MARKER, name.middle)))
+    dashed: list[tuple[Point, ...]] = []
+    lefts: list[Point] = []
+    downs: list[Point] = []
+    for line in references(everything):
+        dashed.append(((line.track, middle(line.first)), (line.track, middle(line.last))))
+        dashed += [((x + _SPACE, middle(row)), (line.track, middle(row))) for x, row in line.sources]
+        for x, row in line.leaves:
+            lefts.append((x + _SPACE, middle(row)))
+            dashed.append(((line.track, middle(row)), lefts[-1]))
+        for x, row, edge in line.others:
+            downs.append((x, middle(row) - MARKER - 1))
+            dashed.append(((line.track, middle(edge)), (x, middle(edge)), downs[-1]))
     return Layout(
-        right + MARGIN,
-        top + ROW * (places[0].last + 1) + MARGIN,
-        tuple(texts),
-        tuple(Marker((each.x, _middle(each.row, top)), each.branch.role, each.branch.is_reference) for each in places),
-        tuple(lines),
-        tuple(dashed),
-        tuple(arrows),
+        width=max([place.right for place in everything] + [x for points in dashed for x, _ in points]) + MARGIN,
+        height=top + ROW * (everything[0].last + 1) + MARGIN,
+        texts=tuple(texts),
+        markers=tuple(
+            Marker((each.x, middle(each.row)), each.branch.role, each.branch.is_reference) for each in everything
+        ),
+        lines=tuple(lines),
+        dashed=tuple(dashed),
+        left_arrows=tuple(lefts),
+        down_arrows=tuple(downs),
     )
 
 
-def _hidden(branch: Branch) -> str:
-    return f"+{branch.hidden}" if branch.hidden else ""
-
-
-def _middle(row: float, top: float) -> float:
-    return top + ROW * (row + 0.5)
-
-
-def _placed(branch: Branch, x: float, row: float, *, gap: float = 0.0) -> _Place:
-    """The place of a branch whose first row is `row`; `gap` is that between the parts below it, in rows."""
-    if not branch.branches:
-        return _Place(branch, x, row, row, row, ())
-    right = _Place(branch, x, row, row, row, ()).right
-    names = max(width_of(each.edge) for each in branch.branches)
-    ahead = right + _ELBOW + 2 * _GAP + names + 3 * _GAP + MARKER
-    below: list[_Place] = []
-    for each in branch.branches:
-        if below:
-            row = below[-1].last + 1 + (gap if each.branches or below[-1].below else 0.0)
-        below.append(_placed(each, ahead, row))
-    return _Place(branch, x, (below[0].row + below[-1].row) / 2, below[0].first, below[-1].last, tuple(below))
-
-
-def _all(place: _Place) -> Iterator[_Place]:
-    yield place
-    for each in place.below:
-        yield from _all(each)
-
-
-def _referring(places: list[_Place], top: float) -> tuple[list[tuple[Point, ...]], list[tuple[Point, bool]]]:
-    """The dashed lines: those of all references below one object share one track, right of all labels that it passes.
-
-    An object with nothing below it is reached from the right, where its row is empty; any other from above its marker,
-    along the upper edge of its first row, where no text is.
-    """
-    targets = {each.branch.node: each for each in places if not each.branch.is_reference}
-    groups = []
-    for place in places:
-        sources = [each for each in place.below if each.branch.refers_to in targets and not each.below]
-        if sources:
-            ends = {each.branch.refers_to: targets[each.branch.refers_to] for each in sources}
-            rows = [each.row for each in sources]
-            rows += [each.first - 0.5 if each.below else each.row for each in ends.values()]
-            groups.append((max(rows) - min(rows), rows, sources, list(ends.values())))
-    if len(groups) > _MOST_TRACKS:
-        return [], []
-    leaves = [place for place in places if not place.below]
-    tracks: list[tuple[float, float, float]] = []
-    dashed: list[tuple[Point, ...]] = []
-    arrows: list[tuple[Point, bool]] = []
-    for _, rows, sources, ends in sorted(groups, key=lambda group: group[0]):
-        low, high = min(rows), max(rows)
-        passed = [each.right for each in leaves if low - 1 < each.row < high + 1]
-        passed += [x for x, first, last in tracks if first <= high + 1 and last >= low - 1]
-        track = max(passed) + _TRACK
-        tracks.append((track, low, high))
-        dashed.append(((track, _middle(low, top)), (track, _middle(high, top))))
-        dashed += [((each.right + 2, _middle(each.row, top)), (track, _middle(each.row, top))) for each in sources]
-        for each in ends:
-            y = _middle(each.row, top)
-            if each.below:
-                edge, end = _middle(each.first - 0.5, top), (each.x, y - MARKER - 1)
-                dashed.append(((track, edge), (each.x, edge), end))
-            else:
-                end = (each.right + 2, y)
-                dashed.append(((track, y), end))
-            arrows.append((end, not each.below))
-    return dashed, arrows
+def _labels(place: Place, y: float) -> Iterator[Text]:
+    if place.branch.label:
+        yield Text(place.branch.label, place.x + MARKER + GAP, y, place.branch.role)
+    count = hidden(place.branch)
+    if count:
+        yield Text(count, place.right - width_of(count), y, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -11,7 +12,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from embexp.checkpoints.drawing.layout import FONT_SIZE, MARGIN, MARKER, ROW, Layout, lay_out, width_of
+from embexp.checkpoints.drawing.layout import Layout, Point, lay_out
+from embexp.checkpoints.drawing.places import FONT_SIZE, MARGIN, MARKER, ROW, width_of
 from embexp.checkpoints.drawing.tree import Branch
 from embexp.checkpoints.roles import Role
 from embexp.system import files
@@ -69,9 +71,8 @@ def _draw(axes: Axes, layout: Layout) -> None:
         LineCollection(layout.dashed, colors=_REFERENCE, linewidths=0.7, linestyles=(0, (3, 2)), zorder=0),
         autolim=False,
     )
-    for goes_left, shape in ((True, "<"), (False, "v")):
-        points = [point for point, left in layout.arrows if left is goes_left]
-        _markers(axes, points, shape, colour=_REFERENCE, size=3.5)
+    _markers(axes, layout.left_arrows, "<", colour=_REFERENCE, size=3.5)
+    _markers(axes, layout.down_arrows, "v", colour=_REFERENCE, size=3.5)
     for role, colour in COLOURS.items():
         for hollow in (False, True):
             points = [each.at for each in layout.markers if (each.role, each.is_hollow) == (role, hollow)]
@@ -82,7 +83,7 @@ def _draw(axes: Axes, layout: Layout) -> None:
 
 
 def _markers(
-    axes: Axes, points: list[tuple[float, float]], shape: str, *, colour: str, size: float, hollow: bool = False
+    axes: Axes, points: Sequence[Point], shape: str, *, colour: str, size: float, hollow: bool = False
 ) -> None:
     if points:
         xs, ys = zip(*points, strict=True)
@@ -92,7 +93,7 @@ def _markers(
         axes.add_line(line)
 
 
-def _text(axes: Axes, text: str, at: tuple[float, float], colour: str, weight: str = "normal") -> None:
+def _text(axes: Axes, text: str, at: Point, colour: str, weight: str = "normal") -> None:
     axes.text(
         *at,
         text,

@@ -110,8 +110,8 @@ class _TreeBuilder:
             return True
         if any(each.node in self.needed and not each.is_reference for each in walk(child)):
             return True
-        if child.edge == TRAINABLE and self._roles[parent] is Role.OPTIMIZER:
-            return bool(child.branches)  # what an optimizer trains
+        if child.edge == TRAINABLE and self._roles[parent] is Role.OPTIMIZER and child.branches:
+            return True  # what an optimizer trains
         if not self._holds[child.node]:
             return False
         own = [each for each in walk(child) if not each.is_reference]

@@ -7,8 +7,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
-from embexp.checkpoints.drawing.layout import FONT_SIZE, MARKER, Layout, Text, lay_out
+from embexp.checkpoints.drawing.layout import Layout, Text, lay_out
+from embexp.checkpoints.drawing.places import FONT_SIZE, MARKER
 from embexp.checkpoints.drawing.tree import spanning_tree, walk
 from embexp.checkpoints.object_graph import ObjectGraph
 from tests import object_graphs
@@ -66,10 +69,17 @@ def test_nothing_overlaps(graph: ObjectGraph, everything: bool) -> None:
 def test_the_faults_are_found() -> None:
     """The check above sees two texts on top of each other, and a line through a text."""
     texts = (Text("one", 10, 60, None), Text("two", 12, 62, None))
-    assert faults(Layout(100, 100, texts, (), (), (), ())) == ["'one' and 'two'"]
+    assert faults(Layout(100, 100, texts, (), (), (), (), ())) == ["'one' and 'two'"]
     line = ((0.0, 60.0), (100.0, 60.0))
-    assert faults(Layout(100, 100, texts[:1], (), (), (line,), ())) == ["'one' and a line"]
+    assert faults(Layout(100, 100, texts[:1], (), (), (line,), (), ())) == ["'one' and a line"]
 
 
 def test_wide_characters_have_the_width_of_two() -> None:
     assert Text("表", 0, 0, None).right == pytest.approx(Text("ab", 0, 0, None).right)
+
+
+def test_no_text_is_wider_than_its_box() -> None:
+    """The width in the font that PNG and PDF have; those of SVG viewers are narrower, or as wide."""
+    font = FontProperties(family="DejaVu Sans Mono", size=FONT_SIZE)
+    for text in ("MMMM", "iiii", "adam/top.0_kernel_momentum [51, 64] float32", "→ model/_operations/5/_kernel"):
+        assert TextPath((0, 0), text, prop=font).get_extents().x1 <= Text(text, 0, 0, None).right

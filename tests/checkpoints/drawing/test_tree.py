@@ -9,7 +9,7 @@ from hypothesis import given
 
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.drawing.tree import Branch, printable, spanning_tree, walk
-from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Value
+from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Slot, Value
 from tests import object_graphs
 from tests.thoroughness import examples
 
@@ -124,6 +124,15 @@ def test_a_list_of_aliases_is_drawn_where_something_else_refers_to_it() -> None:
         "      0: → a/v",
         "  b: ",
         "    _z: → a/_again",
+    ]
+
+
+def test_a_variable_in_the_place_of_a_list_is_drawn() -> None:
+    optimizer = Node((Edge("_trainable_variables", 2),), (), (Slot("m", 2, 3),))
+    found = graph({"optimizer": 1}, optimizer, VARIABLE, VARIABLE)
+    assert lines(spanning_tree(found, everything=False))[2:] == [
+        "    _trainable_variables: dense/kernel [2, 3] float32",
+        "    m: dense/kernel [2, 3] float32 → optimizer/_trainable_variables",
     ]
 
 
