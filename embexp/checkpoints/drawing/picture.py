@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from embexp.checkpoints.drawing.layout import Layout, Point, lay_out
-from embexp.checkpoints.drawing.places import FONT_SIZE, MARGIN, MARKER, ROW, width_of
+from embexp.checkpoints.drawing.places import FONT_SIZE, GAP, MARGIN, MARKER, ROW, width_of
 from embexp.checkpoints.drawing.tree import Branch
 from embexp.checkpoints.roles import Role
 from embexp.system import files
@@ -115,7 +115,7 @@ def _draw_legend(axes: Axes, y: float) -> None:
     x = MARGIN
     for role, name in _NAMES.items():
         _markers(axes, [(x + MARKER, y)], "o", colour=COLOURS[role], size=2 * MARKER)
-        _text(axes, name, (x + 3 * MARKER, y), COLOURS[role])
+        _text(axes, name, (x + 2 * MARKER + GAP, y), COLOURS[role])
         x += width_of(name) + 6 * MARKER + 8
     _markers(axes, [(x + MARKER, y)], "o", colour=_EDGE_NAME, size=2 * MARKER, hollow=True)
-    _text(axes, _REFERENCE_NAME, (x + 3 * MARKER, y), _EDGE_NAME)
+    _text(axes, _REFERENCE_NAME, (x + 2 * MARKER + GAP, y), _EDGE_NAME)
