@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, DataError
+from embexp.errors import CommandLineError, DataError, RunError
 
 USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
 
@@ -61,13 +61,17 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
     if out.is_dir():
         raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
     graph = object_graph.read(index)
+    shown = path if path.name else path.resolve()
     tree = spanning_tree(graph, everything=everything)
     branches = list(walk(tree))
     drawn, hidden = len(branches) - 1, sum(branch.hidden for branch in branches)
     objects = sum(not branch.is_reference for branch in branches)
     counts = f"{objects} of {len(graph.nodes)} objects and {drawn} of {drawn + hidden} edges"
     note = f"{counts}; +N: edges that --all draws as well" if hidden else counts
-    picture.write(tree, out, title=f"Dependency graph of {path}", note=note)
+    try:
+        picture.write(tree, out, title=f"Dependency graph of {shown}", note=note)
+    except OSError as error:
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from None
     print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")
 
 

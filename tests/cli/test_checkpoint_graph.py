@@ -97,6 +97,9 @@ def test_what_is_wrong_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[s
     Path("folder.svg").mkdir()
     assert draw(checkpoint, "-o", "folder.svg") == 2
     assert "folder.svg is a directory: give -o the name of a file" in capsys.readouterr().err
+    Path("file").write_text("")
+    assert draw(checkpoint, "-o", "file/gan.svg") == 1
+    assert capsys.readouterr().err == "embexp: file/gan.svg can't be written: File exists\n"
     assert draw("nowhere") == 1
     assert capsys.readouterr().err == (
         "embexp: nowhere: found no checkpoint\n"
