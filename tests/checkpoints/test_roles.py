@@ -77,6 +77,19 @@ def test_keras_optimizers(name: str, tmp_path: Path) -> None:
     assert [alone.count(role) for role in (Role.SLOT, Role.OPTIMIZER)] == [2 * slots, 1]
 
 
+def test_variables_of_the_model_that_an_optimizer_keeps_are_no_slots(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
+    optimizer = keras.optimizers.SGD(momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    optimizer.kept = list(model.trainable_variables)
+    alone = by_role(saved(tmp_path, optimizer=optimizer))
+    assert {"optimizer/kept/0", "optimizer/kept/1"} <= alone[Role.VARIABLE]
+    optimizer.all_kept = list(model.variables)
+    beside = by_role(saved(tmp_path, model=model, optimizer=optimizer))
+    assert {f"optimizer/all_kept/{number}" for number in range(4)} <= beside[Role.VARIABLE]
+    assert {"optimizer/momentums/0", "optimizer/momentums/1"} <= alone[Role.SLOT] & beside[Role.SLOT]
+
+
 def test_a_compiled_model_with_a_scaled_loss(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(momentum=0.9))
