@@ -47,7 +47,7 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
     index = folder.final_checkpoint / "checkpoint.index"
     if not index.is_file():
         ended = grown or folder.summary.is_file()
-        why = "the run left no checkpoint (output.checkpoint was false)" if ended else "the run has not ended"
+        why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
         raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
     return Earlier(folder, spec, grown, index, checkpoint.tensors(index), cache)
 

@@ -60,6 +60,11 @@ class RunFolder:
         return self.path / "checkpoints" / "estimator"
 
     @property
+    def checkpoints(self) -> Path:
+        """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
+        return self.path / "checkpoints"
+
+    @property
     def final_checkpoint(self) -> Path:
         """The trained state."""
         return self.path / "checkpoints" / "final"
@@ -116,7 +121,7 @@ class RunFolder:
 
     def _read(self) -> RunSpec:
         try:
-            return RunSpec.model_validate_json(self.spec.read_bytes())
+            return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
             if (self.path / "sweep.json").exists():
@@ -150,6 +155,17 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _of_this_version(spec: bytes) -> bytes:
+    """A recorded spec, with the keys of earlier versions under their present names."""
+    try:
+        content = json.loads(spec)
+        saved = content["output"].pop("checkpoint")
+    except (ValueError, KeyError, TypeError, AttributeError):  # also what is no spec, which validation reports
+        return spec
+    content.setdefault("checkpoint", {"save": "end" if saved else "never"})
+    return json.dumps(content).encode()
 
 
 def _finite(content: Any) -> Any:
