@@ -17,7 +17,6 @@ from embexp.config.shown import shown
 from embexp.errors import Fault
 from embexp.specs.run import RunSpec
 
-
 _MOVED = {"output.checkpoint": "it is checkpoint.save now: training, end or never"}
 """Keys of earlier versions, and what replaces them."""
 

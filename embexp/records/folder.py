@@ -99,7 +99,7 @@ class RunFolder:
         Raises:
             NotARunError: there is none, or it is not one that this version understands.
         """
-        spec = self._read()
+        spec = self.recorded_spec()
         if not isinstance(spec.study, NoStudy):
             runs = [name for name, run in self._stages().items() if run.summary.exists()]
             words = f"its finished runs are its folders {', '.join(runs)}" if runs else "none of its runs has ended"
@@ -112,14 +112,19 @@ class RunFolder:
         Raises:
             NotARunError: it is neither, or not one that this version understands.
         """
-        if isinstance(self._read().study, NoStudy):
+        if isinstance(self.recorded_spec().study, NoStudy):
             return {}
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
         return {name: RunFolder(self.path / name) for name in study_runs.DESCRIPTIONS}
 
-    def _read(self) -> RunSpec:
+    def recorded_spec(self) -> RunSpec:
+        """The spec of the run, or of the study.
+
+        Raises:
+            NotARunError: there is none, or it is not one that this version understands.
+        """
         try:
             return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
         except FileNotFoundError:
