@@ -1,0 +1,56 @@
+"""Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is.
+
+TensorFlow writes to any path. It looks for a checkpoint's files by `Env::GetMatchingPaths`, for which `*`, `?`, `[` and
+`\\` in the whole path, directories included, are a pattern that does not match the path itself. So do the kernels of
+`RestoreV2` and `CheckpointReader`, and with them every restore, and `tf.train.latest_checkpoint`, `Saver.restore` and
+the deletion of old checkpoints by `CheckpointManager`. They report a checkpoint that is there as missing.
+Sources: tensorflow/core/kernels/save_restore_v2_ops.cc, tensorflow/c/checkpoint_reader.cc,
+tensorflow/python/checkpoint/checkpoint_management.py, tsl/platform/file_system_helper.cc
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from embexp.errors import CheckpointError
+
+_PATTERN = frozenset("*?[\\")
+
+
+def is_plain(path: Path) -> bool:
+    """Whether TensorFlow takes a path, made absolute, as it is."""
+    return not _PATTERN & set(str(path.absolute()))
+
+
+@contextlib.contextmanager
+def plain_path(directory: Path) -> Iterator[Path]:
+    """A path of an existing directory that TensorFlow takes as it is, as long as the block lasts.
+
+    That is the directory's own path if it is plain, otherwise a symbolic link to it in a temporary directory. Files
+    that are written through it are in `directory`. What TensorFlow reads later, such as values for variables that do not
+    exist yet, must be read inside the block.
+
+    Raises:
+        CheckpointError: there is no plain temporary directory either.
+    """
+    if is_plain(directory):
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="embexp-", dir=_plain_temporary(directory)) as folder:
+        alias = Path(folder) / "alias"
+        alias.symlink_to(directory.absolute(), target_is_directory=True)
+        yield alias
+
+
+def _plain_temporary(directory: Path) -> str:
+    for candidate in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
+        if is_plain(Path(candidate)) and os.access(candidate, os.W_OK | os.X_OK):
+            return candidate
+    raise CheckpointError(
+        f"{directory}: TensorFlow reads * ? [ and \\ in a path as a pattern, and no directory for temporary files is"
+        " without them. Set TMPDIR to one that is"
+    )
