@@ -1,7 +1,7 @@
-"""Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is.
+r"""Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is.
 
 TensorFlow writes to any path. It looks for a checkpoint's files by `Env::GetMatchingPaths`, for which `*`, `?`, `[` and
-`\\` in the whole path, directories included, are a pattern that does not match the path itself. So do the kernels of
+`\` in the whole path, directories included, are a pattern that does not match the path itself. So do the kernels of
 `RestoreV2` and `CheckpointReader`, and with them every restore, and `tf.train.latest_checkpoint`, `Saver.restore` and
 the deletion of old checkpoints by `CheckpointManager`. They report a checkpoint that is there as missing.
 Sources: tensorflow/core/kernels/save_restore_v2_ops.cc, tensorflow/c/checkpoint_reader.cc,
@@ -31,8 +31,8 @@ def plain_path(directory: Path) -> Iterator[Path]:
     """A path of an existing directory that TensorFlow takes as it is, as long as the block lasts.
 
     That is the directory's own path if it is plain, otherwise a symbolic link to it in a temporary directory. Files
-    that are written through it are in `directory`. What TensorFlow reads later, such as values for variables that do not
-    exist yet, must be read inside the block.
+    that are written through it are in `directory`. What TensorFlow reads later, such as values of variables that are
+    created later, must be read inside the block.
 
     Raises:
         CheckpointError: there is no plain temporary directory either.
