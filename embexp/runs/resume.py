@@ -14,6 +14,7 @@ from embexp.runs import saving
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.run import RunResult, complete, prepare_machine, record
 from embexp.specs.run import RunSpec
+from embexp.specs.schedules import CosineSchedule
 from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 
@@ -62,6 +63,8 @@ def resume(
             raise RunError(
                 f"{directory} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
             )
+        if spans := _spanning(prepared.spec):
+            say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
         if saved is not None:
             saved = saving.adopted(saved, folder, str(prepared.run_id))
     say(_where(saved, prepared.schedule.steps))
@@ -88,6 +91,18 @@ def _where(saved: SavedStep | None, steps: int) -> str:
     if saved is None:
         return "no checkpoint was saved yet: starting again from step 0"
     return f"resuming from step {saved.step:,} of {steps:,}"
+
+
+def _spanning(spec: RunSpec) -> str:
+    """The config paths of learning-rate schedules that depend on the length of the training."""
+    optimizers: dict[str, Any] = {"optimizer": spec.optimizer, "dense_optimizer": spec.dense_optimizer}
+    optimizers |= {f"tables.{name}.optimizer": table.optimizer for name, table in spec.tables.items()}
+    schedules = {path: each.schedule for path, each in optimizers.items() if each is not None}
+    return ", ".join(
+        f"{path}.schedule"
+        for path, each in schedules.items()
+        if isinstance(each, CosineSchedule) and each.decay_steps is None
+    )
 
 
 def _changed_since(folder: RunFolder, saved: SavedStep, prepared: Prepared) -> str:

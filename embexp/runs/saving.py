@@ -126,7 +126,7 @@ class RunSaver:
             if not table.frozen and (mask := table.looked_up()) is not None
         }
         with (directory / _TOUCHED).open("wb") as file:
-            np.savez(file, **touched)
+            np.savez(file, allow_pickle=False, **touched)
         stopping = self.stopping
         state = {
             "run_ids": [self.prepared.run_id],
@@ -241,6 +241,7 @@ def cut(folder: RunFolder, saved: SavedStep | None) -> None:
             path.unlink(missing_ok=True)
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
+    series.remove_leftovers(folder.checkpoints)
     for directory in series.step_directories(folder.checkpoints):
         if saved is None or directory.name > saved.directory.name:
             series.remove(directory)
