@@ -40,13 +40,18 @@ def plain_path(directory: Path) -> Iterator[Path]:
     if is_plain(directory):
         yield directory
         return
-    with tempfile.TemporaryDirectory(prefix="embexp-", dir=_plain_temporary(directory)) as folder:
+    with tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(directory)) as folder:
         alias = Path(folder) / "alias"
         alias.symlink_to(directory.absolute(), target_is_directory=True)
         yield alias
 
 
-def _plain_temporary(directory: Path) -> str:
+def plain_temporary(directory: Path) -> str:
+    """A directory for temporary files that TensorFlow takes as it is; `directory` is for the error.
+
+    Raises:
+        CheckpointError: there is none.
+    """
     for candidate in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
         if is_plain(Path(candidate)) and os.access(candidate, os.W_OK | os.X_OK):
             return candidate
