@@ -19,6 +19,8 @@ from embexp.tensor_bundle.writer import BundleWriter, index_content
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the object graph; a name-based checkpoint has none."""
+KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+"""The end of the key of every variable in an object-based checkpoint."""
 _OBJECTS = "objects"
 _INDEX = "checkpoint.index"
 
@@ -99,8 +101,8 @@ def to_names(directory: Path, names: Mapping[str, str]) -> None:
         file = data_file(index, shard, shards)
         (objects / file.name).symlink_to(Path(os.pardir) / file.name)
     shutil.copyfile(index, objects / _INDEX)
-    with files.written_whole(index) as file:
-        file.write(content)
+    with files.written_whole(index) as written:
+        written.write(content)
 
 
 def object_index(directory: Path) -> Path:
@@ -124,10 +126,6 @@ def is_name_based(index: Path) -> bool:
         DataError: the index is damaged.
     """
     return OBJECT_GRAPH.encode() not in read_encoded(index)[0]
-
-
-KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
-"""The end of the key of every variable in an object-based checkpoint."""
 
 
 def _full(key: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints import graph_saver, live, naming, store
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import FTRL, Adagrad, AdagradMomentum, Adam
 from embexp.tables import optimizers
@@ -27,20 +27,20 @@ from tests.runtimes.test_session import experiment
 NAMES = {
     "embedding/item": "embedding/item",
     "embedding/item.Saccumulators": "embedding/item/Adagrad",
-    "optimizer/_iterations": "adam/iteration",
-    "optimizer/_learning_rate": "adam/learning_rate",
-    "optimizer/_momentums/0": "adam/hidden.0_kernel_momentum",
-    "optimizer/_momentums/1": "adam/hidden.0_bias_momentum",
-    "optimizer/_momentums/2": "adam/head.logit_kernel_momentum",
-    "optimizer/_momentums/3": "adam/head.logit_bias_momentum",
     "optimizer/_trainable_variables/0": "hidden.0/kernel",
     "optimizer/_trainable_variables/1": "hidden.0/bias",
     "optimizer/_trainable_variables/2": "head.logit/kernel",
     "optimizer/_trainable_variables/3": "head.logit/bias",
-    "optimizer/_velocities/0": "adam/hidden.0_kernel_velocity",
-    "optimizer/_velocities/1": "adam/hidden.0_bias_velocity",
-    "optimizer/_velocities/2": "adam/head.logit_kernel_velocity",
-    "optimizer/_velocities/3": "adam/head.logit_bias_velocity",
+    "optimizer/_iterations": "adam/iteration",
+    "optimizer/_learning_rate": "adam/learning_rate",
+    "optimizer/_variables/2": "adam/hidden.0_kernel_momentum",
+    "optimizer/_variables/3": "adam/hidden.0_kernel_velocity",
+    "optimizer/_variables/4": "adam/hidden.0_bias_momentum",
+    "optimizer/_variables/5": "adam/hidden.0_bias_velocity",
+    "optimizer/_variables/6": "adam/head.logit_kernel_momentum",
+    "optimizer/_variables/7": "adam/head.logit_kernel_velocity",
+    "optimizer/_variables/8": "adam/head.logit_bias_momentum",
+    "optimizer/_variables/9": "adam/head.logit_bias_velocity",
     "random/0": "random/0",
     "step": "global_step",
 }
@@ -54,7 +54,7 @@ def in_graph(seed: int) -> tuple[Any, Any, dict[str, str]]:
         names = naming.variable_names(everything)
         session = tf.compat.v1.Session()
         random = np.random.default_rng(seed)
-        for variable in tf.compat.v1.global_variables():
+        for variable in sorted(tf.compat.v1.global_variables(), key=lambda each: each.name):
             value = random.integers(0, 100, variable.shape.as_list()).astype(variable.dtype.as_numpy_dtype)
             session.run(variable.initializer, {variable.initializer.inputs[1]: value})
         session.graph.finalize()
@@ -65,10 +65,15 @@ def eager(seed: int) -> Any:
     """The same, eagerly."""
     _, _, everything = experiment()
     random = np.random.default_rng(seed)
-    for each in store.live.graph_of(everything).values:
+    for each in live.graph_of(everything).values:
         variable = each.object.covered[0] if hasattr(each.object, "covered") else each.object
         variable.assign(random.integers(0, 100, variable.shape))
     return everything
+
+
+def save(session: Any, graph: Any, directory: Path) -> None:
+    with session.graph.as_default():
+        store.write_by(lambda prefix: graph.save(session, prefix), directory)
 
 
 def named(directory: Path) -> dict[str, bytes]:
@@ -140,7 +145,7 @@ def test_names_that_clash_give_way_to_object_paths() -> None:
 def test_it_is_what_a_saver_reads(tmp_path: Path) -> None:
     """A program of TensorFlow 1 that knows only names and shapes, in another process."""
     everything, directory = written(tmp_path / "c")
-    objects = store.live.graph_of(everything).values
+    objects = live.graph_of(everything).values
     wanted = {naming.variable_names(everything)[each.path]: each.object for each in objects}
     assert set(named(directory)) == set(wanted)
     script = f"""
@@ -173,7 +178,7 @@ def test_restored_to_the_bit_from_each_runtime(tmp_path: Path, saver: str, reade
         written(directory)
     else:
         session, graph, names = in_graph(0)
-        store.write_by(lambda prefix: graph.save(session, prefix), directory)
+        save(session, graph, directory)
         rekeying.to_names(directory, names)
     if not beside:
         shutil.rmtree(directory / "objects")
@@ -185,8 +190,9 @@ def test_restored_to_the_bit_from_each_runtime(tmp_path: Path, saver: str, reade
         store.write(other, tmp_path / "again")
     else:
         session, graph, names = in_graph(1)
-        graph.restore(session, store.prefix_in(directory))
-        store.write_by(lambda prefix: graph.save(session, prefix), tmp_path / "again")
+        with session.graph.as_default():
+            graph.restore(session, store.prefix_in(directory))
+        save(session, graph, tmp_path / "again")
     rekeying.to_names(tmp_path / "again", names)
     assert named(tmp_path / "again") == before
 
@@ -212,7 +218,7 @@ def test_a_name_based_one_written_over_ours_is_what_counts(tmp_path: Path) -> No
     for file in elsewhere.glob("checkpoint.*"):
         (directory / file.name).write_bytes(file.read_bytes())
     store.read(everything, directory)
-    for mine, wanted in zip(store.live.graph_of(everything).values, store.live.graph_of(other).values, strict=True):
+    for mine, wanted in zip(live.graph_of(everything).values, live.graph_of(other).values, strict=True):
         one, two = (
             each.object.covered[0] if hasattr(each.object, "covered") else each.object for each in (mine, wanted)
         )
