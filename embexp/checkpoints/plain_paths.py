@@ -1,9 +1,10 @@
 r"""Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is.
 
 TensorFlow writes to any path. It looks for a checkpoint's files by `Env::GetMatchingPaths`, for which `*`, `?`, `[` and
-`\` in the whole path, directories included, are a pattern that does not match the path itself. So do the kernels of
-`RestoreV2` and `CheckpointReader`, and with them every restore, and `tf.train.latest_checkpoint`, `Saver.restore` and
-the deletion of old checkpoints by `CheckpointManager`. They report a checkpoint that is there as missing.
+`\` in the whole path, directories included, are a pattern. A path with `[64]` or `\` does not match itself, so that
+`RestoreV2` and `CheckpointReader`, and with them `tf.train.Checkpoint`, `tf.train.latest_checkpoint` and
+`Saver.restore`, report a checkpoint that is there as missing, and `CheckpointManager` deletes no old ones. A path with
+`*` or `?` matches others too, whose files it would delete. No other character does harm.
 Sources: tensorflow/core/kernels/save_restore_v2_ops.cc, tensorflow/c/checkpoint_reader.cc,
 tensorflow/python/checkpoint/checkpoint_management.py, tsl/platform/file_system_helper.cc
 """
@@ -40,13 +41,18 @@ def plain_path(directory: Path) -> Iterator[Path]:
     if is_plain(directory):
         yield directory
         return
-    with tempfile.TemporaryDirectory(prefix="embexp-", dir=_plain_temporary(directory)) as folder:
+    with tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(directory)) as folder:
         alias = Path(folder) / "alias"
         alias.symlink_to(directory.absolute(), target_is_directory=True)
         yield alias
 
 
-def _plain_temporary(directory: Path) -> str:
+def plain_temporary(directory: Path) -> str:
+    """A directory for temporary files that TensorFlow takes as it is; `directory` is for the error.
+
+    Raises:
+        CheckpointError: there is none.
+    """
     for candidate in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
         if is_plain(Path(candidate)) and os.access(candidate, os.W_OK | os.X_OK):
             return candidate

@@ -23,9 +23,10 @@ from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
-from embexp.specs.checkpointing import OnError, Save
+from embexp.specs.checkpointing import CheckpointKind, OnError, Save
 from embexp.specs.optimizers import slot_count
 from embexp.system import files
+from embexp.tensor_bundle import rekeying
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.loop import Outcome, Saving
 from embexp.training.saving import SaveTimes
@@ -94,7 +95,7 @@ class RunSaver:
         if final_step == outcome.steps:
             self._keep(self.folder.final_checkpoint, outcome)
         else:
-            store.link(self.folder.best_checkpoint, self.folder.final_checkpoint)
+            store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
         if outcome.status != "interrupted":
             if settings.keep is not None:
                 series.prune(self.folder.checkpoints, 0)
@@ -105,7 +106,13 @@ class RunSaver:
         """Makes `directory` a checkpoint of the present state, from that of the same step where there is one."""
         same = series.step_directory(self.folder.checkpoints, outcome.steps)
         if same.exists():
-            store.link(same, directory, finish=lambda temporary: _link_state(same, temporary))
+
+            def finish(temporary: Path) -> None:
+                self._name(temporary)
+                for name in (_TOUCHED, series.STATE):
+                    os.link(same / name, temporary / name)
+
+            store.link(same, directory, finish=finish)
         else:
             self.write(directory, outcome)
 
@@ -115,9 +122,17 @@ class RunSaver:
         Raises:
             CheckpointError: it can't be written.
         """
-        store.write_by(
-            self.started.execution.save, directory, finish=lambda temporary: self._add_state(temporary, outcome)
-        )
+
+        def finish(temporary: Path) -> None:
+            self._name(temporary)
+            self._add_state(temporary, outcome)
+
+        store.write_by(self.started.execution.save, directory, finish=finish)
+
+    def _name(self, directory: Path) -> None:
+        """Makes a checkpoint match by name, where the config wants that."""
+        if self.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
+            rekeying.to_names(directory, self.started.execution.names())
 
     def _add_state(self, directory: Path, outcome: Outcome) -> None:
         touched = {
@@ -136,14 +151,13 @@ class RunSaver:
             "appended": _sizes(self.folder),
             "resumed_at": self.resumed_at,
             "summary": describe(self.prepared, self.started) | {"steps": outcome.steps},
-            "files": {path.name: path.stat().st_size for path in sorted(directory.iterdir())},
+            "files": {
+                str(path.relative_to(directory)): path.stat().st_size
+                for path in sorted(directory.rglob("*"))
+                if path.is_file()
+            },
         }
         files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
-
-
-def _link_state(source: Path, target: Path) -> None:
-    for name in (_TOUCHED, series.STATE):
-        os.link(source / name, target / name)
 
 
 def _sizes(folder: RunFolder) -> dict[str, int]:

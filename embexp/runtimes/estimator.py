@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import graph_saver, naming, store
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
@@ -60,6 +60,7 @@ def start(blueprint: Blueprint) -> Execution:
     touched: dict[str, np.ndarray] = {}
     table_operations: list[Any] = []
     notes: list[str] = []
+    names: dict[str, str] = {}
 
     def build() -> Program:
         graph = tf.compat.v1.get_default_graph()
@@ -76,6 +77,7 @@ def start(blueprint: Blueprint) -> Execution:
         parts = blueprint.assemble(embeddings, counter)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
+        names.update(naming.variable_names(parts.checkpoint))
         notes[:] = [*strategy.notes, *dense.notes]
 
         def remember_touched(open_session: Any) -> None:
@@ -140,6 +142,7 @@ def start(blueprint: Blueprint) -> Execution:
         tables={name: view(name) for name in blueprint.plans},
         save=lambda prefix: store.copy(runtime.last_checkpoint(), prefix),
         restore=lambda saved: runtime.restore(partial(store.copy, store.prefix_in(saved))),
+        names=lambda: names,
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(table_operations),
         close=close,
