@@ -25,6 +25,7 @@ from embexp.runtimes.table_values import TableView
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
 from embexp.tables.row_engine import AnyTable
+from embexp.tables.touched import TouchedRows
 
 _NAME = "model.ckpt"
 
@@ -110,9 +111,13 @@ def start(blueprint: Blueprint) -> Execution:
             """The rows' values, which are the initial ones until the first training."""
             return (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
 
-        def looked_up() -> np.ndarray:
-            runtime.pause()  # flags are read at the end of a training
+        def flags() -> np.ndarray:
+            runtime.pause()  # flags are read at the end of a training, and the next one begins without any
             return touched.get(name, np.zeros(plan.source.rows, np.bool_))
+
+        def clear() -> None:
+            runtime.pause()
+            touched.pop(name, None)
 
         return TableView(
             name=name,
@@ -121,7 +126,9 @@ def start(blueprint: Blueprint) -> Execution:
             frozen=plan.optimizer is None,
             storage=Storage.VARIABLE,
             reads=read,
-            looks_up=None if plan.optimizer is None else looked_up,
+            touched_state=None
+            if plan.optimizer is None
+            else TouchedRows(name, plan.source.rows, flags=flags, clear=clear),
         )
 
     return Execution(
