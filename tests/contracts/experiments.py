@@ -54,6 +54,7 @@ class Made:
 
     execution: Execution
     model: Any
+    checkpoint: Any
     policies: Mapping[str, policies.TablePolicy]
     first: Mapping[str, np.ndarray]
 
@@ -113,7 +114,7 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
             dense=assembly.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
             strategy=strategy,
         )
-        captured.append(parts.step.model)
+        captured.append(parts)
         return parts
 
     blueprint = Blueprint(
@@ -129,7 +130,8 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
     )
     made = start(runtime, blueprint)
     first = {name: source.read(0, source.rows) for name, source in initial.items()}
-    return Made(made, captured[0], settled, first)
+    parts = captured[0] if captured else None  # an Estimator makes them when it trains
+    return Made(made, parts and parts.step.model, parts and parts.checkpoint, settled, first)
 
 
 def examples(steps: int = STEPS, seed: int = 1, batch: int = BATCH) -> list[Examples]:

@@ -29,7 +29,11 @@ class Zeros:
 def table_of(layout: str) -> Any:
     match layout:
         case "split":
-            return SplitTable("item", RowGroups("item", np.arange(ROWS) > 0, np.array([[0, 1]], np.float32), [0]), DIM)
+            return SplitTable(
+                "item",
+                RowGroups("item", (np.arange(ROWS) > 0).astype(np.uint8), np.array([[0, 1]], np.float32), [0]),
+                DIM,
+            )
         case "tpu":
             return TPUTable("item", Zeros(), ROWS, DIM, optimizer=SGD())
         case _:
@@ -53,7 +57,7 @@ def test_marked_taken_and_restored_in_any_order(layout: str, calls: list[tuple[s
     for call, rows in calls:
         match call:
             case "mark":
-                table.mark_touched(sorted(rows))
+                table.mark_touched(np.array(sorted(rows), np.int64))
                 ever, since = ever | rows, since | rows
             case "take":
                 assert rows_in(table.take_touched()) == since
