@@ -1,7 +1,7 @@
 """Runs or resumes a run in this process, and kills it by SIGKILL at an instant: `killed.py REQUEST.json`.
 
-The request: `overrides` of the run, its `directory`, and when to `kill` it: null, {"seconds": s} after the first step, or
-{"save": n, "seconds": s} after the n-th save has begun.
+The request: `overrides` of the run, its `directory`, and when to `kill` it: null, {"seconds": s} after the first step,
+or {"save": n, "seconds": s} after the n-th save has begun.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ SMALL = (
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "tables.item.pretrained.path={vectors}")
 EXPERIMENTS = {
     "adagrad": ("optimizer=adagrad", "model=dlrm"),
+    "adagrad, by name": ("optimizer=adagrad", "model=dlrm", "checkpoint.kind=name"),
     "adam, dropout": ("optimizer=adam", "model.dropout=0.3", "checkpoint.keep=1"),
     "split, frozen rows": ("optimizer=adam", "freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[3,40]]"),
     "memory-mapped rows": (
