@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,8 +50,8 @@ def load_run(directory: Path | str) -> Run:
     newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
-            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it by"
-            f" `embexp resume {folder.path}`"
+            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
+            f" {shlex.join(['embexp', 'resume', str(folder.path)])}"
         )
     return Run(folder, spec, newest.state["summary"], newest.directory)
 
