@@ -99,7 +99,8 @@ class RunSaver:
             else:
                 store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
         except CheckpointError as error:
-            remedy = f"Then complete the run from its last checkpoint: {shlex.join(['embexp', 'resume', str(self.folder.path)])}"
+            command = shlex.join(["embexp", "resume", str(self.folder.path)])
+            remedy = f"Then complete the run from its last checkpoint: {command}"
             raise CheckpointError(f"{error}. {remedy}") from error
         if outcome.status != "interrupted":
             if settings.keep is not None:
