@@ -185,6 +185,17 @@ def test_a_run_is_killed_again_and_again(killing: Killing, tmp_path: Path) -> No
     assert len(RunFolder(directory).read_summary()["resumed_at"]) >= 2
 
 
+@pytest.mark.parametrize("when", [{"seconds": 0.2}, {"save": 2, "seconds": 0.001}], ids=["a step", "a save"])
+def test_a_scheduler_ends_a_run_and_starts_it_again(killing: Killing, tmp_path: Path, when: dict[str, Any]) -> None:
+    directory = tmp_path / "run"
+    assert killing.start("adagrad", directory, when | {"signal": "SIGTERM"}) == 0
+    summary = RunFolder(directory).read_summary()
+    assert summary["status"] == "interrupted"
+    assert series.step_directories(RunFolder(directory).checkpoints)[-1].name == f"step_{summary['steps']:08}"
+    assert killing.start("adagrad", directory, None) == 0
+    assert content(directory) == content(killing.reference("adagrad"))
+
+
 @pytest.fixture
 def unfinished(killing: Killing, tmp_path: Path) -> Path:
     """A run that was killed while it wrote the checkpoint of step 75."""
