@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.checkpoints import series
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
@@ -122,12 +123,13 @@ def content(directory: Path) -> dict[str, Any]:
     folder = RunFolder(directory)
     summary = {key: value for key, value in folder.read_summary().items() if key not in VARYING}
     lines = [{key: value for key, value in line.items() if key != "timing"} for line in folder.read_metrics()]
-    reader = tf.train.load_checkpoint(str(folder.final_checkpoint / "checkpoint"))
-    tensors = {
-        key: np.asarray(reader.get_tensor(key)).tobytes()
-        for key in reader.get_variable_to_shape_map()
-        if not key.endswith("OBJECT_GRAPH") and not key.startswith("save_counter")
-    }
+    with plain_path(folder.final_checkpoint) as plain:
+        reader = tf.train.load_checkpoint(str(plain / "checkpoint"))
+        tensors = {
+            key: np.asarray(reader.get_tensor(key)).tobytes()
+            for key in reader.get_variable_to_shape_map()
+            if not key.endswith("OBJECT_GRAPH") and not key.startswith("save_counter")
+        }
     files = sorted(str(path.relative_to(directory)) for path in folder.checkpoints.rglob("*"))
     return {
         "summary": summary,
