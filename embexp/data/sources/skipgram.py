@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from embexp.data.columns import Columns
-from embexp.data.corpus import Corpus, user_faults
+from embexp.data.corpus import Corpus, corpus_of, described, user_faults
 from embexp.data.source import (
     FORMAT,
     Description,
@@ -51,8 +51,7 @@ class SkipGramSource(Source):
 
     def description(self) -> Description:
         """Where the texts are, and the split."""
-        texts = self.data.path or "of the standard library"
-        return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
+        return described(self.data)
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files."""
@@ -62,7 +61,6 @@ class SkipGramSource(Source):
         """Draws the pairs; ids are rows already."""
         from embexp.data import word_pairs
         from embexp.data.examples import Encoded
-        from embexp.data.words import PATTERN
         from embexp.system import caching, digests
 
         if faults := user_faults(self.data.split):
@@ -74,9 +72,7 @@ class SkipGramSource(Source):
                 "format": FORMAT,
                 "content": content,
                 "kind": self.data.kind,
-                "words": PATTERN,
-                "text": self.data.text,
-                "form": corpus.form,
+                **corpus.settings(),
                 **self.data.model_dump(mode="json", include=_DRAWN),
             }
         )
@@ -115,4 +111,4 @@ class SkipGramSource(Source):
         raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
 
     def _corpus(self) -> Corpus:
-        return Corpus(None if self.data.path is None else Path(self.data.path), self.data.text, None)
+        return corpus_of(self.data, None)
