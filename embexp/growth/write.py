@@ -93,7 +93,12 @@ def write(
 
 
 def _write_table(
-    writer: BundleWriter, source: Earlier, table: TableGrowth, missing: MissingRows, seed: int, progress: Progress
+    writer: BundleWriter,
+    source: Earlier,
+    table: TableGrowth,
+    missing: MissingRows,
+    seed: int,
+    progress: Progress,
 ) -> None:
     key = f"embedding/{table.name}"
     if table.unchanged and source.holds(table.name):
