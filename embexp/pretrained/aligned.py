@@ -12,7 +12,7 @@ import pyarrow as pa
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
-from embexp.pretrained.earlier import Earlier, TrainedRows
+from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows
 from embexp.pretrained.fit import Mismatch
 from embexp.pretrained.rows import row_source
 from embexp.pretrained.succession import row_tokens
@@ -54,7 +54,7 @@ def align(
         DataError: a file's content is malformed.
     """
     sources: dict[File, VectorSource] = {}
-    checkpoints: dict[str, Earlier] = {}
+    checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
     digests: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _with_file_rows(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> Earlier:
+def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> EarlierCheckpoint:
     try:
         return earlier.open_run(Path(setting.path), cache=cache)
     except RunError as error:
@@ -149,7 +149,7 @@ def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> Earlier:
 
 
 def _with_trained_rows(
-    spec: RunSpec, setting: Checkpoint, source: Earlier, name: str, vocabulary: Vocabulary, rows: int
+    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, name: str, vocabulary: Vocabulary, rows: int
 ) -> PretrainedTable | Mismatch:
     """A table with the trained rows of an earlier run."""
     theirs = setting.table or name
@@ -177,7 +177,7 @@ def _with_trained_rows(
     )
 
 
-def earlier_rows(earlier: Earlier, table: str, *, converts: bool = False) -> VectorSource:
+def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = False) -> VectorSource:
     """The rows of a table of an earlier run: in its checkpoint or, of a frozen table, in its pretrained file.
 
     Args:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import Mismatch
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, SlotPolicy
@@ -19,7 +19,7 @@ from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.source import VectorSource
 
 
-def mismatch(source: Earlier, theirs: str, name: str, table: Table) -> Mismatch | None:
+def mismatch(source: EarlierCheckpoint, theirs: str, name: str, table: Table) -> Mismatch | None:
     """Compares a table with the one of an earlier run that its rows come from.
 
     Args:
@@ -77,7 +77,7 @@ def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows
     return Alignment(file_rows, kinds, by)
 
 
-def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
+def old(source: EarlierCheckpoint, theirs: str, alignment: Alignment) -> np.ndarray:
     """Bool [rows]: whether a row was trained in the run, and not only added to its checkpoint."""
     trained = source.rows_of_run(theirs) >= 0
     places = alignment.file_rows
@@ -86,7 +86,7 @@ def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
 
 
 def slots(
-    spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
+    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
     """The slots that are kept with their rows, and notes on others, for the user.
 
