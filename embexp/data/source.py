@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.errors import Fault
 from embexp.specs.data import DividedData, SplitKind
+from embexp.specs.tables import list_rule
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -166,14 +167,14 @@ def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iter
             yield Fault(columns.asked_by.get(name, "features"), repr(name), rule)
 
 
-def single_columns(columns: Columns, names: Collection[str], what: str) -> Iterator[Fault]:
+def single_columns(columns: Columns, names: Collection[str], holds: str) -> Iterator[Fault]:
     """A fault for each feature that needs several ids per example of a column that holds one.
 
     Args:
         columns: what the run reads.
         names: the columns that hold one.
-        what: "one id per example", in the words of the source.
+        holds: "one id per example", in the words of the source.
     """
     for name in names:
         for need in columns.several.get(name, ()):
-            yield Fault(need.path, need.value, f"column {name!r} holds {what}, {need.why}", "leave it out")
+            yield Fault(need.path, need.value, list_rule(name, holds), "leave it out")

@@ -138,6 +138,11 @@ class Feature(Spec):
             return (self.max_sequence_length, dim)
         return (*(self.output_shape or ())[1:], dim)
 
+    def settings_of_lists(self) -> dict[str, str]:
+        """Those of its settings that are for columns with several ids per example, as they are in the config."""
+        found = {"max_sequence_length": self.max_sequence_length or None, "weights": self.weights}
+        return {key: repr(value) for key, value in found.items() if value is not None}
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A table that does not exist, and shapes that can't be combined."""
         name = scope.path.removeprefix("features.")
@@ -149,6 +154,11 @@ class Feature(Spec):
             _length_of_shape(self, scope.path),
             _batch_of_shape(self, spec, scope.path),
         )
+
+
+def list_rule(column: str, holds: str = "one id per example") -> str:
+    """The rule for a setting of lists of ids on a column that holds none."""
+    return f"column {column!r} holds {holds}, and this setting is for columns that hold several"
 
 
 def _unused(spec: RunSpec, name: str) -> Iterator[Fault]:
@@ -219,17 +229,15 @@ def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
 
 
 def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
-    length, column = feature.max_sequence_length, feature.column or name
-    if (length or feature.weights is not None) and spec.data.holds_one_id(column):
-        key, value, lacks = "weights", repr(feature.weights), "and one id has no weight"
-        if length:
-            key, value, lacks = "max_sequence_length", str(length), "so there is nothing to put in a row"
-        yield Fault(
-            f"features.{name}.{key}",
-            value,
-            f"column {column!r} holds one id per example, {lacks}",
-            "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
-        )
+    column = feature.column or name
+    if spec.data.holds_one_id(column):
+        for key, value in feature.settings_of_lists().items():
+            yield Fault(
+                f"features.{name}.{key}",
+                value,
+                list_rule(column),
+                "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
+            )
 
 
 def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
