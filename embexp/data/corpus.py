@@ -22,8 +22,9 @@ from embexp.data.source import HEAD_LINES, Description, Unreadable
 from embexp.data.text_forms import Text
 from embexp.data.words import PATTERN
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import SkipGram, Split, SplitKind
-from embexp.specs.data import Text as LabelledTexts
+from embexp.specs.splits import Split, SplitKind
+from embexp.specs.texts import SkipGram
+from embexp.specs.texts import Text as LabelledTexts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from embexp.models.knowledge_graph import Regularization, complex_product, distm
 from embexp.models.mlp import mlp
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
-from embexp.specs.data import CANDIDATES
 from embexp.specs.models import (
     DLRM,
     MLP,
@@ -30,6 +29,7 @@ from embexp.specs.models import (
     TextCNN,
     TransE,
 )
+from embexp.specs.triples import CANDIDATES
 
 
 def build(

@@ -21,7 +21,7 @@ import keras
 
 from embexp.models import layers
 from embexp.models.shapes import DENSE
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 _TINY = 1e-24
 """Least squared distance: the square root has no derivative at 0."""

@@ -20,7 +20,7 @@ from embexp.data.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import SkipGram
+from embexp.specs.texts import SkipGram
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:

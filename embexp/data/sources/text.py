@@ -13,7 +13,7 @@ from embexp.data.corpus import Corpus, corpus_of, described, user_faults
 from embexp.data.source import FORMAT, Description, Division, split_key, unknown_columns
 from embexp.data.token_source import TokenSource
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Text
+from embexp.specs.texts import Text
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
