@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from embexp.data.source import Unreadable
 from embexp.data.wanted import Wanted
 from embexp.errors import Fault
-from embexp.specs.tables import list_rule
+from embexp.specs.feature_rules import list_rule
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
