@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
-from embexp.errors import Fault
+from embexp.errors import DataError, Fault
 from embexp.specs.feature_rules import list_rule
 from embexp.specs.sources import DividedData
 from embexp.specs.splits import SplitKind
@@ -153,6 +153,26 @@ class Source(ABC):
             DataError: there is nothing to rank an answer against.
         """
         return None
+
+
+class DrawnSource(Source):
+    """A source whose examples are drawn, with their vocabularies: no other file has its form."""
+
+    no_other_file: ClassVar[str]
+    """Why that is so, as the beginning of a sentence."""
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Never:
+        """Raises DataError: there is no other file."""
+        raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
 
 
 def split_key(data: DividedData) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.corpus import Corpus, corpus_of, described, user_faults
@@ -14,12 +14,12 @@ from embexp.data.source import (
     FORMAT,
     Description,
     Division,
-    Source,
+    DrawnSource,
     single_columns,
     split_key,
     unknown_columns,
 )
-from embexp.errors import ConfigError, DataError, Fault
+from embexp.errors import ConfigError, Fault
 from embexp.specs.texts import SkipGram
 from embexp.system.progress import Progress
 
@@ -34,8 +34,10 @@ _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", 
 
 
 @dataclass(frozen=True)
-class SkipGramSource(Source):
+class SkipGramSource(DrawnSource):
     """Pairs of words that stand together, and of words that do not."""
+
+    no_other_file = "pairs of words are drawn from the run's own texts"
 
     data: SkipGram
 
@@ -96,19 +98,6 @@ class SkipGramSource(Source):
         from embexp.data.word_pairs import VOCABULARY
 
         return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
-
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Never:
-        """Raises DataError: pairs are drawn from the run's own texts."""
-        raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
 
     def _corpus(self) -> Corpus:
         return corpus_of(self.data, None)
