@@ -7,6 +7,8 @@ which `.` is written `..` and `/` is written `.S`, with `/` between them. Nothin
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +112,30 @@ def global_name(value: Any) -> str:
         return ""
     whole = getattr(value, "_save_slice_info", None)  # a part of a partitioned variable
     return str(value.name if whole is None else whole.full_name).split(":")[0]
+
+
+def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Names by object path: the given ones where they are unique, object paths elsewhere.
+
+    Args:
+        named: object paths, and names, which may be empty.
+    """
+    pairs = list(named)
+    count = Counter(name for _, name in pairs)
+    found = {path: name for path, name in pairs if name and count[name] == 1}
+    taken = set(found.values())
+    readable = Counter(unescaped(path) for path, _ in pairs if path not in found)
+    for path, _ in pairs:
+        if path in found:
+            continue
+        name = unescaped(path)
+        if readable[name] > 1 or name in taken:
+            name = path
+        while name in taken:
+            name += "_"
+        found[path] = name
+        taken.add(name)
+    return found
 
 
 def escaped(edge: str) -> str:

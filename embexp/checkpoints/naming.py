@@ -17,8 +17,6 @@ program of TensorFlow 1 that trains the table by the same rule finds them too; t
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -61,31 +59,7 @@ def variable_names(checkpoint: Any) -> dict[str, str]:
         else:
             name = live.unescaped(each.path)
         named.append((each.path, name))
-    return unique_names(named)
-
-
-def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Names by object path: the given ones where they are unique, object paths elsewhere.
-
-    Args:
-        named: object paths, and names, which may be empty.
-    """
-    pairs = list(named)
-    count = Counter(name for _, name in pairs)
-    found = {path: name for path, name in pairs if name and count[name] == 1}
-    taken = set(found.values())
-    readable = Counter(live.unescaped(path) for path, _ in pairs if path not in found)
-    for path, _ in pairs:
-        if path in found:
-            continue
-        name = live.unescaped(path)
-        if readable[name] > 1 or name in taken:
-            name = path
-        while name in taken:
-            name += "_"
-        found[path] = name
-        taken.add(name)
-    return found
+    return live.unique_names(named)
 
 
 def _table_names(embedding: Any) -> dict[int, str]:
