@@ -21,6 +21,8 @@ from tensorflow.python.training.saving import saveable_object_util
 
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""
+CALLBACK = "TPUEmbeddingCallback"
+"""The saver that TensorFlow gives a `TPUEmbedding`: it moves tables between the TPU and the host, and saves nothing."""
 _ESCAPE = re.compile(r"\.[.S]")
 
 
@@ -91,8 +93,11 @@ def view_of(root: Any) -> Any:
 
 
 def _holds_value(value: Any) -> bool:
-    if is_variable(value) or registration.get_registered_saver_name(value):
+    if is_variable(value):
         return True
+    saver = registration.get_registered_saver_name(value)
+    if saver is not None:
+        return not saver.endswith(CALLBACK)
     return bool(saveable_object_util.saveable_objects_from_trackable(value))
 
 

@@ -68,7 +68,7 @@ def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, 
             else:  # of a hash table or an iterator, say, whose tensors have keys that begin with this one
                 value = Value(whole, attribute.full_name)
             found.append(Stored(key, number, value))
-        if node.registered_saver.name:
+        if node.registered_saver.name and not node.registered_saver.name.endswith(live.CALLBACK):
             found.append(Stored(registered_key(node), number, Value(path, "")))
     return found
 
