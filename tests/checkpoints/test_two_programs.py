@@ -1,7 +1,7 @@
 """The two programs by which object-based checkpoints are explained, with TensorFlow's classes and with ours.
 
 A layer is saved, made again under another name, and restored before it is used: object-based checkpoints hold,
-name-based ones break. The same in a graph of TensorFlow 1. And TensorFlow 1 itself, in a process that knows nothing of embexp.
+name-based ones break. The same in a graph of TensorFlow 1. And a process of TensorFlow 1 that knows nothing of embexp.
 """
 
 from __future__ import annotations
