@@ -100,6 +100,10 @@ class Account:
         """
         self._check(self._faults())
 
+    def faults(self) -> list[str]:
+        """Lines that list all that is missing, extra, of another shape or type, or waiting; none if nothing is."""
+        return _whole(self._faults())
+
     def _faults(self) -> list[tuple[str, Sequence[Value | Mismatch]]]:
         faults: list[tuple[str, Sequence[Value | Mismatch]]] = [
             ("missing in the checkpoint", self.missing),
@@ -113,9 +117,7 @@ class Account:
         if not faults and self.restored:
             return
         lines = [f"{self.source} was not restored as expected: {len(self.restored) or 'nothing'} restored"]
-        for words, values in faults:
-            lines += _listed(words, values, len(values))
-        raise CheckpointError("\n".join(lines))
+        raise CheckpointError("\n".join([*lines, *_whole(faults)]))
 
 
 class LiveAccount:
@@ -189,6 +191,10 @@ class LiveAccount:
     def initialize_or_restore(self, session: object = None) -> None:
         """Restores the variables of a graph in a session, and initializes those that the checkpoint lacks."""
         self._initialize(session=session)
+
+
+def _whole(faults: Sequence[tuple[str, Sequence[Value | Mismatch]]]) -> list[str]:
+    return [line for words, values in faults for line in _listed(words, values, len(values))]
 
 
 def _listed(words: str, values: Sequence[Value | Mismatch], shown: int = _SHOWN) -> list[str]:

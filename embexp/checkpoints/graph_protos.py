@@ -35,8 +35,8 @@ def read(index: Path) -> Any:
             view = Path(folder) / "checkpoint"
             rekeying.rekey(index, view, {OBJECT_GRAPH: OBJECT_GRAPH}, {}, rekeying.symbolic)
             proto.ParseFromString(tf.train.load_checkpoint(str(view)).get_tensor(OBJECT_GRAPH))
-    except (tf.errors.OpError, ValueError, RuntimeError, DecodeError) as error:
-        raise CheckpointError(f"{index}: the object graph of the checkpoint can't be read: {error}") from error
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError, DecodeError) as error:
+        raise CheckpointError(f"{index} is damaged: the object graph can't be read: {error}") from error
     return proto
 
 

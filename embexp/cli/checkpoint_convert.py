@@ -25,8 +25,8 @@ Writes a checkpoint as one of the other kind. A name-based checkpoint, as tf.com
 variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
 Values are not loaded: only the index differs, and the data files are hard-linked where the file system can do that.
 
-PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run. OUT is the
-prefix of the new one (in an existing folder, `checkpoint` in it).
+PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
+get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
 
     --to name|object   its kind. To names: a variable has its global name, or the path of its object where several share
                        a name. To objects: the parts of a name, between /, are the edges from object to object
@@ -100,10 +100,14 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
     from embexp.system.environment import load_tensorflow
 
     load_tensorflow()
+    from embexp.checkpoints import naming
     from embexp.checkpoints.converting import convert
 
-    folder = RunFolder(options.path)
-    path = folder.final_checkpoint if folder.spec.is_file() else options.path
+    folder, path = RunFolder(options.path), options.path
+    if folder.spec.is_file():
+        path = folder.final_checkpoint
+        if options.to == "name":
+            names = {**naming.names_in(path), **names}
     _show(convert(path, options.out, kind=options.to, rename=names), options.to)
 
 
