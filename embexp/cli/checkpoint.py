@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from embexp.cli.commands import dispatch
 
 SUBCOMMANDS = {
+    "convert": "an object-based checkpoint from a name-based one, and the other way round",
     "grow": "a checkpoint for a longer vocabulary: rows and slots matched by token, new rows filled",
 }
 
