@@ -53,7 +53,7 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
         )
         for key, entry in entries.items()
     ]
-    listed.sort(key=lambda each: (groups.in_order(each.info.group), each.info.table or "", each.info.key))
+    listed.sort(key=lambda each: groups.in_order(each.info.group, each.info.short))
     return Contents(
         path,
         index.with_name(index.name.removesuffix(".index")),

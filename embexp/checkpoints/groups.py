@@ -40,11 +40,12 @@ class Group(NamedTuple):
     slot: str | None = None
 
 
-def in_order(name: str) -> tuple[int, str]:
-    """What groups are sorted by: the known ones first, the object graph last."""
-    if name in _ORDER:
-        return _ORDER.index(name), ""
-    return len(_ORDER) + (name == GRAPH), name
+def in_order(group: str, key: str) -> tuple[object, ...]:
+    """What keys are sorted by: the known groups first, the object graph last; numbers in keys as numbers."""
+    place = _ORDER.index(group) if group in _ORDER else len(_ORDER) + (group == GRAPH)
+    # Text and numbers alternate, so the same places hold the same types.
+    parts = enumerate(re.split(r"([0-9]+)", key))
+    return place, group, [int(part) if number % 2 else part for number, part in parts]
 
 
 def of_objects(keys: Iterable[str]) -> dict[str, Group]:

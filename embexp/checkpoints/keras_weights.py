@@ -102,7 +102,7 @@ def contents(path: Path) -> Contents:
     with opened_file(path, member) as file:
         # Links that lead to other files are not followed.
         file.visititems(lambda name, item: found.update({name: item} if isinstance(item, h5py.Dataset) else {}))
-        for key in sorted(found, key=lambda key: (groups.in_order(_group(key)), key)):
+        for key in sorted(found, key=lambda key: groups.in_order(_group(key), key)):
             dataset = found[key]
             dtype, name = _type(dataset)
             listed[key] = Stored(

@@ -76,6 +76,4 @@ def _plain(value: object) -> object:
             return value.decode("utf-8")
         except UnicodeDecodeError:
             return repr(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return value if isinstance(value, bool | int | float) else str(value)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
+from embexp.cli.checkpoint_list import WORDS, finite, variable_of
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError, DataError
 
@@ -94,13 +94,10 @@ def _as_json(
         named = {"key": info["key"], "group": info["group"], "variable": info["variable"]}
         facts["unmatched"] = None if each.unmatched is None else {"a": each.unmatched[0], "b": each.unmatched[1]}
         facts["moved"] = [
-            {
-                name: _finite(value)
-                for name, value in {"token": _token(each, row.row, vocabulary), **asdict(row)}.items()
-            }
+            {name: finite(value) for name, value in {"token": _token(each, row.row, vocabulary), **asdict(row)}.items()}
             for row in each.moved
         ]
-        return {**named, **{name: _finite(value) for name, value in facts.items()}}
+        return {**named, **{name: finite(value) for name, value in facts.items()}}
 
     return {
         "a": {"source": str(a.source), "kind": a.kind.value},
@@ -116,7 +113,6 @@ def _as_json(
 
 
 def _show(a: Contents, b: Contents, found: Difference, vocabulary: Callable[[str], Vocabulary | None]) -> None:
-    from embexp.cli.checkpoint_list import WORDS
     from embexp.system import terminal
 
     console = terminal.console()
@@ -174,20 +170,22 @@ def _show_changes(console: Console, changes: Sequence[Change]) -> None:
 
     from embexp.system import terminal
 
-    shown = terminal.table(console, ["changed"], right=["rows changed", "of", "max |Δ|", "|Δ| / |A|"])
+    shown = terminal.table(console, ["changed", "variable"], right=["rows changed", "of", "max |Δ|", "|Δ| / |A|"])
     for each in changes:
         figures = ("" if value is None else f"{value:.3g}" for value in (each.largest, each.relative))
-        shown.add_row(Text(each.info.short), f"{each.changed:,}", f"{each.compared:,}", *figures)
+        names = Text(each.info.short), Text(variable_of(each.info))
+        shown.add_row(*names, f"{each.changed:,}", f"{each.compared:,}", *figures)
     print()
     console.print(shown)
 
 
 def _show_moved(console: Console, change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> None:
+    from rich.markup import escape
     from rich.text import Text
 
     from embexp.system import terminal
 
-    shown = terminal.table(console, [f"moved most: {change.info.short}"], right=["row", "|Δ|", "|row of A|"])
+    shown = terminal.table(console, [f"moved most: {escape(change.info.short)}"], right=["row", "|Δ|", "|row of A|"])
     for each in change.moved:
         name = _token(change, each.row, vocabulary)
         shown.add_row(Text(name or ""), f"{each.row:,}", f"{each.distance:.4g}", f"{each.norm:.4g}")
@@ -200,7 +198,3 @@ def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | No
 
     table = change.info.table
     return None if table is None else checkpoint_tokens.token(vocabulary(table), row)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

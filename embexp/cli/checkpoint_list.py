@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.contents import Contents, Stored
+    from embexp.checkpoints.contents import Contents, KeyInfo
     from embexp.checkpoints.statistics import Statistics
 
 USAGE = "embexp checkpoint list PATH [--values] [--verify] [--json]"
@@ -29,7 +30,7 @@ of variables have in an object-based checkpoint, /.ATTRIBUTES/VARIABLE_VALUE, is
 
     --values    read all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite
     --verify    read all values and compare the checksums (Keras files have none); exit status 1 if one is wrong
-    --json      one JSON object instead of text, with whole keys
+    --json      one JSON object instead of text, with whole keys; NaN and infinity are null
 """
 
 WORDS = {
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(options: argparse.Namespace) -> None:
+    from embexp.checkpoints.groups import GRAPH
     from embexp.checkpoints.opening import open_checkpoint
     from embexp.checkpoints.statistics import statistics
     from embexp.errors import DataError
@@ -79,12 +81,12 @@ def _list(options: argparse.Namespace) -> None:
             try:
                 if options.verify:
                     entry.values.verify()
-                if options.values:
+                if options.values and entry.info.group != GRAPH:
                     figures[key] = statistics(entry)
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        print(json.dumps(_as_json(contents, figures, faults), ensure_ascii=False))
+        print(json.dumps(_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False))
     else:
         _show(contents, figures if options.values else None)
         if options.verify and not faults:
@@ -99,7 +101,7 @@ def _as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequ
     for key, entry in contents.entries.items():
         facts = asdict(entry.info)
         if key in figures:
-            facts["values"] = asdict(figures[key])
+            facts["values"] = {name: finite(value) for name, value in asdict(figures[key]).items()}
         keys.append(facts)
     return {
         "path": str(contents.path),
@@ -109,6 +111,13 @@ def _as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequ
         "faults": list(faults),
         "keys": keys,
     }
+
+
+def finite(value: Any) -> Any:
+    """The value, or None for numbers that JSON lacks: NaN and infinity."""
+    if isinstance(value, tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
@@ -121,7 +130,7 @@ def _show(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
 
     console = terminal.console()
     entries = list(contents.entries.values())
-    variables = any(entry.info.variable not in (None, entry.info.short) for entry in entries)
+    variables = any(variable_of(entry.info) for entry in entries)
     right = ["bytes"] if figures is None else ["bytes", "min", "max", "mean", "norm", "not finite"]
     shown = terminal.table(
         console,
@@ -138,7 +147,7 @@ def _show(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
         for entry in some:
             cells = [f"  {entry.info.short}"]
             if variables:
-                cells.append(_variable(entry))
+                cells.append(variable_of(entry.info))
             cells += [str(list(entry.info.shape)), entry.info.dtype, byte_size(entry.info.bytes)]
             if figures is not None:
                 cells += _figures(figures.get(entry.info.key))
@@ -149,8 +158,9 @@ def _show(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
     print(f"{len(entries)} {noun}, {byte_size(contents.bytes)}: {', '.join(totals)}")
 
 
-def _variable(entry: Stored) -> str:
-    return entry.info.variable if entry.info.variable not in (None, entry.info.short) else ""
+def variable_of(info: KeyInfo) -> str:
+    """Name of a key's variable; empty where there is none, or it is the key."""
+    return info.variable if info.variable not in (None, info.key, info.short) else ""
 
 
 def _figures(found: Statistics | None) -> list[str]:

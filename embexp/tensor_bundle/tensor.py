@@ -12,7 +12,7 @@ from embexp.tensor_bundle import strings, types
 from embexp.tensor_bundle.index import Entry, Piece
 from embexp.tensor_bundle.rows import read_content
 
-_CHUNK_BYTES = 1 << 24
+_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
