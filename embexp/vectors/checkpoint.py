@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
+from embexp.tensor_bundle import types
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.object_graph import KEY_END
 from embexp.tensor_bundle.tensor import Tensor
-from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key
-
-_TYPES = {1: np.dtype("<f4"), 2: np.dtype("<f8"), 14: BFLOAT16, 19: np.dtype("<f2")}
+from embexp.vectors.stored import FLOATS, Place, Stored, checked_shape, only_key
 
 
 def read(index: Path, key: str | None) -> Stored:
@@ -46,14 +45,14 @@ def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) ->
     shapes = {each: entry.shape for each, entry in tensors.items()}
     key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")
     entry, name = tensors[key], f"{index}: {key}"
-    dtype = _TYPES.get(entry.kind)
-    if dtype is None:
+    dtype = types.number_type(entry.kind)
+    if dtype not in FLOATS:
         expected = "float16, bfloat16, float32 or float64"
-        raise DataError(f"{name}: found a tensor of TensorFlow's type {entry.kind}, expected {expected}")
+        raise DataError(f"{name}: found a tensor of {types.name_of(entry.kind)}, expected {expected}")
     rows, dim = checked_shape(name, entry.shape, dtype)
     tensor = Tensor(name, key, entry)
     tensor.check_place()
-    whole = len(entry.pieces) == 1 and entry.kind == 1
+    whole = len(entry.pieces) == 1 and dtype == np.float32
     return Stored(
         name=name,
         rows=rows,
