@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from embexp.checkpoints import groups
-from embexp.checkpoints.contents import Contents, KeyInfo, Kind, Stored
+from embexp.checkpoints import groups, object_graph
+from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
-from embexp.tensor_bundle import object_graph, types
+from embexp.tensor_bundle import types
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.object_graph import OBJECT_GRAPH
+from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import Tensor
 
 
@@ -32,11 +32,12 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
     names: Mapping[str, str] = {}
     if OBJECT_GRAPH in entries and not faults:
         try:
-            names = object_graph.variable_names(nodes(index, entries[OBJECT_GRAPH]))
+            graph = object_graph.read(index)
+            names = {value.key: value.full_name for node in graph.nodes for value in node.values if value.full_name}
         except DataError as error:
             faults.append(str(error))
     object_based = OBJECT_GRAPH in entries
-    places = groups.of_objects(entries) if object_based else {key: groups.of_name(key) for key in entries}
+    places = groups.of_objects(entries) if object_based else groups.of_names(entries)
     listed = [
         Stored(
             KeyInfo(
@@ -57,27 +58,10 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
     return Contents(
         path,
         index.with_name(index.name.removesuffix(".index")),
-        Kind.SAVED_MODEL if saved_model else Kind.OBJECT if object_based else Kind.NAME,
+        StoredKind.SAVED_MODEL if saved_model else StoredKind.OBJECT if object_based else StoredKind.NAME,
         {each.info.key: each for each in listed},
         faults=tuple(faults),
     )
-
-
-def nodes(index: Path, entry: Entry) -> list[object_graph.Node]:
-    """The object graph of a checkpoint.
-
-    Args:
-        index: the `.index` file, for errors.
-        entry: of the key `OBJECT_GRAPH`.
-
-    Raises:
-        DataError: it is damaged.
-    """
-    content = Tensor(f"{index}: {OBJECT_GRAPH}", OBJECT_GRAPH, entry).value()
-    try:
-        return object_graph.parse(content.item())
-    except (ValueError, IndexError) as error:
-        raise DataError(f"{index}: {OBJECT_GRAPH}: found no object graph: {error}") from None
 
 
 def _faults(entries: Mapping[str, Entry]) -> list[str]:

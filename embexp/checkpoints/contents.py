@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle.object_graph import KEY_END
+from embexp.tensor_bundle.rekeying import KEY_END
 
 
-class Kind(StrEnum):
+class StoredKind(StrEnum):
     """How a checkpoint says which value belongs to which variable."""
 
     OBJECT = "object"
@@ -141,7 +141,7 @@ class Contents:
 
     path: Path
     source: Path
-    kind: Kind
+    kind: StoredKind
     entries: Mapping[str, Stored]
     checksums: bool = True
     faults: tuple[str, ...] = ()

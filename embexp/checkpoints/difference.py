@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.checkpoints import groups
-from embexp.checkpoints.contents import Contents, KeyInfo, Kind, Stored
+from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 
 _BLOCK_BYTES = 1 << 21
 RowMatch = Callable[[int, int], np.ndarray]
@@ -95,7 +95,7 @@ def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, Row
     Raises:
         DataError: values can't be read.
     """
-    by_variable = (a.kind is Kind.NAME) != (b.kind is Kind.NAME)
+    by_variable = (a.kind is StoredKind.NAME) != (b.kind is StoredKind.NAME)
     of_a, of_b = (_named(a), _named(b)) if by_variable else (dict(a.entries), dict(b.entries))
     unlike, changes, unread = [], [], []
     for name, first in of_a.items():

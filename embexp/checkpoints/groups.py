@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from embexp.tensor_bundle.object_graph import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"
@@ -62,7 +62,7 @@ def of_objects(keys: Iterable[str]) -> dict[str, Group]:
     for key, name in short.items():
         if (owner := owners[key]) is not None:
             found[key] = Group(SLOTS, _plain(owner[0].rpartition("/")[2]), owner[1])
-        elif name in tables or (name.startswith(_TABLES) and name.count("/") == 1):
+        elif name in tables or _is_table(name):
             found[key] = Group(TABLES, _plain(name.rpartition("/")[2]))
         elif name == OBJECT_GRAPH:
             found[key] = Group(GRAPH)
@@ -75,10 +75,33 @@ def of_objects(keys: Iterable[str]) -> dict[str, Group]:
     return found
 
 
+def of_names(keys: Iterable[str]) -> dict[str, Group]:
+    """Groups of the keys of a name-based checkpoint.
+
+    An optimizer of TensorFlow 1 calls its slot of a variable `variable/Adam`; embexp calls a table `embedding/table`.
+    """
+    known = set(keys)
+    found: dict[str, Group] = {}
+    for key in known:
+        variable, _, slot = key.rpartition("/")
+        if _is_table(key):
+            found[key] = Group(TABLES, key.removeprefix(_TABLES))
+        elif variable in known:
+            table = variable.removeprefix(_TABLES) if _is_table(variable) else None
+            found[key] = Group(OPTIMIZER) if table is None else Group(SLOTS, table, slot)
+        else:
+            found[key] = of_name(key)
+    return found
+
+
 def of_name(key: str) -> Group:
     """Group of a key by how it begins, as far as its first "/"."""
     start = key.partition("/")[0]
     return Group(_BY_START.get(start, start))
+
+
+def _is_table(key: str) -> bool:
+    return key.startswith(_TABLES) and key.count("/") == 1
 
 
 def _owner(key: str, known: set[str]) -> tuple[str, str] | None:

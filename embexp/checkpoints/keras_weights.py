@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from embexp.checkpoints import groups
-from embexp.checkpoints.contents import Contents, KeyInfo, Kind, Stored
+from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
 
 _CHUNK_BYTES = 1 << 24
@@ -118,7 +118,7 @@ def contents(path: Path) -> Contents:
             )
     if not listed:
         raise DataError(f"{path}: found an HDF5 file without datasets, expected weights")
-    return Contents(path, path if member is None else path / member, Kind.KERAS, listed, checksums=False)
+    return Contents(path, path if member is None else path / member, StoredKind.KERAS, listed, checksums=False)
 
 
 @contextlib.contextmanager

@@ -8,22 +8,25 @@ from pathlib import Path
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
 from embexp.tensor_bundle import location
+from embexp.tensor_bundle.rekeying import object_index
 
 EXPECTED = (
     "a run's directory, a checkpoint's prefix, folder or .index file, a SavedModel, or a .weights.h5 or .keras file"
 )
+_OF_RUN = "checkpoint.index"
 _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STEP = re.compile(r"step_(\d+)$")
 _HDF5, _ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 
 
-def open_checkpoint(path: Path | str) -> Contents:
+def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
     """What a checkpoint holds; no values are read.
 
     Args:
         path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
             TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
             SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
+        as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
 
     Raises:
         DataError: there is no checkpoint, or its index is damaged.
@@ -38,12 +41,19 @@ def open_checkpoint(path: Path | str) -> Contents:
             return keras_weights.contents(path)
     from embexp.checkpoints import bundles
 
-    index = _index(path)
+    index = find_index(path)
+    if as_objects and index.name == _OF_RUN:
+        index = object_index(index.parent)
     saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
     return bundles.contents(path, index, saved_model=saved_model)
 
 
-def _index(path: Path) -> Path:
+def find_index(path: Path) -> Path:
+    """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
+
+    Raises:
+        DataError: there is none.
+    """
     prefix = _ENDING.sub("", path.name)
     beside = path.parent / f"{prefix}.index"
     if beside.is_file() or prefix != path.name:

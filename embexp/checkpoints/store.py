@@ -1,7 +1,7 @@
 """Writing and reading a run's checkpoint: tables, slots, dense model, dense optimizer and step counter.
 
 The checkpoint is TensorFlow's object-based one, with the tables under the keys that `TPUEmbedding` writes:
-`embedding/<table>` and `embedding/<table>.S<slot>`.
+`embedding/<table>` and `embedding/<table>.S<slot>`. `rekeying.to_names` makes it name-based; `naming` has the names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.checkpoints import streaming
+from embexp.checkpoints.by_name import as_objects
 from embexp.errors import CheckpointError
 from embexp.system import files
+from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
 _PREFIX = "checkpoint"
-KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
-"""The end of the key of every variable in an object-based checkpoint."""
 
 
 def write(checkpoint: Any, directory: Path) -> Path:
@@ -67,14 +67,18 @@ def keys(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read(checkpoint: Any, directory: Path) -> None:
-    """Restores all of a checkpoint into a like object.
+    """Restores all of a checkpoint, of either kind, into a like object.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged; or a variable is missing, extra or of another shape,
             which TensorFlow's own checks detect only in part.
         DataError: rows of a table are damaged.
     """
-    prefix = prefix_in(directory)
+    with as_objects(checkpoint, Path(f"{prefix_in(directory)}.index")) as prefix:
+        _read(checkpoint, directory, prefix)
+
+
+def _read(checkpoint: Any, directory: Path, prefix: str) -> None:
     with _damage_reported(prefix):
         stored = tf.train.CheckpointView(prefix)
     _, extra, missing = stored.diff(checkpoint)
@@ -100,20 +104,20 @@ def copy(prefix: str, target: str) -> None:
             copied = Path(f"{target}{ending}")
             copied.unlink(missing_ok=True)
             try:
-                copied.hardlink_to(file)
+                copied.hardlink_to(file.resolve())
             except OSError:
                 shutil.copy2(file, copied)
 
 
 def prefix_in(directory: Path) -> str:
-    """Prefix of the checkpoint in a directory.
+    """Prefix of the checkpoint in a directory: of the object-based one, if it has both kinds.
 
     Raises:
         CheckpointError: there is none.
     """
     if not (directory / f"{_PREFIX}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
-    return str(directory / _PREFIX)
+    return str(object_index(directory)).removesuffix(".index")
 
 
 @contextlib.contextmanager

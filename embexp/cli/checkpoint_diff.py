@@ -69,7 +69,7 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.checkpoints.opening import open_checkpoint
     from embexp.cli import checkpoint_tokens
 
-    a, b = open_checkpoint(path_a), open_checkpoint(path_b)
+    a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
     if faults := [*a.faults, *b.faults]:
         raise DataError("\n    ".join(faults))
     of_a, of_b = checkpoint_tokens.vocabularies(a), checkpoint_tokens.vocabularies(b)

@@ -61,7 +61,7 @@ def token(vocabulary: Vocabulary | None, row: int) -> str | None:
 
 
 def _above(source: Path) -> list[Path]:
-    return list(source.absolute().parents)[:3]
+    return list(source.absolute().parents)[:4]
 
 
 def _equal(a: Vocabulary, b: Vocabulary) -> bool:

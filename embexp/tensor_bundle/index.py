@@ -80,7 +80,7 @@ def read_index(index: Path) -> dict[str, Entry]:
             pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
                 starts = sorted(map(_extents, fields[7]))
-                slices = _beginning_with(_slice_prefix(key), ordered)
+                slices = _beginning_with(slice_prefix(key), ordered)
                 pieces = [
                     _piece(index, wire.fields(table[each]), tuple(first for first, _ in start), shards)
                     for each, start in zip(slices, starts, strict=True)
@@ -196,8 +196,8 @@ def _beginning_with(prefix: bytes, ordered: list[bytes]) -> list[bytes]:
     return ordered[first:last]
 
 
-def _slice_prefix(key: bytes) -> bytes:
-    """How the keys of a tensor's slices begin: 0 and its name, in TensorFlow's order-preserving code.
+def slice_prefix(key: bytes) -> bytes:
+    """How the keys of a tensor's slices begin: 0 and its key, in TensorFlow's order-preserving code.
 
     What follows are the rank, then start and length for each dimension, so that the keys sort by the first row.
     """

@@ -1,52 +1,64 @@
-"""Strings in TensorFlow checkpoints: their lengths, a checksum of these, and the characters.
+"""Strings in a TensorFlow checkpoint, read without TensorFlow.
 
-Source: `WriteStringTensor` and `ReadStringTensor` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc
+They are stored as all lengths (varints), a checksum of the lengths, and all characters.
+Source: `WriteStringTensor` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc
 """
 
 from __future__ import annotations
 
-import struct
+import math
 
 import google_crc32c
-import numpy as np
 
-from embexp.tensor_bundle import wire
-from embexp.tensor_bundle.index import masked
+from embexp.errors import DataError
+from embexp.tensor_bundle.index import Entry, masked
+from embexp.tensor_bundle.rows import read_content
+
+STRING = 7
+"""Its number in TensorFlow's types.proto."""
+_CHUNK_BYTES = 1 << 20
 
 
-def parse(data: bytes, shape: tuple[int, ...], checksum: int) -> np.ndarray:
-    """Strings from their bytes in a data file.
+def read_strings(key: str, entry: Entry) -> list[bytes]:
+    """All strings of a tensor, in row-major order.
 
     Args:
-        data: all of them.
-        shape: of the tensor.
-        checksum: of the tensor, as the index has it.
-
-    Returns:
-        Objects of type `bytes`.
+        key: of the tensor, for errors.
+        entry: its place in the data files.
 
     Raises:
-        ValueError: a checksum is wrong, or they are cut short.
+        DataError: it is no tensor of strings, or its data file is missing, cut short, or damaged.
     """
-    lengths, at, crc = [], 0, 0
+    piece = entry.pieces[0]
+    if entry.kind != STRING:
+        raise DataError(f"{piece.path}: found {key} of TensorFlow's type {entry.kind}, expected strings")
+    if not piece.path.is_file():
+        raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+    data = b"".join(read_content(key, piece, _CHUNK_BYTES, checked=False))
     try:
-        for _ in range(int(np.prod(shape, dtype=np.int64))):
-            length, at = wire.varint(data, at)
-            lengths.append(length)
-            crc = google_crc32c.extend(crc, struct.pack("<I" if length < 2**32 else "<Q", length))
+        lengths, start = _lengths(data, math.prod(entry.shape))
     except IndexError:
-        raise ValueError("the lengths of the strings are cut short") from None
-    stored = data[at : at + 4]
-    if int.from_bytes(stored, "little") != masked(crc):
-        raise ValueError("the checksum of the lengths is wrong")
-    at += 4
-    if len(data) != at + sum(lengths):
-        raise ValueError(f"found {len(data) - at:,} characters, expected {sum(lengths):,}")
-    crc = google_crc32c.extend(google_crc32c.extend(crc, stored), data[at:])
-    if masked(crc) != checksum:
-        raise ValueError(f"found the checksum {masked(crc):#010x}, expected {checksum:#010x}")
-    values = np.empty(len(lengths), object)
-    for number, length in enumerate(lengths):
-        values[number] = data[at : at + length]
+        raise DataError(f"{piece.path}: the lengths of the strings of {key} are damaged") from None
+    # The checksum is taken over the lengths as fixed integers, not over the varints in the file.
+    crc = google_crc32c.value(b"".join(each.to_bytes(4 if each < 1 << 32 else 8, "little") for each in lengths))
+    crc = google_crc32c.extend(crc, data[start:])
+    if len(data) != start + 4 + sum(lengths) or masked(crc) != piece.checksum:
+        raise DataError(f"{piece.path}: {key} differs from its checksum: the file is damaged")
+    found, at = [], start + 4
+    for length in lengths:
+        found.append(data[at : at + length])
         at += length
-    return values.reshape(shape)
+    return found
+
+
+def _lengths(data: bytes, count: int) -> tuple[list[int], int]:
+    """So many varints, and where they end."""
+    lengths, at = [], 0
+    for _ in range(count):
+        value = shift = 0
+        while data[at] >= 0x80:
+            value |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        lengths.append(value | data[at] << shift)
+        at += 1
+    return lengths, at

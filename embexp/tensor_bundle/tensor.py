@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import strings, types
+from embexp.tensor_bundle import types
 from embexp.tensor_bundle.index import Entry, Piece
 from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.strings import read_strings
 
 _CHUNK_BYTES = 1 << 22
 
@@ -131,8 +132,6 @@ class Tensor:
         return np.memmap(piece.path, dtype, "r", offset, shape)
 
     def _strings(self, piece: Piece) -> np.ndarray:
-        data = b"".join(read_content(self.key, piece, _CHUNK_BYTES, checked=False))
-        try:
-            return strings.parse(data, piece.shape, piece.checksum)
-        except ValueError as error:
-            raise DataError(f"{self.name}: {piece.path.name} is damaged: {error}") from None
+        values = np.empty(math.prod(piece.shape), object)
+        values[:] = read_strings(self.key, Entry(piece.shape, types.STRING, (piece,)))
+        return values.reshape(piece.shape)

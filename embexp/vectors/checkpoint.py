@@ -10,7 +10,7 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.tensor_bundle import types
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.object_graph import KEY_END
+from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.tensor import Tensor
 from embexp.vectors.stored import FLOATS, Place, Stored, checked_shape, only_key
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import embexp.checkpoints
-from embexp.checkpoints.contents import Contents, Kind
+from embexp.checkpoints.contents import Contents, StoredKind
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.checkpoints.statistics import statistics
 from embexp.errors import DataError
@@ -63,7 +63,7 @@ def in_groups(contents: Contents) -> dict[str, list[str]]:
 def test_a_keras_model_and_its_optimizer(tmp_path: Path) -> None:
     prefix = made.keras_checkpoint(tmp_path)
     contents = open_checkpoint(tmp_path)
-    assert (contents.kind, contents.source, contents.faults) == (Kind.OBJECT, prefix, ())
+    assert (contents.kind, contents.source, contents.faults) == (StoredKind.OBJECT, prefix, ())
     check_like_tensorflow(contents, prefix)
     groups = in_groups(contents)
     assert list(groups) == ["dense", "optimizer", "step", "object graph"]
@@ -87,7 +87,7 @@ def test_a_saver_with_partitioned_variables(tmp_path: Path) -> None:
     }
     prefix = made.saver_checkpoint(tmp_path / "model.ckpt-7", values, {"by_rows": (0, 3), "by_columns": (1, 2)})
     contents = open_checkpoint(prefix)
-    assert contents.kind is Kind.NAME
+    assert contents.kind is StoredKind.NAME
     assert {key: entry.info.variable for key, entry in contents.entries.items()} == {key: key for key in values}
     check_like_tensorflow(contents, prefix)
     for name, value in values.items():
@@ -99,7 +99,7 @@ def test_a_saver_with_partitioned_variables(tmp_path: Path) -> None:
 def test_a_saved_model(tmp_path: Path) -> None:
     made.trained_model().export(tmp_path / "exported", verbose=False)
     contents = open_checkpoint(tmp_path / "exported")
-    assert contents.kind is Kind.SAVED_MODEL
+    assert contents.kind is StoredKind.SAVED_MODEL
     check_like_tensorflow(contents, tmp_path / "exported" / "variables" / "variables")
     assert {"hidden/kernel", "top/bias"} <= {entry.info.variable for entry in contents.entries.values()}
 
@@ -109,7 +109,7 @@ def test_keras_weights(name: str, tmp_path: Path) -> None:
     model = made.trained_model()
     (model.save_weights if name.endswith(".h5") else model.save)(tmp_path / name)
     contents = open_checkpoint(tmp_path / name)
-    assert (contents.kind, contents.checksums) == (Kind.KERAS, False)
+    assert (contents.kind, contents.checksums) == (StoredKind.KERAS, False)
     by_name = {entry.info.variable: entry for entry in contents.entries.values()}
     for layer in ("hidden", "top"):
         for number, expected in enumerate(model.get_layer(layer).get_weights()):
