@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
 from embexp.tensor_bundle import location
+from embexp.tensor_bundle.index import MAGIC
 from embexp.tensor_bundle.rekeying import object_index
 
 EXPECTED = (
@@ -59,8 +61,14 @@ def find_index(path: Path) -> Path:
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
-        what = "it is no file of weights" if path.exists() else "there is no such file or folder"
-        raise DataError(f"{path}: {what}; give {EXPECTED}")
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder; give {EXPECTED}")
+        if _ends_as_table(path):
+            raise DataError(
+                f"{path}: found a checkpoint of TensorFlow's first format (V1), which can't be read; restore it with"
+                " TensorFlow and save it again"
+            )
+        raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
     if _is_saved_model(path):
         variables = path / "variables" / "variables.index"
         if not variables.is_file():
@@ -87,6 +95,12 @@ def _newest(folder: Path) -> Path | None:
     if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
         return marked
     return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
+
+
+def _ends_as_table(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
+        return file.read() == MAGIC.to_bytes(8, "little")
 
 
 def _is_saved_model(folder: Path) -> bool:

@@ -11,7 +11,6 @@ from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabula
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from embexp.checkpoints.contents import Contents
     from embexp.checkpoints.difference import RowMatch
@@ -23,7 +22,9 @@ def vocabularies(contents: Contents) -> Callable[[str], Vocabulary | None]:
     Args:
         contents: of a checkpoint, which is in `checkpoints/NAME` of its run.
     """
-    folder = next((each / "vocabularies" for each in _above(contents.source) if (each / "vocabularies").is_dir()), None)
+    # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
+    above = list(contents.source.absolute().parents)[:4]
+    folder = next((each / "vocabularies" for each in above if (each / "spec.json").is_file()), None)
 
     @cache
     def read(table: str) -> Vocabulary | None:
@@ -58,10 +59,6 @@ def token(vocabulary: Vocabulary | None, row: int) -> str | None:
     if vocabulary is None or row >= vocabulary.size:
         return None
     return vocabulary.tokens(row, row + 1)[0]
-
-
-def _above(source: Path) -> list[Path]:
-    return list(source.absolute().parents)[:4]
 
 
 def _equal(a: Vocabulary, b: Vocabulary) -> bool:

@@ -192,6 +192,23 @@ def test_tensorflows_own_tpu_embedding(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_groups_of_names(tmp_path: Path) -> None:
+    """As embexp and the optimizers of TensorFlow 1 name variables."""
+    names = ["embedding/item", "embedding/item/Adam_1", "embedding/deep/item", "global_step"]
+    names += ["dense/kernel", "dense/kernel/Adam"]
+    contents = open_checkpoint(made.saver_checkpoint(tmp_path / "c", dict.fromkeys(names, VALUES), {}))
+    assert in_groups(contents) == {
+        "tables": ["embedding/item"],
+        "slots": ["embedding/item/Adam_1"],
+        "optimizer": ["dense/kernel/Adam"],
+        "step": ["global_step"],
+        "dense": ["dense/kernel"],
+        "embedding": ["embedding/deep/item"],
+    }
+    info = contents.entry("embedding/item/Adam_1").info
+    assert (info.table, info.slot, contents.entry("embedding/item").info.table) == ("item", "Adam_1", "item")
+
+
 def test_an_optimizer_with_slot_variables(tmp_path: Path) -> None:
     """As those of TensorFlow 1 and Keras 2 have them."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -314,7 +331,7 @@ def test_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(DataError, match=r"found the checksum 0x\w+ of b"):
         read_rows(prefix, "b", 6, 7, verify=True)
     made.change_byte(data, data.stat().st_size - 1)
-    with pytest.raises(DataError, match=r"words: c.data-00000-of-00001 is damaged: found the checksum"):
+    with pytest.raises(DataError, match=r"c.data-00000-of-00001: words differs from its checksum"):
         read_rows(prefix, "words", 0, 1)
 
 
@@ -375,6 +392,12 @@ def test_errors(tmp_path: Path) -> None:
     (tmp_path / "sweep" / "0" / "checkpoints").mkdir(parents=True)
     with pytest.raises(DataError, match=r"sweep: found no checkpoint in this folder; its folders 0 have some"):
         open_checkpoint(tmp_path / "sweep")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        weight = tf.compat.v1.get_variable("weight", [2])
+        session.run(weight.initializer)
+        tf.compat.v1.train.Saver(write_version=1).save(session, str(tmp_path / "old"), write_meta_graph=False)
+    with pytest.raises(DataError, match=r"old: found a checkpoint of TensorFlow's first format \(V1\)"):
+        open_checkpoint(tmp_path / "old")
     (tmp_path / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
     with pytest.raises(DataError, match=r"bad.h5: found no whole HDF5 file"):
         open_checkpoint(tmp_path / "bad.h5")

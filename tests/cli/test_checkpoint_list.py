@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from embexp.cli import commands
 from embexp.data.vocabulary import TokenVocabulary
+from embexp.tensor_bundle import rekeying
 from tests.checkpoints import made
 from tests.growth.conftest import END, Runs
 from tests.short_runs import runner
@@ -197,6 +198,24 @@ def test_diff_of_runs_with_other_vocabularies(oov: bool, runs: Runs, capsys: pyt
     assert [each["token"] for each in change["moved"]] == ["x", "<oov>"][: 1 + oov]
     assert commands.main(["checkpoint", "diff", str(a.path), str(b.path)]) == 0
     assert f"embedding/item: matched by token; 2 rows only in A, {2 + (not oov)} only in B" in capsys.readouterr().out
+
+
+def test_diff_of_runs_of_both_kinds(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = runs.make(["x", "y", "z"]), runs.make(["x", "y", "z"])
+    names = {key: {"step": "global_step"}.get(key, key.replace(".S", "/")) for key in b.values}
+    rekeying.to_names(b.path / "checkpoints" / "final", names)
+    assert commands.main(["checkpoint", "list", str(b.path), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["kind"] == "name"
+    tables = {(each["key"], each["table"]) for each in listed["keys"] if each["group"] == "tables"}
+    assert ("embedding/item", "item") in tables
+    for first, second in ((a, b), (b, a), (b, b)):
+        assert commands.main(["checkpoint", "diff", str(first.path), str(second.path), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["by_variable"], found["only_a"], found["only_b"], found["unlike"]) == (False, [], [], [])
+        assert len(found["changes"]) == len(a.values) + 1
+        moved = [row for each in found["changes"] for row in each["moved"] if each["key"] == f"embedding/item{END}"]
+        assert {row["token"] for row in moved} == ({"x", "y", "z", "<oov>"} if first is not second else set())
 
 
 def test_rows_without_a_token(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
