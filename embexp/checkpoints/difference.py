@@ -206,7 +206,8 @@ def _matrix(values: np.ndarray) -> np.ndarray:
 
 def _other_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Bool [n, width]: which numbers have other bits; -0 and 0 do, equal NaN don't."""
-    bits = [np.ascontiguousarray(each).view(np.uint8).reshape(*each.shape, each.dtype.itemsize) for each in (a, b)]
+    size = min(8, a.dtype.itemsize)  # complex128 has 16 bytes
+    bits = [np.ascontiguousarray(each).view(f"u{size}").reshape(*each.shape, -1) for each in (a, b)]
     found: np.ndarray = (bits[0] != bits[1]).any(axis=-1)
     return found
 
