@@ -84,7 +84,9 @@ class Dataset:
                 values = np.asarray(file[self.key][rows])
             except (OSError, RuntimeError, ValueError) as error:
                 raise DataError(f"{self.path}: {self.key} can't be read: {error}") from None
-        return values.view(self.dtype) if values.dtype.kind == "V" else values
+        if values.dtype.kind == "V":
+            return values.view(self.dtype)
+        return values.astype(self.dtype, copy=False)  # in this machine's byte order
 
 
 def contents(path: Path) -> Contents:
@@ -199,7 +201,7 @@ def _type(dataset: h5py.Dataset) -> tuple[np.dtype | None, str]:
         return np.dtype(ml_dtypes.bfloat16), "bfloat16"
     if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.dtype.kind not in "biufc":
         return None, str(dataset.dtype)
-    return dataset.dtype, dataset.dtype.name
+    return dataset.dtype.newbyteorder("="), dataset.dtype.name
 
 
 def _group(key: str) -> str:

@@ -53,10 +53,13 @@ def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool
     Raises:
         DataError: there is no such checkpoint, key or row; or a file is missing, cut short or damaged.
     """
-    entry = open_checkpoint(path).entry(key)
+    contents = open_checkpoint(path)
+    entry = contents.entry(key)
     rows = entry.values.read(start, stop)
-    whole = entry.info.bytes <= CHECKED_BYTES or (start, stop) == (0, entry.info.rows)
-    if verify or (verify is None and whole):
+    if verify is None:
+        whole = entry.info.bytes <= CHECKED_BYTES or (start, stop) == (0, entry.info.rows)
+        verify = whole and contents.checksums
+    if verify:
         entry.values.verify()
     found = np.asarray(rows)
     found.flags.writeable = False

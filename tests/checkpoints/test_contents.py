@@ -152,6 +152,7 @@ def test_other_hdf5_files(tmp_path: Path) -> None:
         file["words"] = ["a", "ü"]
         file["deep/numbers"] = np.arange(6).reshape(2, 3)
         file["scalar"] = np.float64(2.5)
+        file["big_endian"] = np.arange(3, dtype=">f4")
         file["pairs"] = np.zeros(2, [("a", "i4"), ("b", "f4")])
         file["elsewhere"] = h5py.ExternalLink("b.h5", "secret")
     contents = open_checkpoint(tmp_path / "a.h5")
@@ -161,6 +162,7 @@ def test_other_hdf5_files(tmp_path: Path) -> None:
     assert "elsewhere" not in infos
     assert contents.entry("words").values.value().tolist() == [b"a", "ü".encode()]
     assert contents.entry("scalar").values.value() == 2.5
+    assert contents.entry("big_endian").values.read(1, 3).tobytes() == np.array([1, 2], "<f4").tobytes()
     np.testing.assert_array_equal(contents.entry("deep/numbers").values.read(1, 2), [[3, 4, 5]])
     with pytest.raises(DataError, match=r"a.h5: pairs: NumPy has no type for its values"):
         contents.entry("pairs").values.value()

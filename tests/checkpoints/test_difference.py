@@ -38,7 +38,17 @@ def changes(a: Contents, b: Contents, **options) -> dict[str, Change]:
     return {each.info.short: each for each in difference(a, b, rows=3, **options).changes}
 
 
-TYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.bool_, np.complex64]
+TYPES = [
+    np.float32,
+    np.float64,
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.int64,
+    np.uint8,
+    np.bool_,
+    np.complex64,
+    np.complex128,
+]
 
 
 @examples(40)
@@ -61,7 +71,7 @@ def test_figures_are_numpys(
         patch.setattr(compared, "_BLOCK_BYTES", 64)
         found = difference(a, b, rows=3)
     [change] = found.changes
-    wide = np.complex128 if kind is np.complex64 else np.float64
+    wide = np.complex128 if kind in (np.complex64, np.complex128) else np.float64
     rows_a, rows_b = (
         np.reshape(each.astype(wide), (shape[0] if shape else 1, math.prod(shape[1:]))) for each in (first, second)
     )
