@@ -1,7 +1,8 @@
-"""Checkpoints: everything that a run has learned, saved and restored.
+"""Checkpoints: everything that a run has learned, saved and restored; and what is in anyone's checkpoints.
 
-For models of your own there are `save`, `restore`, which returns an account of every value, and `convert`, between
-object-based and name-based checkpoints. Each is imported at its first use.
+Your own code can use `keys` and `read_rows`, which work without TensorFlow; `save` and `restore`, which returns an
+account of every value, for models of your own; and `convert`, between object-based and name-based checkpoints. Each is
+imported at its first use.
 """
 
 from __future__ import annotations
@@ -11,21 +12,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embexp.checkpoints.account import Account, LiveAccount, Mismatch, Value
+    from embexp.checkpoints.contents import KeyInfo
     from embexp.checkpoints.converting import Conversion, convert
     from embexp.checkpoints.kinds import Kind
+    from embexp.checkpoints.reading import keys, read_rows
     from embexp.checkpoints.restoring import restore
     from embexp.checkpoints.saving import save
 
-__all__ = ["Account", "Conversion", "Kind", "LiveAccount", "Mismatch", "Value", "convert", "restore", "save"]
+__all__ = [
+    "Account",
+    "Conversion",
+    "KeyInfo",
+    "Kind",
+    "LiveAccount",
+    "Mismatch",
+    "Value",
+    "convert",
+    "keys",
+    "read_rows",
+    "restore",
+    "save",
+]
 
-_MODULES = {
+_LATER = {
     "Account": "account",
     "Conversion": "converting",
+    "KeyInfo": "contents",
     "Kind": "kinds",
     "LiveAccount": "account",
     "Mismatch": "account",
     "Value": "account",
     "convert": "converting",
+    "keys": "reading",
+    "read_rows": "reading",
     "restore": "restoring",
     "save": "saving",
 }
@@ -33,8 +52,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Imports a public name at its first use."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

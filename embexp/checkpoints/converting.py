@@ -43,17 +43,18 @@ def convert(
     the file system can do that, and copied elsewhere; values stay as they are.
 
     Args:
-        path: of the checkpoint: its prefix, its index, or its folder.
+        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
         out: prefix of the new one; in an existing folder, `checkpoint` in it.
         kind: of the new one.
         rename: new names (or object paths, as the new kind has them) by old names or object paths, without the end that
             all keys of variables have.
 
     Raises:
-        CheckpointError: there is no such checkpoint, `rename` does not fit it, or a file can't be written.
-        DataError: the index is damaged.
+        CheckpointError: `rename` does not fit the checkpoint, or a file can't be written.
+        DataError: there is no such checkpoint, or its index is damaged.
     """
-    kind, index, prefix = Kind.parse(kind), locating.index_of(path), locating.prefix_for(out)
+    kind, prefix = Kind.parse(kind), locating.prefix_for(out)
+    index = locating.index_of(path, as_objects=kind is Kind.OBJECT)
     entries = read_index(index)
     was = Kind.OBJECT if OBJECT_GRAPH in entries else Kind.NAME
     old = {_short(key): key for key in entries if key != OBJECT_GRAPH}

@@ -1,49 +1,28 @@
-"""Finding a checkpoint from what users name: its prefix, its index, or its folder."""
+"""Finding a checkpoint from what users name, and where a new one goes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import tensorflow as tf
-
-from embexp.checkpoints.plain_paths import plain_path
-from embexp.errors import CheckpointError
+from embexp.checkpoints.opening import find_index
 from embexp.tensor_bundle.rekeying import object_index
 
 NAME = "checkpoint"
 """Prefix of a checkpoint in a folder of its own."""
 
 
-def index_of(path: Path | str) -> Path:
-    """The index of a checkpoint.
+def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
+    """The index of a TensorFlow checkpoint.
 
     Args:
-        path: its prefix, its index, or a folder: one with one checkpoint, one whose latest checkpoint TensorFlow's file
-            `checkpoint` names, or a SavedModel. Of a folder with both kinds, the object-based one is taken.
+        path: see `opening.open_checkpoint`; of no other format.
+        as_objects: whether the object-based one is taken where a run saved both kinds over the same data files.
 
     Raises:
-        CheckpointError: there is none, or several of which none is the latest.
+        DataError: there is none.
     """
-    path = Path(path)
-    if path.name.endswith(".index") and path.is_file():
-        return path
-    beside = path.with_name(f"{path.name}.index")
-    if beside.is_file():
-        return object_index(path.parent) if path.name == NAME else beside
-    if not path.is_dir():
-        raise CheckpointError(f"{path}: there is no such checkpoint: neither {beside.name} nor a folder of that name")
-    if (path / f"{NAME}.index").is_file():
-        return object_index(path)
-    found = sorted(path.glob("*.index")) or sorted((path / "variables").glob("variables.index"))
-    if len(found) == 1:
-        return found[0]
-    with plain_path(path) as plain:
-        latest = tf.train.latest_checkpoint(str(plain)) if found else None
-    if latest is not None:
-        return path / f"{Path(latest).name}.index"
-    listed = ", ".join(each.name.removesuffix(".index") for each in found)
-    why = f"several checkpoints, and no latest one: {listed}. Name the one to read" if found else "no checkpoint"
-    raise CheckpointError(f"{path} holds {why}")
+    index = find_index(Path(path))
+    return object_index(index.parent) if as_objects and index.name == f"{NAME}.index" else index
 
 
 def prefix_for(path: Path | str) -> Path:

@@ -86,8 +86,7 @@ def names_in(path: Path) -> dict[str, str]:
     """`names_of_keys` of a run's object-based checkpoint.
 
     Raises:
-        CheckpointError: there is none.
-        DataError: its index is damaged.
+        DataError: there is none, or its index is damaged.
     """
     return names_of_keys(key.removesuffix(KEY_END) for key in read_index(locating.index_of(path)))
 

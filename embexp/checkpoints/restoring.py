@@ -41,7 +41,7 @@ def restore(
     them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
 
     Args:
-        path: of the checkpoint: its prefix, its index, or its folder.
+        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
@@ -53,8 +53,8 @@ def restore(
         The account, which changes as waiting variables are created. Check it: `assert_complete`, `assert_consumed`.
 
     Raises:
-        CheckpointError: there is no such checkpoint, it is damaged, or `only` or `rename` name what it does not have.
-        DataError: a data file is damaged.
+        CheckpointError: the checkpoint is damaged, or `only` or `rename` name what it does not have.
+        DataError: there is no such checkpoint, or one of its files is damaged.
     """
     index = locating.index_of(path)
     entries = read_index(index)

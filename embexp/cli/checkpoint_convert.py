@@ -103,12 +103,9 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
     from embexp.checkpoints import naming
     from embexp.checkpoints.converting import convert
 
-    folder, path = RunFolder(options.path), options.path
-    if folder.spec.is_file():
-        path = folder.final_checkpoint
-        if options.to == "name":
-            names = {**naming.names_in(path), **names}
-    _show(convert(path, options.out, kind=options.to, rename=names), options.to)
+    if RunFolder(options.path).spec.is_file() and options.to == "name":
+        names = {**naming.names_in(options.path), **names}
+    _show(convert(options.path, options.out, kind=options.to, rename=names), options.to)
 
 
 def _show(conversion: Conversion, kind: str) -> None:

@@ -21,8 +21,8 @@ from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
 from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
+from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
-from embexp.vectors.checkpoint import KEY_END
 from embexp.vectors.coverage import coverage
 
 VERSION = 1

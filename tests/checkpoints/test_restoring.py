@@ -293,7 +293,7 @@ def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(blocks, "_BLOCK_BYTES", 400)
     with pytest.raises(DataError, match="the file is damaged"):
         checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
-    with pytest.raises(CheckpointError, match="there is no such checkpoint"):
+    with pytest.raises(DataError, match="there is no such file or folder"):
         checkpoints.restore(tmp_path / "other", Net())
 
 

@@ -73,7 +73,7 @@ def test_all_faults_at_once(by_name: Path, tmp_path: Path, capsys: pytest.Captur
     assert "it is neither JSON nor YAML" in capsys.readouterr().err
     arguments = ["checkpoint", "convert", str(tmp_path / "none"), str(tmp_path / "x"), "--to", "name"]
     assert commands.main(arguments) == 1
-    assert "there is no such checkpoint" in capsys.readouterr().err
+    assert "there is no such file or folder" in capsys.readouterr().err
 
 
 def test_faults_are_told_without_tensorflow() -> None:
