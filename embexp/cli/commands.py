@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
+    "export": "write a finished run for other programs: a SavedModel, or its tables in files",
     "checkpoint": "grow a checkpoint to a longer vocabulary",
     "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }
