@@ -7,7 +7,6 @@ writes tables of no rows, and their rows are added to the checkpoint afterwards.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.checkpoints.store import KEY_END
 from embexp.errors import RunError
 from embexp.system.progress import Progress, quiet
@@ -27,7 +27,6 @@ TABLES = "tables"
 _BLOCK_BYTES = 1 << 24
 _OF_THIS_PROCESS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 """Operations that call Python functions."""
-_PATTERN = frozenset("[]*?\\")
 
 
 def write(
@@ -95,15 +94,3 @@ def _check_operations(signatures: Mapping[str, Any]) -> None:
                 f"the model can't be exported: its operation {found[0]} calls a Python function (tf.py_function,"
                 " tf.numpy_function), which a SavedModel can't hold; use TensorFlow's operations"
             )
-
-
-@contextlib.contextmanager
-def plain_path(directory: Path) -> Iterator[Path]:
-    r"""A path to a directory without the characters that TensorFlow takes for a pattern: `[`, `]`, `*`, `?`, `\`."""
-    if not _PATTERN & set(str(directory)):
-        yield directory
-        return
-    with tempfile.TemporaryDirectory(prefix="embexp-") as folder:
-        link = Path(folder) / "directory"
-        link.symlink_to(directory.resolve(), target_is_directory=True)
-        yield link

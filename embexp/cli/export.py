@@ -30,8 +30,8 @@ may be larger than memory.
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
     serving_default   tokens, as in the data: strings [B], or row numbers where ids are row numbers. Of a column with
-                      several values per example [B, N], filled up with "" (or -1). Tokens without a row get the OOV row;
-                      if there is none, they are an error
+                      several values per example [B, N], filled up with "" (or -1). Tokens without a row get the OOV
+                      row; if there is none, they are an error
     serving_ids       the same with row numbers, int64
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
                       the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as

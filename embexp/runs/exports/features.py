@@ -183,8 +183,8 @@ def _check_names(columns: Sequence[IdColumn], dense: Sequence[str]) -> None:
         other = by_argument.setdefault(argument(name), name)
         if other != name or names.count(name) > 1:
             raise RunError(
-                f"columns {other!r} and {name!r} would both be {argument(name)!r} in the exported model, which takes each"
-                " column once; rename one in the data, and train again"
+                f"columns {other!r} and {name!r} would both be {argument(name)!r} in the exported model, which takes"
+                " each column once; rename one in the data, and train again"
             )
 
 

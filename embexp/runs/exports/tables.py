@@ -72,8 +72,8 @@ def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
-            f"{path.name}: found the token {shown(tokens[row].as_py())}, and word2vec's files hold no tokens with blanks;"
-            " export the table as npy, which holds any"
+            f"{path.name}: found the token {shown(tokens[row].as_py())}, and word2vec's files hold no tokens with"
+            " blanks; export the table as npy, which holds any"
         )
 
 
