@@ -24,7 +24,7 @@ HELP = f"""\
 usage: {USAGE}
 
     info FILE                     rows, dimension, dtype, tokens, irregularities, and whether the file can be mapped
-    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt or .parquet, as float32
+    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet
     neighbors FILE_OR_RUN TOKEN…  the rows with the largest cosine similarity to the row of each token
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a

@@ -10,6 +10,7 @@ from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.tables import optimizers
 from embexp.training.loop import Outcome
@@ -79,6 +80,11 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "name": spec.name,
         "task": spec.task.value,
         "classes": list(prepared.data.classes),
+        "columns": {
+            name: "several" if name in scan.examples.lists else "one"
+            for name in prepared.data.columns.ids
+            if name != CANDIDATES
+        },
         "run_id": prepared.run_id,
         "steps": 0,
         "batch_size": spec.train.batch_size,
