@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,7 +12,9 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.checkpoints import streaming
+from embexp.errors import CheckpointError
 from embexp.tables.streamed import Bypass, StreamedTable, bypass
+from embexp.tensor_bundle import increments
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,17 @@ class GraphSaver:
                 streaming.add(prefix, self.tables)
 
     def restore(self, session: Any, prefix: str) -> None:
-        """Restores the variables of a session from a checkpoint.
+        """Restores the variables of a session from a whole checkpoint.
 
         Raises:
-            CheckpointError: a table does not fit.
+            CheckpointError: a table does not fit, or the checkpoint is incremental.
             DataError: its rows are damaged.
         """
+        if increments.is_incremental(Path(prefix)):
+            raise CheckpointError(
+                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it with"
+                " runtime=function, or give a whole one"
+            )
         self.others.restore(session, prefix)
         if self.tables:
             with session.as_default():

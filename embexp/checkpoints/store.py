@@ -19,6 +19,7 @@ import tensorflow as tf
 from embexp.checkpoints import streaming
 from embexp.errors import CheckpointError
 from embexp.system import files
+from embexp.tensor_bundle.overlay import Matrices
 
 _PREFIX = "checkpoint"
 KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -58,12 +59,8 @@ def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
 
 def keys(directory: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of all variables in a checkpoint, by key without `KEY_END`."""
-    prefix = prefix_in(directory)
-    return {
-        key.removesuffix(KEY_END): tuple(shape)
-        for key, shape in tf.train.list_variables(prefix)
-        if key.endswith(KEY_END)
-    }
+    stored = Matrices(Path(prefix_in(directory)))
+    return {key.removesuffix(KEY_END): shape for key, shape in stored.shapes().items() if key.endswith(KEY_END)}
 
 
 def read(checkpoint: Any, directory: Path) -> None:

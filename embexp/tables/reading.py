@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.system import digests
-from embexp.system.rows import SomeRows
 from embexp.tables.touched import TouchedRows
 from embexp.tables.variables import scatter_rows
 
@@ -42,9 +41,9 @@ class ReadableTable(ABC):
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows with these numbers, rising, float32 [n, dim]; at most a few thousand."""
-        return SomeRows(self, numbers).read(0, len(numbers))
+    @abstractmethod
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32 [n, dim]; at most some thousand."""
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
         """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""
@@ -124,7 +123,7 @@ class Gathers(Protocol):
         ...
 
 
-def gathered(table: Gathers, numbers: np.ndarray) -> np.ndarray:
+def gathered(table: Gathers, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
     """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
-    values: np.ndarray = table.gather(tf.constant(numbers)).numpy()
+    values: np.ndarray = table.gather(tf.constant(numbers), slot).numpy()
     return values
