@@ -20,6 +20,7 @@ from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.writer import BundleWriter
 
+_PREFIX = "checkpoint"
 _NUMBERS, _ROWS = "increment_numbers/", "increment/"
 """How the keys of changed rows' numbers, by table, and of the rows, by the matrix' key, begin."""
 
@@ -42,7 +43,8 @@ class Changes:
     def collect(self) -> dict[str, np.ndarray]:
         """The rows that changed, bool [rows], by table; without tables of which every row may have changed.
 
-        They are collected again next time, unless `saved` is called in between.
+        They are collected again next time, unless `saved` is called in between. Call it only when it is known whether
+        the save before went well.
         """
         for name, table in self._tables.items():
             touched = np.zeros(table.rows, np.bool_) if table.frozen else table.take_touched()
@@ -53,6 +55,51 @@ class Changes:
     def saved(self) -> None:
         """The checkpoint with the rows last collected is on disk."""
         self._masks.clear()
+
+
+class IncrementalSaves:
+    """The saves of a training: a whole checkpoint every so many, and between them what changed since the one before."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, ReadableTable],
+        *,
+        whole_every: int,
+        every_row: Collection[str] = (),
+        restored: Path | None = None,
+    ) -> None:
+        """Counts changes from now on.
+
+        Args:
+            tables: of the run, by name.
+            whole_every: 1: every checkpoint is whole.
+            every_row: see `Changes`.
+            restored: directory of the checkpoint that the tables were just restored from; None: the first is whole.
+
+        Raises:
+            CheckpointError: the chain of `restored` is broken.
+        """
+        self._changes, self._whole_every = Changes(tables, every_row), whole_every
+        self._base = restored
+        self._since_whole = 0 if restored is None else len(increments.chain(restored / _PREFIX)) - 1
+
+    def write(self, checkpoint: Any, prefix: str) -> None:
+        """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
+
+        It is whole if the one before is gone.
+        """
+        changed, base = self._changes.collect(), None if self._base is None else self._base / _PREFIX
+        gone = base is None or not base.with_name(f"{_PREFIX}.index").is_file()
+        if gone or self._since_whole + 1 >= self._whole_every:
+            streaming.write(checkpoint, prefix)
+        else:
+            write(checkpoint, prefix, base=str(base), changed=changed)
+
+    def saved(self, directory: Path) -> None:
+        """The checkpoint last written is on disk, in this directory beside that of the one before."""
+        self._changes.saved()
+        self._base = directory
+        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / _PREFIX) else 0
 
 
 def write(checkpoint: Any, prefix: str, *, base: str, changed: Mapping[str, np.ndarray]) -> None:

@@ -125,5 +125,9 @@ class Gathers(Protocol):
 
 def gathered(table: Gathers, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
     """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
-    values: np.ndarray = table.gather(tf.constant(numbers), slot).numpy()
-    return values
+    return in_place(table.gather(tf.constant(numbers), slot))
+
+
+def in_place(tensor: Any) -> np.ndarray:
+    """A tensor that nobody else has, as an array over its memory. `numpy()` would copy it."""
+    return np.asarray(memoryview(tensor))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.tables.reading import in_place
+
 if TYPE_CHECKING:
     from embexp.tables.split import SplitTable
 
@@ -66,7 +68,7 @@ def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
 
         def eagerly(*arrays: np.ndarray) -> Any:
             result = compute(*(tf.constant(each) for each in arrays))
-            return None if result is None else result.numpy()
+            return None if result is None else in_place(result)
 
         return eagerly
     placeholders = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
