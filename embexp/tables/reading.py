@@ -39,7 +39,7 @@ class ReadableTable(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
+        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]; they may be read-only."""
 
     @abstractmethod
     def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
