@@ -18,6 +18,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests
 from embexp.system.rows import Rows
+from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry
 from embexp.vectors import checkpoint
 from embexp.vectors.file_source import FileSource
@@ -44,10 +45,10 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
         raise NotARunError(f"{path}: {what}; give the directory of a finished run, or of a grown checkpoint")
     spec = folder.read_spec()
     grown = folder.growth.is_file()
-    index = folder.final_checkpoint / "checkpoint.index"
+    index = rekeying.object_index(folder.final_checkpoint)
     if not index.is_file():
         ended = grown or folder.summary.is_file()
-        why = "the run left no checkpoint (output.checkpoint was false)" if ended else "the run has not ended"
+        why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
         raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
     return Earlier(folder, spec, grown, index, checkpoint.tensors(index), cache)
 

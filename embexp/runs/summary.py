@@ -26,25 +26,67 @@ def summarise(
         outcome: of the training.
         final: metrics by split.
     """
-    spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
-    execution, policies, watch = started.execution, prepared.tables.policies, started.watch
-    tables = execution.tables
-    return {
+    spec, watch, tables = prepared.spec, started.watch, started.execution.tables
+    known = describe(prepared, started)
+    frozen = {
+        name: {
+            **known["freeze"][name],
+            "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
+            **watch.freeze_json(name),
+        }
+        for name, table in tables.items()
+    }
+    stored = {
+        name: {**known["tables"][name], "digest": table.digest() if spec.output.digests else None}
+        for name, table in tables.items()
+    }
+    return known | {
         "status": outcome.status,
-        "name": spec.name,
-        "task": spec.task.value,
-        "classes": list(prepared.data.classes),
-        "run_id": prepared.run_id,
         "steps": outcome.steps,
-        "batch_size": spec.train.batch_size,
         "best_step": outcome.best_step,
         "metrics": final,
-        "truth": dict(scan.truth),
-        "examples": {split: len(rows) for split, rows in scan.splits.items()},
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
         },
+        "freeze": frozen,
+        "tables": stored,
+        "drift": drift.as_json(watch.drifts),
+        "warnings": [
+            *prepared.warnings,
+            *_warnings(spec),
+            *watch.warnings,
+            *_misfits(spec, prepared.tables.policies),
+            *_unfit(prepared.tables.pretrained),
+            *prepared.notes,
+            *started.execution.notes,
+        ],
+    }
+
+
+def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
+    """The part of the summary that is known before the first step.
+
+    Args:
+        prepared: the run.
+        started: its tables.
+    """
+    spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
+    execution, policies = started.execution, prepared.tables.policies
+    tables = execution.tables
+    return {
+        "status": "unfinished",
+        "name": spec.name,
+        "task": spec.task.value,
+        "classes": list(prepared.data.classes),
+        "run_id": prepared.run_id,
+        "steps": 0,
+        "batch_size": spec.train.batch_size,
+        "best_step": None,
+        "metrics": {},
+        "truth": dict(scan.truth),
+        "examples": {split: len(rows) for split, rows in scan.splits.items()},
+        "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,
         "runtime": prepared.runtime.value,
@@ -67,31 +109,14 @@ def summarise(
             name: {
                 "frozen_rows": policies[name].frozen_rows,
                 "trainable_rows": table.rows - policies[name].frozen_rows,
-                "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
-                **watch.freeze_json(name),
                 "rules": policies[name].as_json(),
             }
             for name, table in tables.items()
         },
         "tables": {
-            name: {
-                "vocabulary_size": table.rows,
-                "dim": table.dim,
-                "storage": table.storage,
-                "digest": table.digest() if spec.output.digests else None,
-            }
+            name: {"vocabulary_size": table.rows, "dim": table.dim, "storage": table.storage}
             for name, table in tables.items()
         },
-        "drift": drift.as_json(watch.drifts),
-        "warnings": [
-            *prepared.warnings,
-            *_warnings(spec),
-            *watch.warnings,
-            *_misfits(spec, policies),
-            *_unfit(pretrained),
-            *prepared.notes,
-            *execution.notes,
-        ],
     }
 
 

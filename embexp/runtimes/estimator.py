@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runtimes import session, table_values
@@ -53,10 +54,13 @@ class Program:
 
 def start(blueprint: Blueprint) -> Execution:
     """Makes an Estimator, whose checkpoints are in the blueprint's folder for them."""
-    watch, strategy, folder = Stopwatch(), blueprint.strategy, blueprint.estimator_folder
+    watch, strategy, opened = Stopwatch(), blueprint.strategy, contextlib.ExitStack()
+    blueprint.estimator_folder.mkdir(parents=True, exist_ok=True)
+    folder = opened.enter_context(plain_path(blueprint.estimator_folder))
     touched: dict[str, np.ndarray] = {}
     table_operations: list[Any] = []
     notes: list[str] = []
+    names: dict[str, str] = {}
 
     def build() -> Program:
         graph = tf.compat.v1.get_default_graph()
@@ -73,6 +77,7 @@ def start(blueprint: Blueprint) -> Execution:
         parts = blueprint.assemble(embeddings, counter)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
+        names.update(naming.variable_names(parts.checkpoint))
         notes[:] = [*strategy.notes, *dense.notes]
 
         def remember_touched(open_session: Any) -> None:
@@ -99,9 +104,10 @@ def start(blueprint: Blueprint) -> Execution:
     )
 
     def close() -> None:
-        runtime.pause()
+        with opened:
+            runtime.pause()
         if not blueprint.keeps_checkpoints:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(blueprint.estimator_folder, ignore_errors=True)
 
     def view(name: str) -> TableView:
         plan = blueprint.plans[name]
@@ -134,8 +140,9 @@ def start(blueprint: Blueprint) -> Execution:
     return Execution(
         runtime=runtime,
         tables={name: view(name) for name in blueprint.plans},
-        save=partial(store.write_by, lambda prefix: store.copy(runtime.last_checkpoint(), prefix)),
+        save=lambda prefix: store.copy(runtime.last_checkpoint(), prefix),
         restore=lambda saved: runtime.restore(partial(store.copy, store.prefix_in(saved))),
+        names=lambda: names,
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(table_operations),
         close=close,
@@ -199,6 +206,7 @@ class EstimatorRuntime:
     def restore(self, copy: Callable[[str], object]) -> None:
         """Makes an earlier checkpoint the last one; `copy(prefix)` copies it to a prefix."""
         self.pause()
+        self.began = True
         target = str(self._directory / "earlier")
         copy(target)
         tf.compat.v1.train.update_checkpoint_state(str(self._directory), target)

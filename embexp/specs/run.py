@@ -10,6 +10,7 @@ from pydantic import Field
 from embexp.errors import Fault
 from embexp.specs import inits
 from embexp.specs.base import Spec, WholeNumber
+from embexp.specs.checkpointing import Checkpointing
 from embexp.specs.data import Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init
@@ -49,6 +50,7 @@ class RunSpec(Spec):
     strategy: Strategy = CPU()
     runtime: Runtime = Runtime()
     train: Train
+    checkpoint: Checkpointing = Checkpointing()
     output: Output = Output()
     study: Study = NoStudy()
 

@@ -77,6 +77,17 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
         raise
 
 
+def free_bytes(directory: Path) -> int:
+    """Bytes that can still be written to a directory, which is made if it is missing.
+
+    Raises:
+        OSError: it can't be written to.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe."):
+        return shutil.disk_usage(directory).free
+
+
 def _to_disk(path: Path) -> None:
     """Waits until a file, or the names in a directory, are on disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -72,7 +72,7 @@ def read_index(index: Path) -> dict[str, Entry]:
             piece = _piece(index, fields, shards)
             pieces: tuple[Piece, ...] = (piece,)
             if 7 in fields:
-                start = _slice_prefix(key)
+                start = slice_prefix(key)
                 pieces = tuple(
                     _piece(index, _fields(table[each]), shards) for each in sorted(table) if each.startswith(start)
                 )
@@ -201,8 +201,8 @@ def _as_bytes(value: int | bytes) -> bytes:
     return value
 
 
-def _slice_prefix(key: bytes) -> bytes:
-    """How the keys of a tensor's slices begin: 0 and its name, in TensorFlow's order-preserving code.
+def slice_prefix(key: bytes) -> bytes:
+    """How the keys of a tensor's slices begin: 0 and its key, in TensorFlow's order-preserving code.
 
     What follows are the rank, then start and length for each dimension, so that the keys sort by the first row.
     """

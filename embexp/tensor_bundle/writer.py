@@ -26,6 +26,16 @@ _VERSION = b"\x1a\x02\x08\x01"
 """The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
 
 
+def index_content(entries: Mapping[bytes, bytes], shards: int) -> bytes:
+    """The content of an index.
+
+    Args:
+        entries: encoded, by key, as `read_encoded` returns them.
+        shards: number of data files.
+    """
+    return _table({b"": _number(1, shards) + _VERSION, **entries})
+
+
 class BundleWriter:
     """Writes a data file as tensors come, and `PREFIX.index` at the end.
 
@@ -88,6 +98,17 @@ class BundleWriter:
         crc = google_crc32c.value(data.view(np.uint8)) if data.size else 0
         self._enter(key, INT64, numbers.shape, offset, data.nbytes, masked(crc))
 
+    def add_string(self, key: str, value: bytes) -> None:
+        """Writes a scalar string: its length, a checksum of that, and its bytes."""
+        offset = self._aligned()
+        length = struct.pack("<I" if len(value) < 2**32 else "<Q", len(value))
+        crc = google_crc32c.value(length)
+        of_length = struct.pack("<I", masked(crc))
+        crc = google_crc32c.extend(google_crc32c.extend(crc, of_length), value)
+        data = _varint(len(value)) + of_length + value
+        self._file.write(data)
+        self._enter(key, STRING, (), offset, len(data), masked(crc))
+
     def copy(self, key: str, entry: Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
 
@@ -106,8 +127,7 @@ class BundleWriter:
     def finish(self) -> None:
         """Writes the index; the checkpoint is whole then."""
         self._file.close()
-        header = _number(1, self._shard + 1) + _VERSION
-        self._index.write_bytes(_table({b"": header, **self._entries}))
+        self._index.write_bytes(index_content(self._entries, self._shard + 1))
 
     def close(self) -> None:
         """Closes the data file, whole or not."""

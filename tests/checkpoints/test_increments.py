@@ -278,6 +278,15 @@ def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
     assert store.keys(directories[2])["embedding/item.Saccumulators"] == (ROWS, DIM)
 
 
+def test_it_is_not_copied_away_from_its_base(tmp_path: Path) -> None:
+    directories, _ = three(tmp_path)
+    with pytest.raises(
+        CheckpointError, match="step_00000002 is an incremental checkpoint, where a whole one is needed"
+    ):
+        store.copy(store.prefix_in(directories[2]), str(tmp_path / "copy"))
+    assert not [*tmp_path.glob("copy*")]
+
+
 def test_vectors_are_not_read_from_it(tmp_path: Path) -> None:
     directories, _ = three(tmp_path)
     with pytest.raises(

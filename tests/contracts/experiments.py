@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.checkpoints import store
 from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
@@ -212,5 +213,4 @@ def _sparse(lists: Any, part: int, dtype: Any) -> Any:
 
 def saved(made: Made, directory: Path) -> Path:
     """Saves a checkpoint of the experiment there."""
-    made.execution.save(directory)
-    return directory
+    return store.write_by(made.execution.save, directory)
