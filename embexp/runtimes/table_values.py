@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.system.rows import SomeRows
 from embexp.tables.reading import ReadableTable
 from embexp.tables.touched import TouchedRows
 from embexp.vectors import checkpoint
@@ -48,9 +47,7 @@ class TableView(ReadableTable):
 
     def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
         """Rows with these numbers, rising, float32 [n, dim], at most some thousand; slots can't be read."""
-        if slot is not None:
-            raise KeyError(slot)
-        return SomeRows(self, numbers).read(0, len(numbers)) if self.takes is None else self.takes(numbers)
+        return super().take(numbers, slot) if self.takes is None or slot is not None else self.takes(numbers)
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableView:

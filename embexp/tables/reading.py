@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.system import digests
+from embexp.system.rows import SomeRows
 from embexp.tables.touched import TouchedRows
 from embexp.tables.variables import scatter_rows
 
@@ -41,9 +42,11 @@ class ReadableTable(ABC):
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]; they may be read-only."""
 
-    @abstractmethod
     def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
         """Rows with these numbers, rising, of the table, or of one slot, float32 [n, dim]; at most some thousand."""
+        if slot is not None:  # what has slots can gather them
+            raise KeyError(slot)
+        return SomeRows(self, numbers).read(0, len(numbers))
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
         """The table, or one slot, as consecutive blocks of rows, one at a time in memory."""

@@ -158,7 +158,8 @@ def bytes_of(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
-def test_bytes_follow_the_rows_that_changed(tmp_path: Path) -> None:
+def test_bytes_follow_the_rows_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "_BLOCK_BYTES", 1 << 20)
     rows, dim = 20_000, 16
     table = EmbeddingTable("item", rows, dim, slots={"accumulators": 0.1})
     table.write(0, np.zeros((rows, dim), np.float32))
