@@ -10,8 +10,8 @@ from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
 from embexp.training.loop import Outcome
 

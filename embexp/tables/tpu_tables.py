@@ -136,16 +136,15 @@ class TPUTable(ReadableTable):
             ids = tf.boolean_mask(ids, tf.gather(self.index.read_value(), ids) < 0)
         super().mark_touched(ids)
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows with these numbers, rising, float32 [n, dim]."""
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32; see `read`."""
         self._retrieve()
-        return self._take(numbers, None)
+        return self._take(numbers, slot)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of frozen rows have their initial value."""
         self.check_range(start, stop)
-        self._retrieve()
-        return self._take(np.arange(start, stop), slot)
+        return self.take(np.arange(start, stop), slot)
 
     def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
         """None: `TPUBackend` creates the variables with their initial values."""
