@@ -8,7 +8,7 @@ from pathlib import Path
 from embexp.checkpoints import groups, object_graph
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
-from embexp.tensor_bundle import types
+from embexp.tensor_bundle import increments, types
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import Tensor
@@ -28,7 +28,7 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
     entries = read_index(index)
-    faults = _faults(entries)
+    faults = [*_faults(entries), *_some_rows(index)]
     names: Mapping[str, str] = {}
     if OBJECT_GRAPH in entries and not faults:
         try:
@@ -62,6 +62,17 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
         {each.info.key: each for each in listed},
         faults=tuple(faults),
     )
+
+
+def _some_rows(index: Path) -> list[str]:
+    """A sentence about an incremental checkpoint."""
+    link = increments.link(index.with_suffix(""))
+    if link.base is None:
+        return []
+    keys = ", ".join(sorted(link.matrices))
+    return [
+        f"{index.parent} is incremental: it has only those rows that changed since {link.base.parent.name}, of {keys}"
+    ]
 
 
 def _faults(entries: Mapping[str, Entry]) -> list[str]:
