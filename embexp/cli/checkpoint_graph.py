@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, DataError, RunError
+from embexp.errors import CommandLineError, RunError
 
 USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
 
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
-    from embexp.checkpoints import object_graph
+    from embexp.checkpoints import locating, object_graph
     from embexp.checkpoints.drawing import picture
     from embexp.checkpoints.drawing.tree import spanning_tree, walk
 
     if out is not None and out.suffix.lower() not in picture.FORMATS:
         endings = ", ".join(picture.FORMATS)
         raise CommandLineError(f"embexp checkpoint graph: -o {out}: the ending must be one of {endings}")
-    index = _index_of(path)
+    index = locating.index_of(path)
     if out is None:
         out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
     if out.is_dir():
@@ -73,30 +73,3 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
     except OSError as error:
         raise RunError(f"{out} can't be written: {error.strerror or error}") from None
     print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")
-
-
-def _index_of(path: Path) -> Path:
-    """The index of the checkpoint that the user means.
-
-    Raises:
-        DataError: there is none, or there are several.
-    """
-    from embexp.records.folder import RunFolder
-    from embexp.vectors import checkpoint
-
-    run = RunFolder(path)
-    newest_first = sorted((path / "checkpoints").glob("step_*"), key=_step, reverse=True)
-    saved_model = path / "variables" if (path / "saved_model.pb").is_file() else path
-    for candidate in (run.final_checkpoint, *newest_first, saved_model):
-        index = checkpoint.index_of(candidate)
-        if index is not None and index.is_file():
-            return index
-    raise DataError(
-        f"{path}: found no checkpoint\n    expected the directory of a run, a checkpoint's directory, prefix or .index"
-        " file, or a SavedModel"
-    )
-
-
-def _step(directory: Path) -> int:
-    number = directory.name.removeprefix("step_")
-    return int(number) if number.isdecimal() else -1
