@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, RunError
+from embexp.errors import CheckpointError, CommandLineError, RunError
 
 USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
 
@@ -55,6 +55,11 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
     if out is not None and out.suffix.lower() not in picture.FORMATS:
         endings = ", ".join(picture.FORMATS)
         raise CommandLineError(f"embexp checkpoint graph: -o {out}: the ending must be one of {endings}")
+    if path.is_file() and path.suffix in (".h5", ".hdf5", ".keras"):
+        raise CheckpointError(
+            f"{path} is a file of Keras, which has no object graph\n"
+            "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
+        )
     index = locating.index_of(path)
     if out is None:
         out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")

@@ -101,13 +101,15 @@ def test_what_is_wrong_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[s
     assert draw(checkpoint, "-o", "file/gan.svg") == 1
     assert capsys.readouterr().err == "embexp: file/gan.svg can't be written: File exists\n"
     assert draw("nowhere") == 1
-    assert capsys.readouterr().err == (
-        "embexp: nowhere: found no checkpoint\n"
-        "    expected the directory of a run, a checkpoint's directory, prefix or .index file, or a SavedModel\n"
+    assert capsys.readouterr().err.startswith(
+        "embexp: nowhere: there is no such file or folder; give a run's directory"
     )
-    Path("model.weights.h5").write_bytes(b"\x89HDF")
+    Path("model.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     assert draw("model.weights.h5") == 1
-    assert "model.weights.h5: found no checkpoint" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "embexp: model.weights.h5 is a file of Keras, which has no object graph\n"
+        "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one\n"
+    )
 
 
 def test_it_needs_no_tensorflow(checkpoint: Path) -> None:
