@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import streaming
+from embexp.checkpoints import planning, streaming
 from embexp.checkpoints.by_name import as_objects
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
@@ -127,16 +127,9 @@ def read(checkpoint: Any, directory: Path) -> None:
 
 
 def _read(checkpoint: Any, directory: Path, prefix: str) -> None:
-    with _damage_reported(directory):
-        stored = tf.train.CheckpointView(prefix)
-    _, extra, missing = stored.diff(checkpoint)
-    names = stored.children(0)
-    faults = sorted(f"lacks {_describe(entry)}" for entry in missing if _is_value(entry))
-    faults += sorted(f"has an extra {name}" for name in _names_of(stored, extra))
+    faults = planning.account(str(directory), checkpoint, Path(f"{prefix}.index")).faults()
     if faults:
-        raise CheckpointError(
-            f"{directory} does not fit: it {'; it '.join(faults)}. It holds {', '.join(sorted(names))}."
-        )
+        raise CheckpointError("\n".join([f"{directory} does not fit what it is restored into:", *faults]))
     try:
         with _damage_reported(directory):
             streaming.read(checkpoint, prefix)
@@ -184,29 +177,3 @@ def _damage_reported(directory: Path) -> Iterator[None]:
         raise
     except (tf.errors.OpError, IndexError) as error:
         raise CheckpointError(f"{directory} is damaged: {error}") from error
-
-
-def _is_value(entry: Any) -> bool:
-    """Whether this is a variable, or several that are written as one."""
-    return isinstance(entry, tf.Variable) or hasattr(entry, "covered")
-
-
-def _describe(entry: Any) -> str:
-    return f"{entry.name.split(':')[0]} {tuple(entry.shape)}"
-
-
-def _names_of(view: Any, nodes: Any) -> list[str]:
-    values = set(nodes)
-    names: list[str] = []
-    reached: set[int] = set()
-    pending: list[tuple[int, str]] = [(0, "")]
-    while pending:
-        node, path = pending.pop()
-        if node in reached:
-            continue
-        reached.add(node)
-        children = view.children(node)
-        if node in values and not children:
-            names.append(path.lstrip("/"))
-        pending.extend((child, f"{path}/{name}") for name, child in children.items())
-    return names

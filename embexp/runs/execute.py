@@ -13,7 +13,7 @@ from embexp.checkpoints import dense_part
 from embexp.data import batches
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly, tables
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
@@ -135,7 +135,7 @@ def build(
     return start(prepared.runtime, blueprint)
 
 
-def _dense_values(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:

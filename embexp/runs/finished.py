@@ -21,8 +21,9 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, tables
+from embexp.runs import assembly, evaluations, exporting, tables
 from embexp.runs.data import read_data
+from embexp.runs.exporting import Exported
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
@@ -148,6 +149,10 @@ class Run:
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
                 return names
+
+    def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
+        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
+        return exporting.export(self.folder.path, out, kind, **options)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)

@@ -60,8 +60,8 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
     try:
         yield temporary
         for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written to files does
-            _to_disk(each)
-        _to_disk(temporary)
+            to_disk(each)
+        to_disk(temporary)
         temporary.chmod(mode)  # mkdtemp's 0700 would hide the directory from the user's group
         try:
             if path.exists():  # a rename would replace an empty directory
@@ -71,7 +71,7 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
             if path.exists():
                 raise FileExistsError(path) from error
             raise
-        _to_disk(path.parent)
+        to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -88,7 +88,7 @@ def free_bytes(directory: Path) -> int:
         return shutil.disk_usage(directory).free
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     """Waits until a file, or the names in a directory, are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -58,7 +58,9 @@ class BundleWriter:
         self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
         shards = self._shard + 1
         for shard in range(self._shard):
-            data_file(self._index, shard, self._shard).rename(data_file(self._index, shard, shards))
+            file = data_file(self._index, shard, self._shard)
+            if file.exists():  # one without a tensor may have been left out
+                file.rename(data_file(self._index, shard, shards))
         self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
