@@ -26,8 +26,8 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
     index = find_index(Path(path))
     if is_incremental(index.with_suffix("")):
         raise DataError(
-            f"{index.parent} is an incremental checkpoint, which has some rows of its tables only; give a whole one, such"
-            " as checkpoints/final of a run"
+            f"{index.parent} is an incremental checkpoint, which has some rows of its tables only; give a whole one,"
+            " such as checkpoints/final of a run"
         )
     return object_index(index.parent) if as_objects and index.name == f"{NAME}.index" else index
 
