@@ -40,7 +40,7 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
         if start.startswith((_HDF5, _ZIP)):
             from embexp.checkpoints import keras_weights
 
-            return keras_weights.contents(path)
+            return keras_weights.contents(path, zipped=start.startswith(_ZIP))
     from embexp.checkpoints import bundles
 
     index = find_index(path)
