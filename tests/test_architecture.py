@@ -14,7 +14,7 @@ from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 ALLOWED = {
     "__init__": "api config errors rows runs simulation specs",
     "__main__": "cli",
-    "api": "runs specs studies system training",
+    "api": "config records runs specs studies system training",
     "checkpoints": "errors system tables tensor_bundle",
     "cli": "checkpoints config data errors freezing growth pretrained records reports runs specs strategies studies"
     " sweeps system training vectors",
@@ -31,12 +31,12 @@ ALLOWED = {
     "reports": "specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
-    " simulation specs strategies system tables training",
+    " simulation specs strategies system tables tensor_bundle training vectors",
     "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
-    "studies": "records reports runs specs system training",
+    "studies": "errors records reports runs specs system training",
     "sweeps": "config errors specs system",
     "system": "",
     "tables": "errors specs system",

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tensorflow.python.checkpoint import util
-
-from embexp.checkpoints import live
+from embexp.checkpoints import graph_protos, live
 from embexp.checkpoints.naming import variable_names
 from embexp.checkpoints.plain_paths import plain_temporary
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 
 
 @contextlib.contextmanager
@@ -43,14 +41,9 @@ def as_objects(checkpoint: Any, index: Path) -> Iterator[str]:
     faults += [f"it has an extra {name} {list(stored[name].shape)}" for name in sorted({*stored} - {*names.values()})]
     if faults:
         raise CheckpointError(f"{index} does not fit, variables being matched by name: {'; '.join(faults)}")
-    for each in graph.values:
-        graph.proto.nodes[each.node].attributes.add(
-            name=live.VARIABLE, checkpoint_key=each.path + KEY_END, full_name=names[each.path]
-        )
-    util.add_checkpoint_values_check(graph.proto)
-    keys = {path + KEY_END: name for path, name in names.items()}
+    proto, keys = graph_protos.named(graph, names)
     with tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent)) as folder:
         prefix = Path(folder) / "checkpoint"
-        strings = {OBJECT_GRAPH: graph.proto.SerializeToString()}
+        strings = {OBJECT_GRAPH: proto.SerializeToString()}
         rekeying.rekey(index, prefix, keys, strings, rekeying.symbolic)
         yield str(prefix)

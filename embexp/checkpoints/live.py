@@ -7,6 +7,8 @@ which `.` is written `..` and `/` is written `.S`, with `/` between them. Nothin
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ from tensorflow.python.training.saving import saveable_object_util
 
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""
+CALLBACK = "TPUEmbeddingCallback"
+"""The saver that TensorFlow gives a `TPUEmbedding`: it moves tables between the TPU and the host, and saves nothing."""
 _ESCAPE = re.compile(r"\.[.S]")
 
 
@@ -89,8 +93,11 @@ def view_of(root: Any) -> Any:
 
 
 def _holds_value(value: Any) -> bool:
-    if is_variable(value) or registration.get_registered_saver_name(value):
+    if is_variable(value):
         return True
+    saver = registration.get_registered_saver_name(value)
+    if saver is not None:
+        return not saver.endswith(CALLBACK)
     return bool(saveable_object_util.saveable_objects_from_trackable(value))
 
 
@@ -110,6 +117,30 @@ def global_name(value: Any) -> str:
         return ""
     whole = getattr(value, "_save_slice_info", None)  # a part of a partitioned variable
     return str(value.name if whole is None else whole.full_name).split(":")[0]
+
+
+def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Names by object path: the given ones where they are unique, object paths elsewhere.
+
+    Args:
+        named: object paths, and names, which may be empty.
+    """
+    pairs = list(named)
+    count = Counter(name for _, name in pairs)
+    found = {path: name for path, name in pairs if name and count[name] == 1}
+    taken = set(found.values())
+    readable = Counter(unescaped(path) for path, _ in pairs if path not in found)
+    for path, _ in pairs:
+        if path in found:
+            continue
+        name = unescaped(path)
+        if readable[name] > 1 or name in taken:
+            name = path
+        while name in taken:
+            name += "_"
+        found[path] = name
+        taken.add(name)
+    return found
 
 
 def escaped(edge: str) -> str:

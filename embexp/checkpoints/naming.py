@@ -17,13 +17,15 @@ program of TensorFlow 1 that trains the table by the same rule finds them too; t
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import keras
 
-from embexp.checkpoints import live
+from embexp.checkpoints import live, locating
+from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.rekeying import KEY_END
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -31,8 +33,9 @@ _SLOTS = {
     ("accumulators", "linears"): ("Ftrl", "Ftrl_1"),
     ("accumulators", "momenta"): ("AdagradMomentum", "AdagradMomentum_1"),
 }
-"""By the slots that `TPUEmbedding` gives a table, in their order."""
-_PARAMETERS = "parameters"
+"""By the slots that `TPUEmbedding` gives a table, sorted."""
+_TABLES = "embedding/"
+_STEP = "step"
 
 
 def variable_names(checkpoint: Any) -> dict[str, str]:
@@ -47,55 +50,51 @@ def variable_names(checkpoint: Any) -> dict[str, str]:
     Returns:
         Unique names by key, without the end that all keys of variables have.
     """
-    tables = _table_names(checkpoint.embedding)
-    optimizer, step = getattr(checkpoint, "optimizer", None), getattr(checkpoint, "step", None)
+    optimizer = getattr(checkpoint, "optimizer", None)
+    values = live.graph_of(checkpoint).values
+    fixed = names_of_keys(each.path for each in values)
     named = []
-    for each in live.graph_of(checkpoint).values:
-        value = each.object
-        if id(value) in tables:
-            name = tables[id(value)]
-        elif value is step:
-            name = "global_step"
-        elif isinstance(value, keras.Variable):
-            name = _without_number(value.path, optimizer)
-        else:
-            name = live.unescaped(each.path)
-        named.append((each.path, name))
-    return unique_names(named)
+    for each in values:
+        name = fixed.get(each.path)
+        if name is None and isinstance(each.object, keras.Variable):
+            name = _without_number(each.object.path, optimizer)
+        named.append((each.path, name or live.unescaped(each.path)))
+    return live.unique_names(named)
 
 
-def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Names by object path: the given ones where they are unique, object paths elsewhere.
+def names_of_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Names of tables, their slots and the step, by their keys; other keys of a run are left out.
 
     Args:
-        named: object paths, and names, which may be empty.
+        keys: of a run's checkpoint, without the end that all keys of variables have.
     """
-    pairs = list(named)
-    count = Counter(name for _, name in pairs)
-    found = {path: name for path, name in pairs if name and count[name] == 1}
-    taken = set(found.values())
-    readable = Counter(live.unescaped(path) for path, _ in pairs if path not in found)
-    for path, _ in pairs:
-        if path in found:
-            continue
-        name = live.unescaped(path)
-        if readable[name] > 1 or name in taken:
-            name = path
-        while name in taken:
-            name += "_"
-        found[path] = name
-        taken.add(name)
-    return found
-
-
-def _table_names(embedding: Any) -> dict[int, str]:
-    names = {}
-    for table, parts in embedding._variables.items():
-        slots = tuple(slot for slot in parts if slot != _PARAMETERS)
-        names[id(parts[_PARAMETERS])] = f"embedding/{table}"
-        for slot, name in zip(slots, _SLOTS.get(slots, slots), strict=True):
-            names[id(parts[slot])] = f"embedding/{table}/{name}"
+    keys = set(keys)
+    slots: dict[str, list[str]] = {}
+    for key in sorted(keys):
+        table, slot = _table_of(key, keys)
+        if table.startswith(_TABLES):
+            slots.setdefault(table, []).extend([slot] if slot else [])
+    names = {_STEP: "global_step"} if _STEP in keys else {}
+    for table, found in slots.items():
+        names[table] = live.unescaped(table)
+        for slot, name in zip(found, _SLOTS.get(tuple(found), found), strict=True):
+            names[f"{table}.S{slot}"] = f"{names[table]}/{name}"
     return names
+
+
+def names_in(path: Path) -> dict[str, str]:
+    """`names_of_keys` of a run's object-based checkpoint.
+
+    Raises:
+        DataError: there is none, or its index is damaged.
+    """
+    return names_of_keys(key.removesuffix(KEY_END) for key in read_index(locating.index_of(path)))
+
+
+def _table_of(key: str, keys: Collection[str]) -> tuple[str, str]:
+    """The key of a table and the name of a slot, or the key itself."""
+    table, _, slot = key.rpartition(".S")
+    return (table, slot) if table in keys else (key, "")
 
 
 def _without_number(path: str, optimizer: Any) -> str:

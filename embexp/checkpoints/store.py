@@ -16,10 +16,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import streaming
+from embexp.checkpoints import planning, streaming
 from embexp.checkpoints.by_name import as_objects
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
 from embexp.system import files
+from embexp.tensor_bundle.increments import is_incremental
+from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
 _PREFIX = "checkpoint"
@@ -33,17 +36,41 @@ def write(checkpoint: Any, directory: Path) -> Path:
     return write_by(partial(streaming.write, checkpoint), directory)
 
 
-def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
-    """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does."""
-    if not directory.exists():
-        with files.directory_written_whole(directory) as temporary:
-            write_to(str(temporary / _PREFIX))
-        return directory
+def write_by(
+    write_to: Callable[[str], object], directory: Path, *, finish: Callable[[Path], object] = lambda temporary: None
+) -> Path:
+    """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does.
+
+    Args:
+        write_to: writes the files of a prefix whose path TensorFlow takes as it is.
+        directory: of the checkpoint.
+        finish: called with the temporary directory, before it becomes `directory`; it may add files.
+
+    Raises:
+        CheckpointError: a file can't be written; what was there before is whole.
+    """
+    try:
+        if directory.exists():
+            _replace(write_to, directory, finish)
+        else:
+            _write_new(write_to, directory, finish)
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{directory}: the checkpoint can't be written: {_reason(error)}") from error
+    return directory
+
+
+def _write_new(write_to: Callable[[str], object], directory: Path, finish: Callable[[Path], object]) -> None:
+    with files.directory_written_whole(directory) as temporary:
+        with plain_path(temporary) as plain:
+            write_to(str(plain / _PREFIX))
+        finish(temporary)
+
+
+def _replace(write_to: Callable[[str], object], directory: Path, finish: Callable[[Path], object]) -> None:
     beside = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
     new, old = beside / "new", beside / "old"
     try:
-        with files.directory_written_whole(new) as temporary:
-            write_to(str(temporary / _PREFIX))
+        _write_new(write_to, new, finish)
         # The old one is renamed only when the new one is complete, and deleted only when that is in its place.
         directory.rename(old)
         new.rename(directory)
@@ -53,17 +80,37 @@ def write_by(write_to: Callable[[str], object], directory: Path) -> Path:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     shutil.rmtree(beside, ignore_errors=True)
-    return directory
+
+
+def _reason(error: OSError | tf.errors.OpError) -> str:
+    """Why a file can't be written, and what helps."""
+    text = error.strerror or str(error) if isinstance(error, OSError) else str(error.message)
+    if "No space left" in text or "quota" in text.lower():
+        return f"{text}. Make room on the disk, or keep fewer checkpoints: checkpoint.keep=1"
+    return text
+
+
+def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = lambda temporary: None) -> Path:
+    """Copies a checkpoint to another directory, by hard links where the file system has them, and returns that.
+
+    The copy appears whole or not at all, and replaces an older one.
+
+    Args:
+        directory: of the checkpoint.
+        target: of the copy.
+        finish: see `write_by`.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or the copy can't be written.
+    """
+    prefix = prefix_in(directory)
+    return write_by(lambda to: copy(prefix, to), target, finish=finish)
 
 
 def keys(directory: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of all variables in a checkpoint, by key without `KEY_END`."""
-    prefix = prefix_in(directory)
-    return {
-        key.removesuffix(KEY_END): tuple(shape)
-        for key, shape in tf.train.list_variables(prefix)
-        if key.endswith(KEY_END)
-    }
+    stored = Matrices(Path(prefix_in(directory)))
+    return {key.removesuffix(KEY_END): shape for key, shape in stored.shapes().items() if key.endswith(KEY_END)}
 
 
 def read(checkpoint: Any, directory: Path) -> None:
@@ -74,33 +121,34 @@ def read(checkpoint: Any, directory: Path) -> None:
             which TensorFlow's own checks detect only in part.
         DataError: rows of a table are damaged.
     """
-    with as_objects(checkpoint, Path(f"{prefix_in(directory)}.index")) as prefix:
+    prefix_in(directory)
+    with plain_path(directory) as plain, as_objects(checkpoint, Path(f"{prefix_in(plain)}.index")) as prefix:
         _read(checkpoint, directory, prefix)
 
 
 def _read(checkpoint: Any, directory: Path, prefix: str) -> None:
-    with _damage_reported(prefix):
-        stored = tf.train.CheckpointView(prefix)
-    _, extra, missing = stored.diff(checkpoint)
-    names = stored.children(0)
-    faults = sorted(f"lacks {_describe(entry)}" for entry in missing if _is_value(entry))
-    faults += sorted(f"has an extra {name}" for name in _names_of(stored, extra))
+    faults = planning.account(str(directory), checkpoint, Path(f"{prefix}.index")).faults()
     if faults:
-        raise CheckpointError(
-            f"{directory} does not fit: it {'; it '.join(faults)}. It holds {', '.join(sorted(names))}."
-        )
+        raise CheckpointError("\n".join([f"{directory} does not fit what it is restored into:", *faults]))
     try:
-        with _damage_reported(prefix):
+        with _damage_reported(directory):
             streaming.read(checkpoint, prefix)
     except (ValueError, AssertionError, tf.errors.InvalidArgumentError) as error:
         raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
 
 
 def copy(prefix: str, target: str) -> None:
-    """Copies the files of a checkpoint to another prefix, by hard links where the file system has them."""
-    for file in Path(prefix).parent.glob(f"{Path(prefix).name}.*"):
-        ending = file.name.removeprefix(Path(prefix).name)
-        if ending != ".meta":
+    """Copies the files of a whole checkpoint to another prefix, by hard links where the file system has them.
+
+    Raises:
+        CheckpointError: it is incremental, so a copy elsewhere would lack its base.
+    """
+    if is_incremental(Path(prefix)):
+        raise CheckpointError(f"{Path(prefix).parent} is an incremental checkpoint, where a whole one is needed")
+    name = Path(prefix).name
+    for file in sorted(Path(prefix).parent.iterdir()):
+        ending = file.name.removeprefix(name)
+        if ending.startswith((".index", ".data-")) and file.name.startswith(name):
             copied = Path(f"{target}{ending}")
             copied.unlink(missing_ok=True)
             try:
@@ -121,37 +169,11 @@ def prefix_in(directory: Path) -> str:
 
 
 @contextlib.contextmanager
-def _damage_reported(prefix: str) -> Iterator[None]:
+def _damage_reported(directory: Path) -> Iterator[None]:
     """Turns TensorFlow's errors about damaged, truncated or missing files into a `CheckpointError`."""
     try:
         yield
     except tf.errors.InvalidArgumentError:
         raise
     except (tf.errors.OpError, IndexError) as error:
-        raise CheckpointError(f"{prefix} is damaged: {error}") from error
-
-
-def _is_value(entry: Any) -> bool:
-    """Whether this is a variable, or several that are written as one."""
-    return isinstance(entry, tf.Variable) or hasattr(entry, "covered")
-
-
-def _describe(entry: Any) -> str:
-    return f"{entry.name.split(':')[0]} {tuple(entry.shape)}"
-
-
-def _names_of(view: Any, nodes: Any) -> list[str]:
-    values = set(nodes)
-    names: list[str] = []
-    reached: set[int] = set()
-    pending: list[tuple[int, str]] = [(0, "")]
-    while pending:
-        node, path = pending.pop()
-        if node in reached:
-            continue
-        reached.add(node)
-        children = view.children(node)
-        if node in values and not children:
-            names.append(path.lstrip("/"))
-        pending.extend((child, f"{path}/{name}") for name, child in children.items())
-    return names
+        raise CheckpointError(f"{directory} is damaged: {error}") from error

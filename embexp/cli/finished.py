@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,23 @@ if TYPE_CHECKING:
 
 
 def load_finished(directory: str, command: str, *rest: str) -> Run:
-    """Loads the run in a directory.
+    """Loads the run in a directory; takes and raises what `check_finished` does."""
+    from embexp.system import environment
+
+    check_finished(directory, command, *rest)
+    environment.load_tensorflow()
+    from embexp.runs.finished import load_run
+
+    run = load_run(directory)
+    if run.summary["status"] == "unfinished":
+        print(
+            f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
+        )
+    return run
+
+
+def check_finished(directory: str, command: str, *rest: str) -> None:
+    """Checks that a directory is that of a run. Loads no TensorFlow, which takes seconds.
 
     Args:
         directory: of the run.
@@ -19,11 +36,10 @@ def load_finished(directory: str, command: str, *rest: str) -> Run:
         *rest: the command's arguments after the directory.
 
     Raises:
-        NotARunError: the directory holds no run. Raised before TensorFlow is loaded, which takes seconds.
+        NotARunError: the directory holds no run.
     """
     from embexp.errors import NotARunError
     from embexp.records.folder import RunFolder
-    from embexp.system import environment
 
     folder = RunFolder(Path(directory))
     if runs := folder.runs_of_study():
@@ -31,7 +47,3 @@ def load_finished(directory: str, command: str, *rest: str) -> Run:
         message = f"{folder.path} is the directory of a study; name one of its runs:"
         raise NotARunError("\n    ".join([message, *commands]))
     folder.read_spec()
-    environment.load_tensorflow()
-    from embexp.runs.finished import load_run
-
-    return load_run(directory)

@@ -62,8 +62,7 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         raise FileExistsError(target)
     for shard in range(shards):
         file = data_file(index, shard, shards)
-        # A file that holds no tensor may have been left out.
-        if file.exists():
+        if file.exists():  # one without a tensor may have been left out
             link(file, data_file(target, shard, shards))
     target.write_bytes(index_content(_renamed(index, entries, keys), shards))
     if strings:
@@ -74,6 +73,22 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
             writer.finish()
         finally:
             writer.close()
+
+
+def rewrite(index: Path, keys: Mapping[str, str]) -> None:
+    """Gives the tensors of a checkpoint other keys, in place; those without one are left out.
+
+    Args:
+        index: of the checkpoint.
+        keys: the keys so far, by the new ones.
+
+    Raises:
+        DataError: the index is damaged, or lacks one of the keys.
+    """
+    entries, shards = read_encoded(index)
+    content = index_content(_renamed(index, entries, keys), shards)
+    with files.written_whole(index) as written:
+        written.write(content)
 
 
 def to_names(directory: Path, names: Mapping[str, str]) -> None:
@@ -95,14 +110,13 @@ def to_names(directory: Path, names: Mapping[str, str]) -> None:
     if lacking := sorted(whole - {_full(key) for key in names}):
         raise DataError(f"{index}: found keys without a name: {', '.join(lacking)}")
     keys = {name: _full(key) for key, name in names.items() if _full(key) in whole}
-    content = index_content(_renamed(index, entries, keys), shards)
     objects.mkdir()
     for shard in range(shards):
         file = data_file(index, shard, shards)
-        (objects / file.name).symlink_to(Path(os.pardir) / file.name)
+        if file.exists():
+            (objects / file.name).symlink_to(Path(os.pardir) / file.name)
     shutil.copyfile(index, objects / _INDEX)
-    with files.written_whole(index) as written:
-        written.write(content)
+    rewrite(index, keys)
 
 
 def object_index(directory: Path) -> Path:

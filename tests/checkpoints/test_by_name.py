@@ -130,14 +130,14 @@ def test_every_strategy_gives_the_same_names(strategy: str) -> None:
 
 def test_names_that_clash_give_way_to_object_paths() -> None:
     given = [("a/kernel", "kernel"), ("b/kernel", "kernel"), ("c", "bias"), ("x.Sy", ""), ("x/y", "")]
-    assert naming.unique_names(given) == {
+    assert live.unique_names(given) == {
         "a/kernel": "a/kernel",
         "b/kernel": "b/kernel",
         "c": "bias",
         "x.Sy": "x.Sy",
         "x/y": "x/y",
     }
-    found = naming.unique_names([("a", "b"), ("b", ""), ("c", "")])
+    found = live.unique_names([("a", "b"), ("b", ""), ("c", "")])
     assert found["a"] == "b"
     assert len(set(found.values())) == 3
 
