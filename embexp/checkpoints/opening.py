@@ -31,6 +31,7 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
         as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
 
     Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: there is no checkpoint, or its index is damaged.
     """
     path = Path(path)

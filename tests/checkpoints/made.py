@@ -30,6 +30,17 @@ def keras_checkpoint(folder: Path) -> Path:
     return Path(tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(folder / "model")))
 
 
+def saved(prefix: Path, values: Mapping[str, Any]) -> Path:
+    """A checkpoint with these keys."""
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(map(tf.constant, values.values())),
+    )
+    return prefix
+
+
 def saver_checkpoint(prefix: Path, values: Mapping[str, np.ndarray], parts: Mapping[str, tuple[int, int]]) -> Path:
     """What `tf.compat.v1.train.Saver` writes.
 

@@ -21,7 +21,8 @@ import embexp.checkpoints
 from embexp.checkpoints.contents import Contents, StoredKind
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.checkpoints.statistics import statistics
-from embexp.errors import DataError
+from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle import increments
 from tests.checkpoints import made
 from tests.thoroughness import examples
 
@@ -213,6 +214,44 @@ def test_tensorflows_own_tpu_embedding(tmp_path: Path) -> None:
     assert (groups["tables"], groups["slots"], groups["tpu"]) == (
         ["tpu/item"], ["tpu/item.Saccumulators"], ["tpu/a..b.Sc"]
     )  # fmt: skip
+
+
+def test_incremental_checkpoints(tmp_path: Path) -> None:
+    """Tables are listed whole, the last change of a row counts."""
+    generator = np.random.default_rng(0)
+    key = f"embedding/item{END}"
+    some = increments.SomeRows((20, 3), "numbers", "rows")
+    expected = generator.normal(size=(20, 3)).astype(np.float32)
+    prefixes = [tmp_path / f"step_{number}" / "checkpoint" for number in range(3)]
+    for number, prefix in enumerate(prefixes):
+        prefix.parent.mkdir()
+        chosen = np.sort(generator.choice(20, 6, replace=False))
+        rows = generator.normal(size=(6, 3)).astype(np.float32)
+        values = {"numbers": chosen, "rows": rows} if number else {key: expected.copy()}
+        made.saved(prefix, values | {f"step{END}": np.array(number), "_CHECKPOINTABLE_OBJECT_GRAPH": b"\n\0"})
+        if number:
+            expected[chosen] = rows
+            increments.describe(prefix, prefixes[number - 1], {key: some})
+        contents = open_checkpoint(tmp_path)
+        assert contents.source == prefix
+        assert contents.base == (prefixes[number - 1].parent if number else None)
+        assert [entry.info.short for entry in contents.entries.values()] == [
+            "embedding/item", "step", "_CHECKPOINTABLE_OBJECT_GRAPH"
+        ]  # fmt: skip
+        table = contents.entry("embedding/item")
+        assert (table.info.shape, table.info.bytes) == ((20, 3), 6 * (8 + 12) if number else 240)
+        np.testing.assert_array_equal(table.values.value(), expected)
+        np.testing.assert_array_equal(np.concatenate([block for _, block in table.blocks(50)]), expected)
+        np.testing.assert_array_equal(embexp.checkpoints.read_rows(tmp_path, "embedding/item", 7, 12), expected[7:12])
+        table.values.verify()
+    made.change_byte(tmp_path / "step_1" / "checkpoint.data-00000-of-00001", 60)
+    with pytest.raises(DataError, match=r"step_1/checkpoint.data-\d+-of-\d+: found the checksum"):
+        open_checkpoint(tmp_path).entry("embedding/item").values.verify()
+    (tmp_path / "step_0" / "checkpoint.data-00000-of-00001").unlink()
+    assert "step_0/checkpoint.data" in open_checkpoint(tmp_path).faults[0]
+    (tmp_path / "step_0" / "checkpoint.index").unlink()
+    with pytest.raises(CheckpointError, match=r"the rows that changed since .*step_0, which is missing"):
+        open_checkpoint(tmp_path)
 
 
 def test_groups_of_names(tmp_path: Path) -> None:
