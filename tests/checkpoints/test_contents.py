@@ -257,16 +257,17 @@ def test_incremental_checkpoints(tmp_path: Path) -> None:
 def test_groups_of_names(tmp_path: Path) -> None:
     """As embexp and the optimizers of TensorFlow 1 name variables."""
     names = ["embedding/item", "embedding/item/Adam_1", "embedding/deep/item", "global_step"]
-    names += ["dense/kernel", "dense/kernel/Adam"]
+    names += ["dense/kernel", "dense/kernel/Adam", "adam/iteration", "adam/dense_kernel_momentum"]
     contents = open_checkpoint(made.saver_checkpoint(tmp_path / "c", dict.fromkeys(names, VALUES), {}))
     assert in_groups(contents) == {
         "tables": ["embedding/item"],
         "slots": ["embedding/item/Adam_1"],
-        "optimizer": ["dense/kernel/Adam"],
+        "optimizer": ["adam/dense_kernel_momentum", "adam/iteration", "dense/kernel/Adam"],
         "step": ["global_step"],
-        "dense": ["dense/kernel"],
-        "embedding": ["embedding/deep/item"],
+        "dense": ["dense/kernel", "embedding/deep/item"],
     }
+    others = made.saver_checkpoint(tmp_path / "d", dict.fromkeys(("a/b", "a/b/Adam", "c", "step"), VALUES), {})
+    assert in_groups(open_checkpoint(others)) == {"optimizer": ["a/b/Adam"], "step": ["step"], "a": ["a/b"], "c": ["c"]}
     info = contents.entry("embedding/item/Adam_1").info
     assert (info.table, info.slot, contents.entry("embedding/item").info.table) == ("item", "Adam_1", "item")
 
