@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from embexp.checkpoints import groups, object_graph
+from embexp.checkpoints import groups
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
 from embexp.tensor_bundle import increments, types
@@ -16,13 +16,14 @@ from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import Tensor
 
 
-def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
+def contents(path: Path, index: Path, *, saved_model: bool, named: bool = True) -> Contents:
     """Lists a checkpoint.
 
     Args:
         path: as asked for.
         index: the `.index` file.
         saved_model: whether these are the variables of a SavedModel.
+        named: whether the names of variables are read, which takes some 100 ms where there is an object graph.
 
     Raises:
         CheckpointError: it is incremental, and what it is based on is missing or has changed.
@@ -36,7 +37,9 @@ def contents(path: Path, index: Path, *, saved_model: bool) -> Contents:
     faults = [fault for each in entries for fault in _faults(each)]
     names: Mapping[str, str] = {}
     object_based = OBJECT_GRAPH in entries[0]
-    if object_based and not faults:
+    if object_based and named and not faults:
+        from embexp.checkpoints import object_graph
+
         try:
             graph = object_graph.read(index)
             names = {value.key: value.full_name for node in graph.nodes for value in node.values if value.full_name}

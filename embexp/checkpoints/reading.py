@@ -55,7 +55,7 @@ def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool
         CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: there is no such checkpoint, key or row; or a file is missing, cut short or damaged.
     """
-    contents = open_checkpoint(path)
+    contents = open_checkpoint(path, named=False)
     entry = contents.entry(key)
     rows = entry.values.read(start, stop)
     if verify is None:
