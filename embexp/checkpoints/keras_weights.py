@@ -208,7 +208,9 @@ def _type(dataset: h5py.Dataset) -> tuple[np.dtype | None, str]:
 
 
 def _group(key: str) -> str:
-    return groups.of_name(key).name
+    name = groups.of_name(key).name
+    # Keras keeps an object's variables in a group `vars`: those of layers, and of the optimizer.
+    return groups.DENSE if "vars" in key.split("/") and name != groups.OPTIMIZER else name
 
 
 def _variable(dataset: h5py.Dataset) -> str | None:

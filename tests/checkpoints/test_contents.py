@@ -140,6 +140,7 @@ def test_keras_weights(name: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(entry.values.value(), expected)
             np.testing.assert_array_equal(entry.values.read(1, len(expected)), expected[1:])
             entry.values.verify()
+            assert entry.info.group == "dense"
     slots = [entry for entry in contents.entries.values() if entry.info.group == "optimizer"]
     assert sorted(entry.info.shape for entry in slots) == sorted(
         tuple(variable.shape) for variable in model.optimizer.variables
