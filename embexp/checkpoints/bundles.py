@@ -79,6 +79,7 @@ def _tensors(
 ) -> dict[str, tuple[Entry, int, Tensor | ChangedMatrix]]:
     """Of each key the place of its values, or those of its base; the bytes in the checkpoint itself; and the values."""
     found: dict[str, tuple[Entry, int, Tensor | ChangedMatrix]] = {}
+    counted: set[str] = set()
     parts = {name for some in links[0].matrices.values() for name in (some.numbers, some.rows)}
     for key, entry in entries[0].items():
         if key not in parts and key not in links[0].matrices:
@@ -94,7 +95,9 @@ def _tensors(
             changes.append((_tensor(link, names[0], each[names[0]]), _tensor(link, names[1], each[names[1]])))
         if key not in each or each[key].shape != some.shape:
             raise DataError(f"{link.prefix}: found no {key} of {list(some.shape)}, which {links[0].prefix} is based on")
-        size = sum(_size(tensor.entry) for tensor in changes[0])
+        numbers, rows = changes[0]
+        size = _size(rows.entry) + (0 if numbers.key in counted else _size(numbers.entry))
+        counted.add(numbers.key)  # a table and its slots share it
         found[key] = each[key], size, ChangedMatrix(_tensor(link, key, each[key]), changes[::-1])
     return found
 
