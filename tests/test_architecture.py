@@ -31,7 +31,7 @@ ALLOWED = {
     "reports": "specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
-    " simulation specs strategies system tables tensor_bundle training",
+    " simulation specs strategies system tables tensor_bundle training vectors",
     "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",

@@ -13,7 +13,9 @@ from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.checkpoints import streaming
 from embexp.checkpoints.by_name import as_objects
+from embexp.errors import CheckpointError
 from embexp.tables.streamed import Bypass, StreamedTable, bypass
+from embexp.tensor_bundle import increments
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,18 @@ class GraphSaver:
                 streaming.add(prefix, self.tables)
 
     def restore(self, session: Any, prefix: str) -> None:
-        """Restores the variables of a session from a checkpoint of either kind.
+        """Restores the variables of a session from a whole checkpoint of either kind.
 
         Raises:
-            CheckpointError: a table does not fit, or, matched by name, a variable is missing or extra.
+            CheckpointError: a table does not fit, or the checkpoint is incremental; or, matched by name, a variable is
+                missing or extra.
             DataError: its rows are damaged.
         """
+        if increments.is_incremental(Path(prefix)):
+            raise CheckpointError(
+                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it with"
+                " runtime=function, or give a whole one"
+            )
         with as_objects(self.checkpoint, Path(f"{prefix}.index")) as objects:
             self.others.restore(session, objects)
             if self.tables:

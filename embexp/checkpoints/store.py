@@ -21,6 +21,8 @@ from embexp.checkpoints.by_name import as_objects
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
 from embexp.system import files
+from embexp.tensor_bundle.increments import is_incremental
+from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
 _PREFIX = "checkpoint"
@@ -107,13 +109,8 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
 
 def keys(directory: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of all variables in a checkpoint, by key without `KEY_END`."""
-    prefix_in(directory)
-    with plain_path(directory) as plain:
-        return {
-            key.removesuffix(KEY_END): tuple(shape)
-            for key, shape in tf.train.list_variables(prefix_in(plain))
-            if key.endswith(KEY_END)
-        }
+    stored = Matrices(Path(prefix_in(directory)))
+    return {key.removesuffix(KEY_END): shape for key, shape in stored.shapes().items() if key.endswith(KEY_END)}
 
 
 def read(checkpoint: Any, directory: Path) -> None:
@@ -141,7 +138,13 @@ def _read(checkpoint: Any, directory: Path, prefix: str) -> None:
 
 
 def copy(prefix: str, target: str) -> None:
-    """Copies the files of a checkpoint to another prefix, by hard links where the file system has them."""
+    """Copies the files of a whole checkpoint to another prefix, by hard links where the file system has them.
+
+    Raises:
+        CheckpointError: it is incremental, so a copy elsewhere would lack its base.
+    """
+    if is_incremental(Path(prefix)):
+        raise CheckpointError(f"{Path(prefix).parent} is an incremental checkpoint, where a whole one is needed")
     name = Path(prefix).name
     for file in sorted(Path(prefix).parent.iterdir()):
         ending = file.name.removeprefix(name)

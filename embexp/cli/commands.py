@@ -19,6 +19,7 @@ COMMANDS = {
     "resume": "complete a run that was interrupted or killed, or train it longer",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
+    "export": "write a finished run for other programs: a SavedModel, or its tables in files",
     "checkpoint": "look into checkpoints, compare them, grow them to a longer vocabulary",
     "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }

@@ -12,26 +12,10 @@ if TYPE_CHECKING:
 
 
 def load_finished(directory: str, command: str, *rest: str) -> Run:
-    """Loads the run in a directory.
-
-    Args:
-        directory: of the run.
-        command: name of the command, for the error message about the directory of a study.
-        *rest: the command's arguments after the directory.
-
-    Raises:
-        NotARunError: the directory holds no run. Raised before TensorFlow is loaded, which takes seconds.
-    """
-    from embexp.errors import NotARunError
-    from embexp.records.folder import RunFolder
+    """Loads the run in a directory; takes and raises what `check_finished` does."""
     from embexp.system import environment
 
-    folder = RunFolder(Path(directory))
-    if runs := folder.runs_of_study():
-        commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
-        message = f"{folder.path} is the directory of a study; name one of its runs:"
-        raise NotARunError("\n    ".join([message, *commands]))
-    folder.read_spec()
+    check_finished(directory, command, *rest)
     environment.load_tensorflow()
     from embexp.runs.finished import load_run
 
@@ -41,3 +25,25 @@ def load_finished(directory: str, command: str, *rest: str) -> Run:
             f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
         )
     return run
+
+
+def check_finished(directory: str, command: str, *rest: str) -> None:
+    """Checks that a directory is that of a run. Loads no TensorFlow, which takes seconds.
+
+    Args:
+        directory: of the run.
+        command: name of the command, for the error message about the directory of a study.
+        *rest: the command's arguments after the directory.
+
+    Raises:
+        NotARunError: the directory holds no run.
+    """
+    from embexp.errors import NotARunError
+    from embexp.records.folder import RunFolder
+
+    folder = RunFolder(Path(directory))
+    if runs := folder.runs_of_study():
+        commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+        message = f"{folder.path} is the directory of a study; name one of its runs:"
+        raise NotARunError("\n    ".join([message, *commands]))
+    folder.read_spec()

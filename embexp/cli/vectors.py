@@ -24,7 +24,7 @@ HELP = f"""\
 usage: {USAGE}
 
     info FILE                     rows, dimension, dtype, tokens, irregularities, and whether the file can be mapped
-    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt or .parquet, as float32
+    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet
     neighbors FILE_OR_RUN TOKEN…  the rows with the largest cosine similarity to the row of each token
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
@@ -237,9 +237,9 @@ def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: b
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         return _open(path, options, stages)
     file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
-    unfit = [name for name in file_only if getattr(options, name)]
-    if unfit:
-        option = unfit[0].replace("_", "-")
+    given = [name for name in file_only if getattr(options, name)]
+    if given:
+        option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
     return run_table.read(path, options.table, whole=whole)
 

@@ -28,7 +28,7 @@ _SLOT = ".S"
 """An escaped "/" in the keys of an object-based checkpoint."""
 
 
-def open_run(path: Path, *, cache: Path) -> Earlier:
+def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
     """Opens a directory; reads its spec and the index of its checkpoint.
 
     Args:
@@ -50,7 +50,7 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
         ended = grown or folder.summary.is_file()
         why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
         raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
-    return Earlier(folder, spec, grown, index, checkpoint.tensors(index), cache)
+    return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TrainedRows:
 
     Attributes:
         source: reads them.
-        digest: of the run, see `Earlier.digest`.
+        digest: of the run, see `EarlierCheckpoint.digest`.
         dtype: as stored.
         memory_map: returns all rows as one mapping, or None. Of a checkpoint's rows, unless they are converted, it may
             begin anywhere in the file, so who takes its memory over has to check the alignment.
@@ -88,7 +88,7 @@ class TrainedRows:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierCheckpoint:
     """A finished run, or a checkpoint grown from one.
 
     Attributes:

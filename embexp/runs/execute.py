@@ -15,7 +15,7 @@ from embexp.data import batches
 from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly, tables
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
@@ -157,7 +157,7 @@ def _restored(settings: Restoring, index: Path | None, checkpoint: Any) -> LiveA
         ) from None
 
 
-def _dense_values(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:

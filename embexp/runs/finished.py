@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +21,9 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, tables
+from embexp.runs import assembly, evaluations, exporting, tables
 from embexp.runs.data import read_data
+from embexp.runs.exporting import Exported
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
@@ -49,8 +51,8 @@ def load_run(directory: Path | str) -> Run:
     newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
-            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it by"
-            f" `embexp resume {folder.path}`"
+            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
+            f" {shlex.join(['embexp', 'resume', str(folder.path)])}"
         )
     return Run(folder, spec, newest.state["summary"], newest.directory)
 
@@ -147,6 +149,10 @@ class Run:
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
                 return names
+
+    def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
+        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
+        return exporting.export(self.folder.path, out, kind, **options)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)

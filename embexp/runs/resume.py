@@ -58,12 +58,12 @@ def resume(
                 f" {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
                 " checkpoint.keep=null"
             )
-        prepared = prepare(changed, progress)
+        steps, prepared = prepared.schedule.steps, prepare(changed, progress)
         if saved is not None and saved.step > prepared.schedule.steps:
             raise RunError(
                 f"{directory} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
             )
-        if spans := _spanning(prepared.spec):
+        if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
             say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
         if saved is not None:
             saved = saving.adopted(saved, folder, str(prepared.run_id))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -92,10 +93,15 @@ class RunSaver:
             CheckpointError: it can't be written.
         """
         settings = self.prepared.spec.checkpoint
-        if final_step == outcome.steps:
-            self._keep(self.folder.final_checkpoint, outcome)
-        else:
-            store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
+        try:
+            if final_step == outcome.steps:
+                self._keep(self.folder.final_checkpoint, outcome)
+            else:
+                store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
+        except CheckpointError as error:
+            command = shlex.join(["embexp", "resume", str(self.folder.path)])
+            remedy = f"Then complete the run from its last checkpoint: {command}"
+            raise CheckpointError(f"{error}. {remedy}") from error
         if outcome.status != "interrupted":
             if settings.keep is not None:
                 series.prune(self.folder.checkpoints, 0)

@@ -12,6 +12,7 @@ from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
 from embexp.training.loop import Outcome
 
@@ -57,8 +58,8 @@ def summarise(
             *prepared.warnings,
             *_warnings(spec),
             *watch.warnings,
-            *_misfits(spec, prepared.tables.policies),
-            *_unfit(prepared.tables.pretrained),
+            *_rules_with_shortfall(spec, prepared.tables.policies),
+            *_tables_without_effect(prepared.tables.pretrained),
             *prepared.notes,
             *started.execution.notes,
         ],
@@ -80,6 +81,11 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "name": spec.name,
         "task": spec.task.value,
         "classes": list(prepared.data.classes),
+        "columns": {
+            name: "several" if name in scan.examples.lists else "one"
+            for name in prepared.data.columns.ids
+            if name != CANDIDATES
+        },
         "run_id": prepared.run_id,
         "steps": 0,
         "batch_size": spec.train.batch_size,
@@ -146,14 +152,17 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
     }
 
 
-def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
+def _rules_with_shortfall(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
     """Warnings of the freeze rules in tables' own settings that cover fewer rows than they name."""
     own = [name for name, table in spec.tables.items() if table.freeze is not None]
-    return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
+    return [
+        f"tables.{name}.freeze: {each.shortfall}" for name in own for each in policies[name].taken if each.shortfall
+    ]
 
 
-def _unfit(pretrained: Pretrained) -> list[str]:
-    names = ", ".join(pretrained.unfit)
+def _tables_without_effect(pretrained: Pretrained) -> list[str]:
+    """A warning of the tables that the top-level file does not fit."""
+    names = ", ".join(pretrained.mismatches)
     return [f"pretrained has no effect on {names}; see coverage.json"] if names else []
 
 

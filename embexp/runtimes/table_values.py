@@ -45,9 +45,9 @@ class TableView(ReadableTable):
             raise KeyError(slot)
         return self.reads(start, stop)
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
-        return super().take(numbers) if self.takes is None else self.takes(numbers)
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, float32 [n, dim], at most some thousand; slots can't be read."""
+        return super().take(numbers, slot) if self.takes is None or slot is not None else self.takes(numbers)
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableView:

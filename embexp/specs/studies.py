@@ -10,10 +10,10 @@ from pydantic import Field, field_validator
 from embexp.errors import Fault
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
 from embexp.specs.checkpointing import Save
-from embexp.specs.data import TrainedTriples, Triples
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.partial import known_or, where_known
 from embexp.specs.pretrained import NoPretrained
+from embexp.specs.triples import TrainedTriples, Triples
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec

@@ -54,6 +54,7 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
     if path.exists():
         raise FileExistsError(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    mode = _mode(0o777)  # now, as the block may be left by another thread, and a process has one umask
     suffix = ".part" if prefix is None else None
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix or f".{path.name}.", suffix=suffix))
     try:
@@ -61,7 +62,7 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
         for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written to files does
             to_disk(each)
         to_disk(temporary)
-        temporary.chmod(_mode(0o777))  # mkdtemp's 0700 would hide the directory from the user's group
+        temporary.chmod(mode)  # mkdtemp's 0700 would hide the directory from the user's group
         try:
             if path.exists():  # a rename would replace an empty directory
                 raise FileExistsError(path)

@@ -40,10 +40,12 @@ class ReadableTable(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
+        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]; they may be read-only."""
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows with these numbers, rising, float32 [n, dim]; at most a few thousand."""
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32 [n, dim]; at most some thousand."""
+        if slot is not None:  # what has slots can gather them
+            raise KeyError(slot)
         return SomeRows(self, numbers).read(0, len(numbers))
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
@@ -124,7 +126,11 @@ class Gathers(Protocol):
         ...
 
 
-def gathered(table: Gathers, numbers: np.ndarray) -> np.ndarray:
+def gathered(table: Gathers, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
     """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
-    values: np.ndarray = table.gather(tf.constant(numbers)).numpy()
-    return values
+    return in_place(table.gather(tf.constant(numbers), slot))
+
+
+def in_place(tensor: Any) -> np.ndarray:
+    """A tensor that nobody else has, as an array over its memory. `numpy()` would copy it."""
+    return np.asarray(memoryview(tensor))

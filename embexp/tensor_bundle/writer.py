@@ -17,7 +17,7 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.system import arrays
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
-from embexp.tensor_bundle.rows import FLOAT32, read_content
+from embexp.tensor_bundle.rows import FLOAT32, INT64, read_content
 
 STRING = 7
 """Its number in TensorFlow's types.proto."""
@@ -79,13 +79,26 @@ class BundleWriter:
         for block in blocks:
             if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
                 raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
-            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1).data
-            crc = google_crc32c.extend(crc, bytes(data))
-            self._file.write(data)
+            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1)
+            crc = google_crc32c.extend(crc, data)
+            self._file.write(data.data)
             size += data.nbytes
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
         self._enter(key, FLOAT32, shape, offset, size, masked(crc))
+
+    def add_numbers(self, key: str, numbers: np.ndarray) -> None:
+        """Writes an int64 vector.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if numbers.dtype != np.int64 or numbers.ndim != 1:
+            raise ValueError(f"{key}: found {numbers.dtype} {numbers.shape}, expected a vector of int64")
+        offset, data = self._aligned(), np.ascontiguousarray(numbers)
+        self._file.write(data.data)
+        crc = google_crc32c.value(data.view(np.uint8)) if data.size else 0
+        self._enter(key, INT64, numbers.shape, offset, data.nbytes, masked(crc))
 
     def add_string(self, key: str, value: bytes) -> None:
         """Writes a scalar string: its length, a checksum of that, and its bytes."""

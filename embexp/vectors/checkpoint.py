@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import types
+from embexp.tensor_bundle import increments, types
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.tensor import Tensor
@@ -27,7 +27,16 @@ def read(index: Path, key: str | None) -> Stored:
 
 
 def tensors(index: Path) -> dict[str, Entry]:
-    """All tensors of a checkpoint, by their keys without the end that all keys of an object-based one share."""
+    """All tensors of a checkpoint, by their keys without the end that all keys of an object-based one share.
+
+    Raises:
+        DataError: its index can't be read, or it is incremental, so that it has some rows of its matrices only.
+    """
+    if (base := increments.link(index.with_name(index.name.removesuffix(".index"))).base) is not None:
+        raise DataError(
+            f"{index.parent}: found an incremental checkpoint, with the rows that changed since {base.parent.name},"
+            " expected a whole one, as runs write at their end"
+        )
     return {key.removesuffix(KEY_END): entry for key, entry in read_index(index).items()}
 
 

@@ -32,6 +32,7 @@ class Written(StrEnum):
     SAFETENSORS = ".safetensors"
     VEC = ".vec"
     TXT = ".txt"
+    BIN = ".bin"
     PARQUET = ".parquet"
 
 
@@ -71,6 +72,8 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
     form = form_of(path)
     if form in (Written.VEC, Written.TXT):
         _check_text(path, form, source.dim, tokens)
+    elif form is Written.BIN:
+        _check_binary(path, tokens)
     elif form is not Written.PARQUET and tokens is not None:
         # Tokens first: a matrix is never seen beside those of another one.
         _write_tokens(path, tokens)
@@ -91,6 +94,11 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
                 assert tokens is not None  # _check_text
                 for start, values in chunks:
                     _write_lines(file, tokens.slice(start, len(values)), values)
+            case Written.BIN:
+                file.write(f"{source.rows} {source.dim}\n".encode())
+                assert tokens is not None  # _check_binary
+                for start, values in chunks:
+                    _write_records(file, tokens.slice(start, len(values)), values)
             case Written.PARQUET:
                 _write_parquet(file, tokens, source.dim, chunks)
             case _:
@@ -123,6 +131,14 @@ def _write_lines(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarra
     file.write("".join(lines).encode("utf-8"))
 
 
+def _write_records(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarray) -> None:
+    rows = values.astype("<f4", copy=False)
+    records = (
+        b"%b %b\n" % (token.encode("utf-8"), row.tobytes()) for token, row in zip(tokens.to_pylist(), rows, strict=True)
+    )
+    file.write(b"".join(records))
+
+
 def _write_parquet(
     file: IO[bytes], tokens: pa.LargeStringArray | None, dim: int, chunks: Iterator[tuple[int, np.ndarray]]
 ) -> None:
@@ -144,6 +160,16 @@ def _write_tokens(path: Path, tokens: pa.LargeStringArray) -> None:
             raise DataError(f"{path}: found {found}, which a line of text can't hold; write .parquet")
     with files.written_whole(token_files.beside(path)) as file:
         file.write("".join(f"{token}\n" for token in written).encode("utf-8"))
+
+
+def _check_binary(path: Path, tokens: pa.LargeStringArray | None) -> None:
+    """Raises DataError for tokens that would be read back as something else."""
+    if tokens is None:
+        raise DataError(f"{path}: the vectors have no tokens, and each row of .bin begins with one; write .npy")
+    for row, token in enumerate(tokens.to_pylist()):
+        if not token or " " in token or token.startswith("\n"):
+            found = f"the token {shown(token)} of row {row + 1}"
+            raise DataError(f"{path}: found {found}, which would be read back as something else; write .parquet")
 
 
 def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:

@@ -1,7 +1,7 @@
 """Runs or resumes a run in this process, and kills it by SIGKILL at an instant: `killed.py REQUEST.json`.
 
 The request: `overrides` of the run, its `directory`, and when to `kill` it: null, {"seconds": s} after the first step,
-or {"save": n, "seconds": s} after the n-th save has begun.
+or {"save": n, "seconds": s} after the n-th save has begun; by another signal if it names one as `signal`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Killer(Listener):
     def _arm(self) -> None:
         if not self._armed:
             self._armed = True
-            timer = threading.Timer(self._when["seconds"], os.kill, (os.getpid(), signal.SIGKILL))
+            timer = threading.Timer(
+                self._when["seconds"], os.kill, (os.getpid(), signal.Signals[self._when.get("signal", "SIGKILL")])
+            )
             timer.daemon = True
             timer.start()
 

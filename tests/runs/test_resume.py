@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.checkpoints import series
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
@@ -122,12 +123,13 @@ def content(directory: Path) -> dict[str, Any]:
     folder = RunFolder(directory)
     summary = {key: value for key, value in folder.read_summary().items() if key not in VARYING}
     lines = [{key: value for key, value in line.items() if key != "timing"} for line in folder.read_metrics()]
-    reader = tf.train.load_checkpoint(str(folder.final_checkpoint / "checkpoint"))
-    tensors = {
-        key: np.asarray(reader.get_tensor(key)).tobytes()
-        for key in reader.get_variable_to_shape_map()
-        if not key.endswith("OBJECT_GRAPH") and not key.startswith("save_counter")
-    }
+    with plain_path(folder.final_checkpoint) as plain:
+        reader = tf.train.load_checkpoint(str(plain / "checkpoint"))
+        tensors = {
+            key: np.asarray(reader.get_tensor(key)).tobytes()
+            for key in reader.get_variable_to_shape_map()
+            if not key.endswith("OBJECT_GRAPH") and not key.startswith("save_counter")
+        }
     files = sorted(str(path.relative_to(directory)) for path in folder.checkpoints.rglob("*"))
     return {
         "summary": summary,
@@ -151,12 +153,13 @@ def curves(events: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def instants(name: str, count: int) -> list[dict[str, Any]]:
-    """When to kill: every second time some milliseconds into a save."""
+    """When to kill: every second time, and for every second experiment, some milliseconds into a save."""
     generator = random.Random(f"{name} {count}")
+    first = list(EXPERIMENTS).index(name)
     duration = {"tpu_simulator": 6.0, "estimator": 6.0, "session": 2.0, "mirrored": 2.0}.get(name, 1.5)
     return [
         {"save": generator.randrange(1, 5), "seconds": generator.uniform(0, 0.06)}
-        if number % 2
+        if (first + number) % 2
         else {"seconds": generator.uniform(0, duration)}
         for number in range(count)
     ]
@@ -166,7 +169,7 @@ def instants(name: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_killed_and_resumed_is_as_if_never_killed(name: str, killing: Killing, tmp_path: Path) -> None:
     expected, killed = content(killing.reference(name)), 0
-    for number, when in enumerate(instants(name, examples(2).max_examples)):
+    for number, when in enumerate(instants(name, examples(1).max_examples)):
         directory = tmp_path / str(number)
         killed += killing.start(name, directory, when) != 0
         assert killing.start(name, directory, None) == 0
@@ -182,6 +185,17 @@ def test_a_run_is_killed_again_and_again(killing: Killing, tmp_path: Path) -> No
     assert killing.start(name, directory, None) == 0
     assert content(directory) == content(killing.reference(name))
     assert len(RunFolder(directory).read_summary()["resumed_at"]) >= 2
+
+
+@pytest.mark.parametrize("when", [{"seconds": 0.2}, {"save": 2, "seconds": 0.001}], ids=["a step", "a save"])
+def test_a_scheduler_ends_a_run_and_starts_it_again(killing: Killing, tmp_path: Path, when: dict[str, Any]) -> None:
+    directory = tmp_path / "run"
+    assert killing.start("adagrad", directory, when | {"signal": "SIGTERM"}) == 0
+    summary = RunFolder(directory).read_summary()
+    assert summary["status"] == "interrupted"
+    assert series.step_directories(RunFolder(directory).checkpoints)[-1].name == f"step_{summary['steps']:08}"
+    assert killing.start("adagrad", directory, None) == 0
+    assert content(directory) == content(killing.reference("adagrad"))
 
 
 @pytest.fixture

@@ -121,6 +121,7 @@ REFUSED = {
     "number after a blank": (["room 101"], ".vec"),
     "byte order mark": (["\ufeffa"], ".txt"),
     "line end in a file of tokens": (["a\nb"], ".npy"),
+    "blank in binary": (["a b"], ".bin"),
 }
 
 

@@ -1,0 +1,100 @@
+"""`embexp export`: a finished run for other programs. TensorFlow is imported for a SavedModel only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE
+from embexp.cli.finished import check_finished
+from embexp.errors import CommandLineError
+
+KINDS = ("savedmodel", "npy", "word2vec", "projector")
+USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
+may be larger than memory.
+
+    --as savedmodel   a TensorFlow SavedModel that predicts; it needs TensorFlow only, and no Keras
+    --as npy          per table NAME.npy, float32 [rows, dim], and NAME.tokens.txt with a token per row; pretrained=file
+                      reads them
+    --as word2vec     per table word2vec's text, NAME.vec, of the rows that have a token
+    --as projector    the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT
+    --table NAME      npy, word2vec, projector: only this table; may be repeated
+    --binary          word2vec: its binary form, NAME.bin
+
+A SavedModel takes the columns of the run's data by their names, and has these signatures:
+
+    serving_default   tokens, as in the data: strings [B], or row numbers where ids are row numbers. Of a column with
+                      several values per example [B, N], filled up with "" (or -1). Tokens without a row get the OOV
+                      row; if there is none, they are an error
+    serving_ids       the same with row numbers, int64
+    serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
+                      the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
+                      COLUMN_indices, COLUMN_values and COLUMN_dense_shape
+    serving_text      of text classification: whole texts, `text` [B]
+    tails, heads      of a knowledge graph: the best k entities for head and relation, or for relation and tail;
+                      serving_default and serving_ids score triples (head, relation, tail)
+
+Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
+of `embexp predict`; of task classification there are `probabilities` and `classes` [B, C], too. In Python, `predict` of
+the loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: those after `export`.
+    """
+    parser = Parser("export", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--as", dest="kind", choices=KINDS)
+    parser.add_argument("--table", action="append", default=[])
+    parser.add_argument("--binary", action="store_true")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    faults = []
+    if options.directory is None:
+        faults.append("which run? Give its directory")
+    if options.out is None:
+        faults.append("where to? Give a new directory, OUT")
+    elif Path(options.out).exists():
+        faults.append(f"{options.out} already exists: give OUT another name")
+    if options.kind is None:
+        faults.append(f"as what? Add --as {', '.join(KINDS)}")
+    if options.table and options.kind == "savedmodel":
+        faults.append("--table is for files: a SavedModel needs all tables of the run")
+    if options.binary and options.kind != "word2vec":
+        faults.append("--binary is for --as word2vec")
+    if faults:
+        raise CommandLineError("\n    ".join([f"embexp export: {faults[0]}", *faults[1:], f"usage: {USAGE}"]))
+    rest = [options.out, "--as", options.kind]
+    check_finished(options.directory, "export", *rest)
+    _export(options.directory, options.out, options.kind, options.table, binary=options.binary)
+    return DONE
+
+
+def _export(run: str, out: str, kind: str, tables: Sequence[str], *, binary: bool) -> None:
+    from embexp.cli import stages
+    from embexp.system import environment
+
+    if kind == "savedmodel":
+        environment.load_tensorflow()
+    from embexp.runs.exporting import export
+
+    with stages.shown() as shown:
+        exported = export(run, out, kind, tables=tables, binary=binary, progress=shown)
+    for name, (rows, dim) in exported.tables.items():
+        print(f"table {name}: {rows:,} rows of dimension {dim}")
+    for signature, inputs in exported.signatures.items():
+        print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
+    print(f"wrote {exported.path}")

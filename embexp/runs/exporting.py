@@ -1,0 +1,123 @@
+"""Exports a finished run for other programs: a SavedModel, or its tables in files. All at once, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from embexp.errors import RunError
+from embexp.pretrained import earlier
+from embexp.pretrained.aligned import earlier_rows
+from embexp.runs.exports import tables as table_files
+from embexp.system import caching, files
+from embexp.system.progress import Progress, quiet
+from embexp.system.rows import Rows
+from embexp.system.terminal import byte_size
+
+
+class ExportKind(StrEnum):
+    """What a run is exported as."""
+
+    SAVEDMODEL = "savedmodel"
+    NPY = "npy"
+    WORD2VEC = "word2vec"
+    PROJECTOR = "projector"
+
+
+_BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
+"""Of a table, with its tokens left out; for text about what trained values take."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export.
+
+    Attributes:
+        path: its directory.
+        tables: rows and dim of each table in it.
+        signatures: of a SavedModel: by signature the name and description of each input.
+    """
+
+    path: Path
+    tables: Mapping[str, tuple[int, int]]
+    signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def export(
+    run: Path | str,
+    out: Path | str,
+    kind: ExportKind | str = ExportKind.SAVEDMODEL,
+    *,
+    tables: Collection[str] = (),
+    binary: bool = False,
+    progress: Progress = quiet,
+) -> Exported:
+    """Exports a finished run into a new directory. Needs memory for the dense part and a block of rows.
+
+    Args:
+        run: its directory.
+        out: the new directory; its parents are made.
+        kind: one of `ExportKind`.
+        tables: names of the tables, for files; empty: all.
+        binary: of word2vec, its binary form.
+        progress: called as writing goes on.
+
+    Raises:
+        NotARunError: there is no finished run, or it left no checkpoint.
+        RunError: `out` exists or can't be written, there is no such table, or no room on the disk.
+        DataError: a file of this kind can't hold a token.
+    """
+    kind, out = ExportKind(kind), Path(out)
+    if out.exists():
+        raise RunError(f"{out} already exists: give the export another name")
+    source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
+    chosen = _chosen(source, kind, tables)
+    rows = {name: earlier_rows(source, name) for name in chosen}
+    _check_room(out, kind, rows)
+    signatures: Mapping[str, Mapping[str, str]] = {}
+    try:
+        with files.directory_written_whole(out) as directory:
+            match kind:
+                case ExportKind.SAVEDMODEL:
+                    from embexp.runs.exports import saved_model
+
+                    signatures = saved_model.write(source, rows, directory, progress=progress)
+                case ExportKind.NPY:
+                    table_files.write_npy(source, rows, directory, progress=progress)
+                case ExportKind.WORD2VEC:
+                    table_files.write_word2vec(source, rows, directory, binary=binary, progress=progress)
+                case ExportKind.PROJECTOR:
+                    table_files.write_projector(source, rows, directory, progress=progress)
+    except OSError as error:
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+    return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
+
+
+def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
+    """The tables to export.
+
+    Raises:
+        RunError: there is no such table, or the model would lack one.
+    """
+    if unknown := [name for name in tables if name not in source.tables]:
+        raise RunError(
+            f"{source.folder.path}: no table {', '.join(map(repr, unknown))}; the tables are {', '.join(source.tables)}"
+        )
+    if tables and kind is ExportKind.SAVEDMODEL:
+        raise RunError("a SavedModel needs all tables of the run: leave the tables out, or export them as files")
+    return tuple(name for name in source.tables if not tables or name in tables)
+
+
+def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None:
+    """Raises RunError if the disk has less room than the tables need."""
+    needed = sum(_BYTES_PER_NUMBER[kind] * table.rows * table.dim for table in tables.values())
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise RunError(
+            f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
+            " make room, or export to another disk"
+        )

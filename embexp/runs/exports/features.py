@@ -1,0 +1,228 @@
+"""The functions of an exported model of tasks rating, click and classification: columns by name to predictions.
+
+The model takes what the files of the run's data hold, under the names of their columns. A column with several values
+per example comes in one of three forms, here and in the names of the signatures:
+
+| form | `predict` takes | a signature takes |
+|---|---|---|
+| padded | a tensor [B, N], filled up with "" or -1 | `COLUMN` [B, N] |
+| ragged | a `tf.RaggedTensor` [B, None] | `COLUMN_values` [n], `COLUMN_row_splits` [B + 1] |
+| sparse | a `tf.SparseTensor` [B, N] | `COLUMN_indices` [n, 2], `COLUMN_values` [n], `COLUMN_dense_shape` [2] |
+
+Its weights have the same form; ragged and sparse weights share the splits, or indices and shape, of their ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.data.batches import Batch
+from embexp.errors import RunError
+from embexp.runs.exports.tokens import ServedVocabulary
+from embexp.specs.models import Task
+
+Signatures = dict[str, Any]
+"""Concrete functions by the names under which a SavedModel lists them."""
+Predict = Callable[[Batch], Any]
+"""From ids (row numbers) and numbers of examples to logits; see `training.step.Step.predict`."""
+
+
+class Form(StrEnum):
+    """How a column with several values per example is given."""
+
+    PADDED = "padded"
+    RAGGED = "ragged"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True)
+class IdColumn:
+    """A column of ids.
+
+    Attributes:
+        name: of the column in the data.
+        vocabulary: what its values are.
+        several: whether an example has several values.
+        weights: columns of weights for them.
+    """
+
+    name: str
+    vocabulary: ServedVocabulary
+    several: bool
+    weights: tuple[str, ...] = ()
+
+
+class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A model that takes columns by name.
+
+    Attributes:
+        predict: `predict({column: values})`, a `tf.function` for each form of tokens and of row numbers.
+    """
+
+    def __init__(
+        self,
+        predict: Predict,
+        task: Task,
+        classes: Sequence[str],
+        columns: Sequence[IdColumn],
+        dense: Sequence[str],
+        parts: Sequence[Any],
+    ) -> None:
+        """Takes the pieces of a model.
+
+        Args:
+            predict: computes logits.
+            task: of the run.
+            classes: names of the classes, for task classification.
+            columns: of ids.
+            dense: columns of numbers that the model gets in this order.
+            parts: what holds the variables that `predict` reads.
+
+        Raises:
+            RunError: two inputs would have one name.
+        """
+        super().__init__()
+        self._logits, self._task, self._classes = predict, task, tuple(classes)
+        self._columns, self._dense = tuple(columns), tuple(dense)
+        self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
+        _check_names(self._columns, self._dense)
+        self.predict = tf.function(self._predict, autograph=False)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms that differ: all, or only the first if every column holds one value."""
+        return tuple(Form) if any(column.several for column in self._columns) else (Form.PADDED,)
+
+    def signatures(self) -> Signatures:
+        """Traces `predict` and the signatures: of tokens `serving_default`, of row numbers `serving_ids`."""
+        found = {}
+        for form in self.forms:
+            end = "" if form is Form.PADDED else f"_{form}"
+            for tokens, name in ((True, f"serving{end}" if end else "serving_default"), (False, f"serving_ids{end}")):
+                self.predict.get_concrete_function(self._specs(form, tokens=tokens))
+                found[name] = self._signature(form, tokens=tokens)
+        return found
+
+    def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        ids: dict[str, Any] = {}
+        weights: dict[str, Any] = {}
+        for column in self._columns:
+            given = {name: features[name] for name in column.weights}
+            ids[column.name], own = _rows(column, features[column.name], given)
+            weights |= own
+        dense = tf.stack([features[name] for name in self._dense], axis=1) if self._dense else tf.zeros([1, 0])
+        return self._outputs(self._logits(Batch(ids, weights, dense, None)))
+
+    def _outputs(self, logits: Any) -> dict[str, Any]:
+        match self._task:
+            case Task.CLICK:
+                # In double precision, as `embexp predict` computes it.
+                return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
+            case Task.CLASSIFICATION:
+                names = tf.constant(self._classes)
+                return {
+                    "predictions": tf.gather(names, tf.argmax(logits, axis=1)),
+                    "probabilities": tf.cast(tf.nn.softmax(tf.cast(logits, tf.float64)), tf.float32),
+                    # A row for each example, as servers cut outputs by example.
+                    "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
+                }
+            case _:
+                return {"predictions": logits}
+
+    def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
+        specs: dict[str, Any] = {}
+        for column in self._columns:
+            dtype = column.vocabulary.takes if tokens else tf.int64
+            specs[column.name] = _spec(form if column.several else None, dtype)
+            specs |= {name: _spec(form, tf.float32) for name in column.weights}
+        return specs | {name: tf.TensorSpec([None], tf.float32) for name in self._dense}
+
+    def _signature(self, form: Form, *, tokens: bool) -> Any:
+        """A function of plain tensors, as a server calls it."""
+        taken = self._specs(form, tokens=tokens)
+        shared = {name: column.name for column in self._columns for name in column.weights}
+
+        def call(**given: Any) -> Any:
+            features = {}
+            for name, spec in taken.items():
+                of_ids, own = argument(shared.get(name, name)), argument(name)
+                if isinstance(spec, tf.RaggedTensorSpec):
+                    features[name] = tf.RaggedTensor.from_row_splits(
+                        given[f"{own}_values"], given[f"{of_ids}_row_splits"]
+                    )
+                elif isinstance(spec, tf.SparseTensorSpec):
+                    features[name] = tf.SparseTensor(
+                        given[f"{of_ids}_indices"], given[f"{own}_values"], given[f"{of_ids}_dense_shape"]
+                    )
+                else:
+                    features[name] = given[own]
+            return self.predict(features)
+
+        plain: dict[str, Any] = {}
+        for name, spec in taken.items():
+            plain |= _plain_specs(argument(name), spec, owns_places=name not in shared)
+        return tf.function(call, autograph=False).get_concrete_function(**plain)
+
+
+def argument(column: str) -> str:
+    """The name of a column as an argument of a signature: letters, digits and underscores, a letter first."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", column)
+    return name if name[:1].isalpha() else f"c_{name}"
+
+
+def _check_names(columns: Sequence[IdColumn], dense: Sequence[str]) -> None:
+    names = [*(name for column in columns for name in (column.name, *column.weights)), *dense]
+    by_argument: dict[str, str] = {}
+    for name in names:
+        other = by_argument.setdefault(argument(name), name)
+        if other != name or names.count(name) > 1:
+            raise RunError(
+                f"columns {other!r} and {name!r} would both be {argument(name)!r} in the exported model, which takes"
+                " each column once; rename one in the data, and train again"
+            )
+
+
+def _spec(form: Form | None, dtype: Any) -> Any:
+    match form:
+        case None:
+            return tf.TensorSpec([None], dtype)
+        case Form.PADDED:
+            return tf.TensorSpec([None, None], dtype)
+        case Form.RAGGED:
+            return tf.RaggedTensorSpec([None, None], dtype, 1, tf.int64)
+        case Form.SPARSE:
+            return tf.SparseTensorSpec([None, None], dtype)
+
+
+def _plain_specs(name: str, spec: Any, *, owns_places: bool) -> dict[str, Any]:
+    values = tf.TensorSpec([None], spec.dtype)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        places = {f"{name}_row_splits": tf.TensorSpec([None], tf.int64)}
+    elif isinstance(spec, tf.SparseTensorSpec):
+        places = {
+            f"{name}_indices": tf.TensorSpec([None, 2], tf.int64),
+            f"{name}_dense_shape": tf.TensorSpec([2], tf.int64),
+        }
+    else:
+        return {name: spec}
+    return {f"{name}_values": values, **(places if owns_places else {})}
+
+
+def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Row numbers and weights of a column, as lookups take them: a tensor [B], or ragged or sparse [B, None]."""
+    if isinstance(value, tf.RaggedTensor):
+        return value.with_values(column.vocabulary.rows(value.values)), dict(weights)
+    if isinstance(value, tf.SparseTensor):
+        return value.with_values(column.vocabulary.rows(value.values)), dict(weights)
+    if not column.several:
+        return column.vocabulary.rows(value), {}
+    kept = value != "" if value.dtype == tf.string else value >= 0
+    ragged = tf.ragged.boolean_mask(value, kept)
+    ids = ragged.with_values(column.vocabulary.rows(ragged.values))
+    return ids, {name: ids.with_values(tf.boolean_mask(each, kept)) for name, each in weights.items()}

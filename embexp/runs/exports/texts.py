@@ -1,0 +1,28 @@
+"""Texts to words inside a TensorFlow graph, as `embexp.data.words` cuts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+_NO_WORD = r"[^\p{L}\p{N}_]+"
+"""What Python's `\\W` is, in the words of RE2."""
+_SHORTEST = 2
+
+
+def words(texts: Any, *, max_length: int | None) -> Any:
+    """The words of texts in their order, in lower case.
+
+    Args:
+        texts: string [B], UTF-8.
+        max_length: only the first words of a text; None: all.
+
+    Returns:
+        Ragged string [B, None].
+    """
+    blanked = tf.strings.regex_replace(tf.strings.lower(texts, encoding="utf-8"), _NO_WORD, " ")
+    found = tf.strings.split(blanked)
+    long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= _SHORTEST
+    kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
+    return kept if max_length is None else kept[:, :max_length]

@@ -1,0 +1,654 @@
+"""Exported models and tables, against `Run.predict`, float64 NumPy and the readers of other programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import embexp
+from embexp.data import batches
+from embexp.data.words import words as python_words
+from embexp.errors import NotARunError, RunError
+from embexp.runs import exporting
+from embexp.runs import run as single
+from embexp.runs.data import read_data
+from embexp.runs.exports.texts import words
+from embexp.system.progress import quiet
+from embexp.training.evaluation import predictions
+from tests import planted_triples, short_runs
+
+USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
+Example = tuple[str, str, list[tuple[str, float]]]
+"""A user, an item, and items seen with their weights."""
+QUIET = ("output.plots=false", "output.tensorboard=false")
+TABLE = {"initializer": {"kind": "normal", "stddev": 0.5}}
+OTHERS = """
+import sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("embexp", "hydra", "hydra_plugins", "omegaconf", "pydantic", "pyarrow", "rich"):
+            raise ImportError(f"{name} is refused here")
+sys.meta_path.insert(0, Refused())
+"""
+"""Lets a process import TensorFlow and what that needs, and nothing of ours."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exports")
+
+
+@pytest.fixture(scope="module")
+def visits(folder: Path) -> Path:
+    """Examples with every kind of column; user names hold a comma, a backslash, a quote and an umlaut."""
+    draw = np.random.default_rng(0)
+    lines = ["who;item;seen;how often;price;hour;bought"]
+    for _ in range(EXAMPLES):
+        seen = draw.integers(ITEMS, size=draw.integers(0, 6))
+        often = " ".join(f"{value:.2f}" for value in draw.uniform(0.1, 2, len(seen)))
+        who, item = USER_NAMES[draw.integers(USERS)], draw.integers(ITEMS)
+        numbers = f"{draw.uniform(-1, 1):.3f};{draw.uniform(0, 1):.3f};{draw.integers(2)}"
+        lines.append(f"{who};i{item};{' '.join(f'i{each}' for each in seen)};{often};{numbers}")
+    path = folder / "visits.csv"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+USER_NAMES = [f"u{number}" for number in range(USERS - 4)] + ["a,b", "back\\slash", "it's", "Zoë"]
+
+
+def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
+    """A run with ids, weighted bags, sequences and, unless the model is a dot product, numbers."""
+    base: dict[str, Any] = {
+        "name": "visits",
+        "task": "click",
+        "data": {
+            "kind": "csv",
+            "path": str(path),
+            "delimiter": ";",
+            "label": "bought",
+            "list_columns": ["seen", "how often"],
+            "dense_features": ["price", "hour"],
+        },
+        "tables": {"user": {"dim": DIM, **TABLE}, "item": {"dim": DIM, "combiner": "sqrtn", **TABLE}},
+        "features": {
+            "user": {"table": "user", "column": "who"},
+            "item": {"table": "item"},
+            "bag": {"table": "item", "column": "seen", "weights": "how often"},
+            "last": {"table": "item", "column": "seen", "max_sequence_length": 3},
+        },
+        "model": {"kind": "mlp", "hidden": [8]},
+        "optimizer": {"kind": "adagrad", "learning_rate": 0.1},
+        "dense_optimizer": {"kind": "adam", "learning_rate": 0.01},
+        "train": {"steps": 20, "epochs": None, "batch_size": 16},
+        "output": {"plots": False, "tensorboard": False, "cache": str(path.parent / "cache")},
+    }
+    return embexp.RunSpec.model_validate({**base, **changes})
+
+
+DOT: dict[str, Any] = {
+    "task": "rating",
+    "features": {
+        "user": {"table": "user", "column": "who"},
+        "item": {"table": "item"},
+        "bag": {"table": "item", "column": "seen", "weights": "how often"},
+    },
+    "model": {"kind": "dot", "left": ["user"], "right": ["item", "bag"]},
+}
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, visits: Path) -> Callable[..., Path]:
+    """Runs an experiment, each once; returns its directory."""
+    made: dict[str, Path] = {}
+
+    def run(name: str, **changes: Any) -> Path:
+        if name not in made:
+            (folder / name).mkdir()
+            made[name] = single.run(spec_of(visits, **changes), folder / name).directory
+        return made[name]
+
+    return run
+
+
+def dot_run(run: Callable[..., Path], visits: Path) -> Path:
+    data = spec_of(visits).data.model_dump(mode="json") | {"dense_features": []}
+    return run("dot", **DOT, data=data)
+
+
+@pytest.fixture(scope="module")
+def exported(folder: Path) -> Callable[[Path], Path]:
+    """Exports a run as a SavedModel, once."""
+
+    def export(directory: Path) -> Path:
+        out = folder / f"{directory.name}_model"
+        if not out.exists():
+            exporting.export(directory, out)
+        return out
+
+    return export
+
+
+def columns(path: Path) -> dict[str, list[str]]:
+    header, *lines = path.read_text("utf-8").splitlines()
+    fields = [line.split(";") for line in lines]
+    return {name: [line[place] for line in fields] for place, name in enumerate(header.split(";"))}
+
+
+def in_forms(path: Path, form: str, rows: Callable[[str, list[str]], Any] | None = None) -> dict[str, Any]:
+    """A file as `predict` of an exported model takes it: as tokens, or as the numbers that `rows` makes of them."""
+    found = columns(path)
+    rows = rows or (lambda _, tokens: np.array(tokens, object))
+    seen = [each.split() for each in found["seen"]]
+    often = [[float(value) for value in each.split()] for each in found["how often"]]
+    ids = tf.RaggedTensor.from_row_lengths(rows("item", [token for each in seen for token in each]), [*map(len, seen)])
+    weights = tf.RaggedTensor.from_row_lengths(
+        np.array([value for each in often for value in each], np.float32), [*map(len, often)]
+    )
+    if form == "sparse":
+        ids, weights = ids.to_sparse(), weights.to_sparse()
+    if form == "padded":
+        ids = ids.to_tensor("" if ids.dtype == tf.string else -1)
+        weights = weights.to_tensor(7.0)
+    return {
+        "who": tf.constant(rows("user", found["who"])),
+        "item": tf.constant(rows("item", found["item"])),
+        "seen": ids,
+        "how often": weights,
+        "price": tf.constant(np.array(found["price"], np.float32)),
+        "hour": tf.constant(np.array(found["hour"], np.float32)),
+    }
+
+
+def plain(features: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The same as the arguments of a signature."""
+    found: dict[str, np.ndarray] = {}
+    for name, value in features.items():
+        key = {"how often": "how_often"}.get(name, name)
+        if isinstance(value, tf.RaggedTensor):
+            found |= {f"{key}_values": value.values.numpy(), "seen_row_splits": value.row_splits.numpy()}
+        elif isinstance(value, tf.SparseTensor):
+            found |= {f"{key}_values": value.values.numpy(), "seen_indices": value.indices.numpy()}
+            found["seen_dense_shape"] = value.dense_shape.numpy()
+        else:
+            found[key] = value.numpy()
+    return found
+
+
+SIGNATURES = {
+    "serving_default": ("padded", True),
+    "serving_ragged": ("ragged", True),
+    "serving_sparse": ("sparse", True),
+    "serving_ids": ("padded", False),
+    "serving_ids_ragged": ("ragged", False),
+    "serving_ids_sparse": ("sparse", False),
+}
+"""Form, and whether of tokens, of each signature."""
+
+
+def arguments(run: embexp.Run, path: Path, signature: str) -> dict[str, Any]:
+    form, tokens = SIGNATURES[signature]
+    return in_forms(path, form, None if tokens else lambda table, each: run.vocabulary(table).rows(each))
+
+
+def test_it_predicts_as_the_run_does_in_a_process_with_tensorflow_alone(
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path, tmp_path: Path
+) -> None:
+    directory = run("mlp")
+    finished = embexp.load_run(directory)
+    asked = tmp_path / "asked.csv"
+    lines = visits.read_text("utf-8").splitlines()
+    asked.write_text("\n".join([*lines[:40], "nobody;nothing;i1 unknown i2;0.5 2.0 0.1;0.1;0.2;1", lines[40]]), "utf-8")
+    for signature in SIGNATURES:
+        given = plain(arguments(finished, asked, signature))
+        # Strings as bytes of a fixed length, which need no pickle.
+        fixed = {key: np.array(value.tolist()) if value.dtype == object else value for key, value in given.items()}
+        np.savez(tmp_path / f"{signature}.npz", **fixed)
+    script = f"""
+{OTHERS}
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load({str(exported(directory))!r})
+for name, signature in model.signatures.items():
+    given = {{key: tf.constant(value) for key, value in np.load(f"{tmp_path}/{{name}}.npz").items()}}
+    np.save(f"{tmp_path}/{{name}}.npy", signature(**given)["predictions"].numpy())
+assert not [name for name in sys.modules if name.split(".")[0] in ("embexp", "hydra", "pydantic")]
+print(*sorted(model.signatures))
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == sorted(SIGNATURES)
+    expected = finished.predict(asked)
+    assert np.ptp(expected) > 0.05
+    for signature in SIGNATURES:
+        np.testing.assert_allclose(np.load(tmp_path / f"{signature}.npy"), expected, rtol=1e-6, err_msg=signature)
+
+
+def test_in_python_it_takes_a_dict_of_columns(
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path
+) -> None:
+    finished = embexp.load_run(run("mlp"))
+    loaded, expected = tf.saved_model.load(str(exported(run("mlp")))), finished.predict(visits)
+    for signature in SIGNATURES:
+        found = loaded.predict(arguments(finished, visits, signature))["predictions"].numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=signature)
+
+
+def test_nothing_in_it_is_of_keras_or_embexp(run: Callable[..., Path], exported: Callable[[Path], Path]) -> None:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel()
+    proto.ParseFromString((exported(run("mlp")) / "saved_model.pb").read_bytes())
+    kinds = {node.user_object.identifier for node in proto.meta_graphs[0].object_graph_def.nodes}
+    assert kinds <= {"", "_generic_user_object", "trackable_list_wrapper", "trackable_dict_wrapper", "signature_map"}
+    # Nor does the graph hold a table: variables do.
+    assert max(len(node.attr["value"].tensor.tensor_content) for node in proto.meta_graphs[0].graph_def.node) < 100
+
+
+class DotProduct:
+    """The dot product of a user with an item and a weighted bag, in float64."""
+
+    def __init__(self, finished: embexp.Run) -> None:
+        self.users, self.items = finished.vocabulary("user"), finished.vocabulary("item")
+        self.user, self.item = (finished.table(name).astype(np.float64) for name in ("user", "item"))
+        self.bias = _bias(finished)
+
+    def __call__(self, examples: list[Example]) -> tuple[np.ndarray, np.ndarray]:
+        """Predictions, and bounds of the error of float32."""
+        users = self.user[self.users.rows([who for who, _, _ in examples])]
+        items = self.item[self.items.rows([item for _, item, _ in examples])]
+        for place, (_, _, seen) in enumerate(examples):
+            if seen:
+                own = np.array([weight for _, weight in seen])
+                rows = self.item[self.items.rows([token for token, _ in seen])]
+                items[place] += own @ rows / np.sqrt((own**2).sum())
+        bounds = 1e-6 * (np.abs(users * items).sum(1) + np.abs(users).sum(1) + 1)
+        return (users * items).sum(1) + self.bias, bounds
+
+
+TOKENS = st.one_of(
+    st.sampled_from([f"i{number}" for number in range(ITEMS)]),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3),
+)
+EXAMPLE = st.tuples(
+    st.one_of(st.sampled_from(USER_NAMES), st.text(max_size=3)),
+    TOKENS,
+    st.lists(st.tuples(TOKENS, st.floats(0.125, 4, width=16)), max_size=5),
+)
+
+
+def test_a_dot_product_is_that_of_numpy(
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path
+) -> None:
+    directory = dot_run(run, visits)
+    loaded, expected = tf.saved_model.load(str(exported(directory))), DotProduct(embexp.load_run(directory))
+
+    @given(st.lists(EXAMPLE, min_size=1, max_size=7), st.sampled_from(["padded", "ragged", "sparse"]))
+    def agrees(examples: list[Example], form: str) -> None:
+        lengths = [len(seen) for _, _, seen in examples]
+        flat = [token for _, _, seen in examples for token, _ in seen]
+        weights = np.array([weight for _, _, seen in examples for _, weight in seen], np.float32)
+        ids: Any = tf.RaggedTensor.from_row_lengths(tf.constant(flat, tf.string), lengths)
+        often: Any = tf.RaggedTensor.from_row_lengths(weights, lengths)
+        if form == "padded":
+            ids, often = ids.to_tensor(""), often.to_tensor()
+        if form == "sparse":
+            ids, often = ids.to_sparse(), often.to_sparse()
+        who, item = ([example[place] for example in examples] for place in (0, 1))
+        features = {"who": tf.constant(who), "item": tf.constant(item), "seen": ids, "how often": often}
+        found = loaded.predict(features)["predictions"].numpy()
+        predicted, bounds = expected(examples)
+        assert (np.abs(found - predicted) <= bounds).all()
+
+    agrees()
+
+
+def _bias(finished: embexp.Run) -> float:
+    """The model's only dense variable, read with TensorFlow's own reader."""
+    reader = tf.train.load_checkpoint(str(finished.folder.final_checkpoint / "checkpoint"))
+    return float(reader.get_tensor("optimizer/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE").reshape(()))
+
+
+def test_an_unknown_token_without_an_oov_row_is_an_error(
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path
+) -> None:
+    data = spec_of(visits).data.model_dump(mode="json") | {"dense_features": [], "vocabulary": {"unknown": "error"}}
+    loaded = tf.saved_model.load(str(exported(run("strict", **DOT, data=data))))
+    given = {key: tf.constant(value) for key, value in plain(in_forms(visits, "padded")).items()}
+    given = {key: given[key] for key in ("who", "item", "seen", "how_often")}
+    assert loaded.signatures["serving_default"](**given)["predictions"].shape == [EXAMPLES]
+    given["who"] = tf.constant([*USER_NAMES[:1] * (EXAMPLES - 1), "nobody"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"vocabulary of table user.*nobody"):
+        loaded.signatures["serving_default"](**given)
+
+
+def test_a_row_number_outside_the_table_is_an_error(run: Callable[..., Path], exported: Callable[[Path], Path]) -> None:
+    loaded = tf.saved_model.load(str(exported(run("mlp"))))
+    number, weight = tf.constant([1], tf.int64), tf.constant([[1.0]])
+    given = {"item": number, "seen": number[None], "how_often": weight, "price": weight[0], "hour": weight[0]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="feature user in table user of 13 rows"):
+        loaded.signatures["serving_ids"](who=tf.constant([13], tf.int64), **given)
+
+
+def test_an_output_shape_holds_for_batches_of_any_size(
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path
+) -> None:
+    features = spec_of(visits).model_dump(mode="json")["features"]
+    features["last"] = {"table": "item", "column": "seen", "output_shape": [16, 3]}
+    features["bag"]["output_shape"] = [16, 1]
+    directory = run("shaped", features=features)
+    loaded = tf.saved_model.load(str(exported(directory)))
+    finished = embexp.load_run(directory)
+    found = loaded.predict(in_forms(visits, "ragged"))["predictions"].numpy()
+    np.testing.assert_allclose(found, finished.predict(visits), rtol=1e-6)
+
+
+def test_tokens_with_line_ends(folder: Path, tmp_path: Path, exported: Callable[[Path], Path]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ["a\nb", "a\\nb", "c\r", "c", "\\", "\r\n"]
+    draw = np.random.default_rng(1)
+    data = {
+        "who": draw.choice(names, 60).tolist(),
+        "item": draw.choice(["x", "y"], 60).tolist(),
+        "stars": draw.normal(size=60),
+    }
+    pq.write_table(pa.table(data), tmp_path / "odd.parquet")
+    spec = spec_of(
+        tmp_path / "odd.parquet",
+        task="rating",
+        data={"kind": "parquet", "path": str(tmp_path / "odd.parquet"), "label": "stars"},
+        features={"user": {"table": "user", "column": "who"}, "item": {"table": "item"}},
+        model={"kind": "dot", "left": ["user"], "right": ["item"]},
+    )
+    (folder / "odd").mkdir()
+    directory = single.run(spec, folder / "odd").directory
+    loaded = tf.saved_model.load(str(exported(directory)))
+    given = {"who": tf.constant(data["who"]), "item": tf.constant(data["item"])}
+    expected = embexp.load_run(directory).predict(tmp_path / "odd.parquet")
+    assert len(np.unique(expected)) > len(names)
+    np.testing.assert_allclose(loaded.predict(given)["predictions"].numpy(), expected, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> short_runs.Run:
+    return short_runs.runner(tmp_path_factory)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("strategy=mirrored", "strategy.replicas=2"),
+        ("strategy=tpu_simulator",),
+        ("runtime=session",),
+        ("runtime=estimator",),
+        (*short_runs.PRETRAINED, "tables.item.storage=split"),
+        (*short_runs.PRETRAINED, "init@tables.item.init=memory_map"),
+        ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=table"),
+        (
+            "pretrained@tables.item.pretrained=file",
+            "freeze@tables.item.freeze=table",
+            "init@tables.item.init=memory_map",
+        ),
+    ],
+    ids=lambda overrides: ",".join(each.rpartition(".")[2] for each in overrides),
+)
+def test_runs_of_every_strategy_runtime_and_layout(
+    overrides: tuple[str, ...], clicks: short_runs.Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if overrides[:1] == ("pretrained@tables.item.pretrained=file",):
+        path = next(tmp_path_factory.getbasetemp().glob("runs*/item.npy"))
+        overrides = (*overrides, f"tables.item.pretrained.path={path}")
+    finished = embexp.load_run(clicks(*overrides).directory)
+    finished.export(tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    for name, variable in loaded.tables.items():
+        np.testing.assert_array_equal(variable.numpy(), finished.table(name))
+    data = read_data(finished.spec, quiet)
+    rows = data.scan.splits["test"]
+    batch = batches.evaluation_batches(data.scan.examples, rows, data.columns, batch_size=128, full=True)
+    _, logits = predictions(finished._restored.runtime, batch, len(rows))
+    found = [
+        loaded.predict({name: tf.cast(ids, tf.int64) for name, ids in each.ids.items()})["predictions"].numpy()
+        for each in batch
+    ]
+    expected = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    np.testing.assert_allclose(np.concatenate(found)[: len(rows)], expected, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def texts(folder: Path) -> Path:
+    draw = np.random.default_rng(0)
+    topics = {"zoo": ["Löwe", "TIGER", "x", "snake_42"], "art": ["red", "Blue", "grün", "y"]}
+    labels = draw.choice(list(topics), 200)
+    lines = [f"{label}\t{', '.join(draw.choice([*topics[str(label)], 'the', 'and'], 8))}!\n" for label in labels]
+    (folder / "texts.txt").write_text("".join(lines), "utf-8")
+    return folder / "texts.txt"
+
+
+def test_texts_are_cut_into_words_inside(texts: Path, folder: Path, exported: Callable[[Path], Path]) -> None:
+    settings = [
+        "experiment=text_classification",
+        "data=text",
+        "model=bag_of_words",
+        "tables.word.dim=4",
+        "train.epochs=2",
+    ]
+    settings += [f"data.path={texts}", "data.max_length=5", f"output.cache={folder}/cache", *QUIET]
+    (folder / "texts").mkdir()
+    finished = embexp.load_run(single.run(embexp.compose(settings), folder / "texts").directory)
+    loaded = tf.saved_model.load(str(exported(finished.folder.path)))
+    raw = [line.partition("\t")[2] for line in texts.read_text("utf-8").splitlines()]
+    found = loaded.signatures["serving_text"](text=tf.constant(raw))
+    expected = finished.predict(texts)
+    assert len(set(expected)) == 2
+    assert [name.decode() for name in found["predictions"].numpy()] == expected.tolist()
+    assert found["classes"].numpy()[0].tolist() == [b"art", b"zoo"]
+    assert found["classes"].shape == found["probabilities"].shape == [200, 2]
+    np.testing.assert_allclose(found["probabilities"].numpy().sum(1), 1, rtol=1e-6)
+    best = found["classes"].numpy()[np.arange(200), found["probabilities"].numpy().argmax(1)]
+    np.testing.assert_array_equal(best, found["predictions"].numpy())
+    cut = [python_words(each)[:5] for each in raw]
+    again = loaded.signatures["serving_ragged"](
+        words_values=tf.constant([word for each in cut for word in each]),
+        words_row_splits=tf.constant(np.cumsum([0, *map(len, cut)])),
+    )
+    np.testing.assert_array_equal(again["probabilities"].numpy(), found["probabilities"].numpy())
+
+
+LETTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"])
+
+
+@given(st.lists(st.text(LETTERS, max_size=12), min_size=1, max_size=4))
+def test_words_inside_are_those_outside(texts: list[str]) -> None:
+    found = words(tf.constant(texts), max_length=None).to_list()
+    assert [[word.decode() for word in each] for each in found] == [python_words(text) for text in texts]
+
+
+@pytest.mark.parametrize("reciprocal", [True, False])
+def test_triples_are_scored_as_the_formula_says(
+    reciprocal: bool, folder: Path, exported: Callable[[Path], Path]
+) -> None:
+    graph = folder / f"graph_{reciprocal}"
+    planted_triples.divided(graph, planted_triples.circle(12), test=6, valid=6)
+    settings = ["experiment=knowledge_graph", f"data.path={graph}", "tables.entity.dim=6", "train.steps=30"]
+    settings += [f"data.reciprocal={reciprocal}", "train.batch_size=16", f"output.cache={folder}/cache", *QUIET]
+    (folder / f"complex_{reciprocal}").mkdir()
+    finished = embexp.load_run(single.run(embexp.compose(settings), folder / f"complex_{reciprocal}").directory)
+    loaded = tf.saved_model.load(str(exported(finished.folder.path)))
+    assert set(loaded.signatures) == {"serving_default", "serving_ids", "tails", "heads"}
+    entities, relations = finished.vocabulary("entity"), finished.vocabulary("relation")
+    vectors, kinds = (finished.table(name).astype(np.float64) for name in ("entity", "relation"))
+
+    def number(rows: np.ndarray) -> np.ndarray:
+        return rows[:, :3] + 1j * rows[:, 3:]
+
+    triples = planted_triples.read(graph, "test")
+    head, relation, tail = ([triple[place] for triple in triples] for place in range(3))
+    h, r, t = entities.lookup(head), relations.lookup(relation), entities.lookup(tail)
+    # Trouillon et al. 2016, eq. 9.
+    expected = (number(vectors[h]) * number(kinds[r]) * number(vectors[t]).conj()).sum(1).real
+    given = {"head": tf.constant(head), "relation": tf.constant(relation), "tail": tf.constant(tail)}
+    found = loaded.signatures["serving_default"](**given)["predictions"].numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    rows = {"head": tf.constant(h), "relation": tf.constant(r), "tail": tf.constant(t)}
+    np.testing.assert_array_equal(loaded.signatures["serving_ids"](**rows)["predictions"].numpy(), found)
+    tails = loaded.signatures["tails"](head=given["head"], relation=given["relation"], k=tf.constant(3))
+    every = (number(vectors[h])[:, None] * number(kinds[r])[:, None] * number(vectors).conj()[None]).sum(2).real
+    _check_best(tails, every, entities.tokens())
+    heads = loaded.signatures["heads"](tail=given["tail"], relation=given["relation"], k=tf.constant(99))
+    inverse = number(kinds[r + 1]) if reciprocal else number(kinds[r]).conj()
+    every = (number(vectors[t])[:, None] * inverse[:, None] * number(vectors).conj()[None]).sum(2).real
+    _check_best(heads, every, entities.tokens())
+
+
+def _check_best(found: dict[str, Any], scores: np.ndarray, tokens: list[str]) -> None:
+    entities, best = found["entities"].numpy(), found["scores"].numpy()
+    np.testing.assert_allclose(best, -np.sort(-scores, axis=1)[:, : best.shape[1]], atol=1e-6)
+    rows = np.array([[tokens.index(token.decode()) for token in each] for each in entities])
+    np.testing.assert_allclose(np.take_along_axis(scores, rows, 1), best, atol=1e-6)
+
+
+OWN_MODELS = '''
+import keras
+import tensorflow as tf
+
+
+class Looked(keras.layers.Layer):
+    """A layer with a lookup table of its own."""
+
+    def __init__(self):
+        super().__init__()
+        keys = tf.constant([True, False])
+        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
+            tf.cast(keys, tf.int64), tf.constant([0.5, -0.5])), 0.0)
+
+    def call(self, x):
+        return x + self.table.lookup(tf.cast(x > 0, tf.int64))
+
+
+def joined(activations):
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(each) for each in activations.values()])
+    return keras.layers.BatchNormalization()(keras.layers.Dense(5, activation="gelu")(x))
+
+
+def good(activations):
+    return keras.Model(activations, keras.layers.Dense(1)(joined(activations)))
+
+
+def looked(activations):
+    return keras.Model(activations, Looked()(keras.layers.Dense(1)(joined(activations))))
+
+
+class Python(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.stop_gradient(tf.ensure_shape(tf.numpy_function(lambda a: a, [x], tf.float32), x.shape))
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def python(activations):
+    return keras.Model(activations, keras.layers.Dense(1)(Python()(joined(activations))))
+'''
+
+
+@pytest.mark.parametrize("function", ["good", "looked"])
+def test_models_of_users(
+    function: str, run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path, own_models: str
+) -> None:
+    directory = run(function, model={"kind": "keras", "function": f"{own_models}:{function}"})
+    loaded = tf.saved_model.load(str(exported(directory)))
+    found = loaded.predict(in_forms(visits, "ragged"))["predictions"].numpy()
+    np.testing.assert_allclose(found, embexp.load_run(directory).predict(visits), rtol=1e-6)
+
+
+@pytest.fixture
+def own_models(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "models_to_export.py").write_text(OWN_MODELS)
+    monkeypatch.chdir(folder)
+    return "models_to_export"
+
+
+def test_a_model_that_calls_python_is_refused(run: Callable[..., Path], tmp_path: Path, own_models: str) -> None:
+    directory = run("python", model={"kind": "keras", "function": f"{own_models}:python"})
+    with pytest.raises(RunError, match=r"calls a Python function .*use TensorFlow's operations"):
+        exporting.export(directory, tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["a[64,32]", "b*", "c?", "d\\", "e{}='\" %ü"])
+def test_any_path(name: str, run: Callable[..., Path], tmp_path: Path, visits: Path) -> None:
+    out = tmp_path / name / "model"
+    exporting.export(run("mlp"), out)
+    (out).rename(tmp_path / "plain")
+    loaded = tf.saved_model.load(str(tmp_path / "plain"))
+    found = loaded.predict(in_forms(visits, "ragged"))["predictions"].numpy()
+    np.testing.assert_allclose(found, embexp.load_run(run("mlp")).predict(visits), rtol=1e-6)
+
+
+def test_what_can_not_be_exported_is_said_before_anything_is_written(
+    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, out = run("mlp"), tmp_path / "new" / "out"
+    with pytest.raises(RunError, match=r"no table 'films'; the tables are user, item"):
+        exporting.export(directory, out, "npy", tables=["films"])
+    with pytest.raises(RunError, match=r"needs all tables of the run"):
+        exporting.export(directory, out, "savedmodel", tables=["item"])
+    with pytest.raises(NotARunError, match=r"there is no such directory"):
+        exporting.export(tmp_path / "nothing", out)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(RunError, match=r"there already exists: give the export another name"):
+        exporting.export(directory, tmp_path / "there")
+    small = type("Usage", (), {"free": 100})()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: small)
+    with pytest.raises(RunError, match=r"the tables need about 464 B, and the disk of .* has 100 B left"):
+        exporting.export(directory, out)
+    assert not out.parent.exists()
+
+
+def test_a_run_without_end_or_checkpoint(run: Callable[..., Path], tmp_path: Path) -> None:
+    for path in run("mlp").iterdir():
+        if path.name != "checkpoints":
+            (tmp_path / path.name).symlink_to(path)
+    with pytest.raises(NotARunError, match=r"holds no checkpoint to take rows from"):
+        exporting.export(tmp_path, tmp_path / "out")
+    (tmp_path / "summary.json").unlink()
+    with pytest.raises(NotARunError, match=r"the run has not ended"):
+        exporting.export(tmp_path, tmp_path / "out")
+
+
+def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path: Path) -> None:
+    for path in run("mlp").iterdir():
+        if path.name != "summary.json":
+            (tmp_path / path.name).symlink_to(path)
+    summary = json.loads((run("mlp") / "summary.json").read_text())
+    assert summary.pop("columns") == {"who": "one", "item": "one", "seen": "several"}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(RunError, match=r"has no `columns`: an earlier version of embexp made this run"):
+        exporting.export(tmp_path, tmp_path / "out")
+
+
+def test_a_disk_that_is_full_leaves_nothing(
+    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("embexp.tensor_bundle.writer.BundleWriter.finish", full)
+    with pytest.raises(RunError, match=r"out can't be written: No space left on device"):
+        exporting.export(run("mlp"), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
