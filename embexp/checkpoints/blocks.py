@@ -11,31 +11,47 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from embexp.checkpoints.matching import Matching
+from embexp.errors import CheckpointError
+from embexp.tables.streamed import StreamedTable
 from embexp.tensor_bundle.index import Entry
-from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.rows import read_blocks, read_content
 
 _BLOCK_BYTES = 1 << 22
 
 
 def assignable(found: Matching, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> dict[str, Any]:
-    """Variables that are larger than a block and can be assigned row by row, by the key of their value."""
+    """What is assigned row by row, by the key of its value: tables of runs; eagerly, variables larger than a block."""
     chosen = {}
     for stored in found.stored:
         if stored.node is None or stored.key not in tensor_of or stored.key in {*found.left_out, *found.mismatched}:
             continue
-        variable = found.objects.get(stored.node)
-        parts = _parts(variable)
-        if parts and _in_rows(entries[tensor_of[stored.key]]) and not found.proto.nodes[stored.node].children:
+        variable: Any = found.objects.get(stored.node)
+        if isinstance(variable, StreamedTable):
+            chosen[stored.key] = variable
+        elif not tf.executing_eagerly():
+            continue  # a variable that is not initialized takes the tensor over, so there is no second copy
+        elif (
+            _parts(variable)
+            and _in_rows(entries[tensor_of[stored.key]])
+            and not found.proto.nodes[stored.node].children
+        ):
             chosen[stored.key] = variable
     return chosen
 
 
 def assign(variable: Any, key: str, entry: Entry) -> None:
-    """Assigns the rows of a tensor.
+    """Assigns the rows of a tensor; to a table of a graph, in the default session.
 
     Raises:
+        CheckpointError: rows that can't be assigned would change.
         DataError: a data file is damaged or cut short; rows may be assigned then.
     """
+    if isinstance(variable, StreamedTable):
+        try:
+            variable.restore(read_blocks(key, entry, variable.rows_per_block))
+        except ValueError as error:
+            raise CheckpointError(f"{entry.pieces[0].path}: {key} does not fit: {error}") from error
+        return
     parts = _parts(variable)
     for start, block in _blocks(key, entry, parts[0].dtype.base_dtype.as_numpy_dtype):
         rows = tf.range(start, start + len(block), dtype=tf.int64)

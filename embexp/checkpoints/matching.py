@@ -144,16 +144,37 @@ def mismatches(matching: Matching, graph: live.LiveGraph) -> dict[str, Mismatch]
     return found
 
 
-def selected(value: Value, patterns: Collection[str] | None) -> bool:
-    """Whether a value is one of those to restore.
+def nodes_of(proto: Any, pattern: str) -> set[int]:
+    """The nodes of the object with a path, and of all that it reaches; none if no object has it."""
+    found = {number for number, path in enumerate(graph_protos.paths_of(proto)) if path == pattern}
+    pending = list(found)
+    while pending:
+        fresh = {child.node_id for child in proto.nodes[pending.pop()].children} - found
+        found |= fresh
+        pending += fresh
+    return found
 
-    Args:
-        value: of the checkpoint, or of the program.
-        patterns: object paths or names, of values or of objects that have them; `*` stands for anything. None: all are.
-    """
-    if patterns is None:
-        return True
-    return any(fits(value, pattern) for pattern in patterns)
+
+class Selection:
+    """Which values of an object graph are to be restored."""
+
+    def __init__(self, proto: Any, patterns: Collection[str] | None) -> None:
+        """Takes the choice.
+
+        Args:
+            proto: the object graph, of the checkpoint or of the program.
+            patterns: object paths or names, of values or of objects that have them; `*` stands for anything. None: all.
+        """
+        self._patterns = patterns
+        self._nodes = {pattern: nodes_of(proto, pattern) for pattern in patterns or ()}
+
+    def __call__(self, value: Value, node: int | None) -> bool:
+        """Whether a value is to be restored; `node` has it in the object graph."""
+        return self._patterns is None or any(self.named(value, node, pattern) for pattern in self._patterns)
+
+    def named(self, value: Value, node: int | None, pattern: str) -> bool:
+        """Whether a pattern names the value, or an object that has it."""
+        return node in self._nodes[pattern] or fits(value, pattern)
 
 
 def fits(value: Value, pattern: str) -> bool:

@@ -25,7 +25,7 @@ import keras
 
 from embexp.checkpoints import live, locating
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.rekeying import KEY_END
+from embexp.tensor_bundle.rekeying import KEY_END, is_name_based
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -83,12 +83,13 @@ def names_of_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """`names_of_keys` of a run's object-based checkpoint.
+    """`names_of_keys` of a run's object-based checkpoint; empty if it is name-based.
 
     Raises:
         DataError: there is none, or its index is damaged.
     """
-    return names_of_keys(key.removesuffix(KEY_END) for key in read_index(locating.index_of(path)))
+    index = locating.index_of(path, as_objects=False)
+    return {} if is_name_based(index) else names_of_keys(key.removesuffix(KEY_END) for key in read_index(index))
 
 
 def _table_of(key: str, keys: Collection[str]) -> tuple[str, str]:

@@ -7,16 +7,17 @@ own restore on creation holds, and the view's path is plain. Large variables tha
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import blocks, graph_protos, live, locating, matching, objects, renaming, taking
+from embexp.checkpoints import blocks, graph_protos, live, locating, matching, naming, objects, renaming, taking
 from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.plain_paths import plain_temporary
@@ -56,31 +57,74 @@ def restore(
         CheckpointError: the checkpoint is damaged, or `only` or `rename` name what it does not have.
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
-    index = locating.index_of(path)
-    entries = read_index(index)
     checkpoint = objects.checkpoint_of(into)
-    graph = live.graph_of(checkpoint)
-    found, tensor_of = _matched(index, entries, into, graph, dict(rename or {}))
+    names = objects.names_of(into, live.graph_of(checkpoint))
+    counts = isinstance(into, tf.train.Checkpoint)
+    return _restored(locating.index_of(path), checkpoint, names, only, rename or {}, counts=counts)
+
+
+def restore_run(
+    index: Path, checkpoint: Any, *, only: Collection[str] | None = None, rename: Mapping[str, str] | None = None
+) -> LiveAccount:
+    """Restores a checkpoint, of whatever program, into a run, whose variables have the names of `naming`.
+
+    See `restore`. Tables are assigned in blocks.
+
+    Args:
+        index: of the checkpoint.
+        checkpoint: the run's `tf.train.Checkpoint`, all of whose variables exist.
+        only: what to restore; None: everything.
+        rename: where to restore what has another path or name in the checkpoint.
+    """
+    return _restored(index, checkpoint, naming.variable_names(checkpoint), only, rename or {}, counts=False)
+
+
+def _restored(
+    index: Path,
+    checkpoint: Any,
+    names: Mapping[str, str],
+    only: Collection[str] | None,
+    rename: Mapping[str, Any],
+    *,
+    counts: bool,
+) -> LiveAccount:
+    """Restores; `counts` is whether TensorFlow's count of saves is to be restored, too."""
+    entries, graph = read_index(index), live.graph_of(checkpoint)
+    found, tensor_of = _matched(index, entries, graph, names, rename)
     _leave_out(index, found, only)
     found.mismatched = matching.mismatches(found, graph)
-    assigned = blocks.assignable(found, entries, tensor_of) if tf.executing_eagerly() else {}
-    status = _read(checkpoint, index, found, tensor_of, {*found.left_out, *found.mismatched, *assigned}, into)
-    for key, variable in assigned.items():
-        blocks.assign(variable, tensor_of[key], entries[tensor_of[key]])
-    account = taking.Taking(str(path), checkpoint, found, status._checkpoint, only)
+    assigned = blocks.assignable(found, entries, tensor_of)
+    without = {*found.left_out, *found.mismatched, *assigned}
+    counted = counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
+    status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
+    account = taking.Taking(str(index).removesuffix(".index"), checkpoint, found, status._checkpoint, only)
 
-    def initialize(session: Any) -> None:
-        status.run_restore_ops(session=_session(session))
-        account.initialize(_session(session))
+    def run(session: Any = None) -> None:
+        found_session = _session(session)
+        status.run_restore_ops(session=found_session)
+        with contextlib.nullcontext() if found_session is None else found_session.as_default():
+            for key, variable in assigned.items():
+                blocks.assign(variable, tensor_of[key], entries[tensor_of[key]])
 
-    return LiveAccount(account.take, lambda session: status.run_restore_ops(session=_session(session)), initialize)
+    def initialize(session: Any = None) -> None:
+        if not tf.executing_eagerly():
+            run(session)
+            account.initialize(_session(session))
+
+    if tf.executing_eagerly():
+        run()
+        return LiveAccount(account.take, lambda session: None, initialize)
+    return LiveAccount(account.take, run, initialize)
 
 
 def _matched(
-    index: Path, entries: Mapping[str, Entry], into: Any, graph: live.LiveGraph, rename: dict[str, Any]
+    index: Path,
+    entries: Mapping[str, Entry],
+    graph: live.LiveGraph,
+    names: Mapping[str, str],
+    rename: Mapping[str, Any],
 ) -> tuple[Matching, dict[str, str]]:
     """The matching, and for each key in its object graph that of the tensor."""
-    names = objects.names_of(into, graph)
     targets = renaming.targets(rename, graph, names)
     if OBJECT_GRAPH in entries:
         proto = graph_protos.read(index)
@@ -100,21 +144,26 @@ def _matched(
 
 
 def _leave_out(index: Path, found: Matching, only: Collection[str] | None) -> None:
-    unknown = [each for each in only or () if not any(matching.fits(stored.value, each) for stored in found.stored)]
+    selected = matching.Selection(found.proto, only)
+    unknown = [
+        pattern
+        for pattern in only or ()
+        if not any(selected.named(stored.value, stored.node, pattern) for stored in found.stored)
+    ]
     if unknown:
         known = ", ".join(str(each.value) for each in found.stored[:20])
         raise CheckpointError(
             f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
         )
-    found.left_out = {each.key for each in found.stored if not matching.selected(each.value, only)}
+    found.left_out = {each.key for each in found.stored if not selected(each.value, each.node)}
 
 
 def _read(
-    checkpoint: Any, index: Path, found: Matching, tensor_of: Mapping[str, str], without: Collection[str], into: Any
+    read: Callable[[str], Any], index: Path, stored: Any, tensor_of: Mapping[str, str], without: Collection[str]
 ) -> Any:
-    """Has TensorFlow restore all but some keys; returns its status object."""
-    proto = type(found.proto)()
-    proto.CopyFrom(found.proto)
+    """Has TensorFlow restore all but some keys by `read(prefix)`; returns its status object."""
+    proto = type(stored)()
+    proto.CopyFrom(stored)
     for node in proto.nodes:
         kept = [each for each in node.attributes if each.checkpoint_key not in without]
         del node.attributes[:]
@@ -125,10 +174,9 @@ def _read(
     keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
     folder = tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent))
     prefix = Path(folder.name) / locating.NAME
-    counts = isinstance(into, tf.train.Checkpoint) and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
     try:
         rekeying.rekey(index, prefix, keys, {OBJECT_GRAPH: proto.SerializeToString()}, rekeying.symbolic)
-        status = (checkpoint.restore if counts else checkpoint.read)(str(prefix)).expect_partial()
+        status = read(str(prefix)).expect_partial()
     except BaseException as error:
         folder.cleanup()
         if isinstance(error, tf.errors.OpError | ValueError | IndexError):

@@ -54,8 +54,10 @@ class Taking:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
         missing = [each for each in graph.values if id(each.object) not in done and each.path != _COUNTER]
         wanted = [matching.wanted(each) for each in missing]
-        chosen = [each for each in wanted if matching.selected(each, self._only)]
-        left_out = [each for each in wanted if not matching.selected(each, self._only)]
+        selected = matching.Selection(graph.proto, self._only)
+        picked = [selected(value, each.node) for value, each in zip(wanted, missing, strict=True)]
+        chosen = [value for value, is_chosen in zip(wanted, picked, strict=True) if is_chosen]
+        left_out = [value for value, is_chosen in zip(wanted, picked, strict=True) if not is_chosen]
         return Account(
             self._source,
             missing=tuple(chosen),

@@ -22,7 +22,13 @@ _PATHS_OF_TABLES = (
     "pretrained.tokens_file",
     *(f"{rule}.{file}" for rule in ("freeze", "freeze.phases.*.rules.*") for file in ("tokens_file", "mask_file")),
 )
-_PATHS = ("data.path", "output.cache", *_PATHS_OF_TABLES, *(f"tables.*.{path}" for path in _PATHS_OF_TABLES))
+_PATHS = (
+    "data.path",
+    "output.cache",
+    "restore.path",
+    *_PATHS_OF_TABLES,
+    *(f"tables.*.{path}" for path in _PATHS_OF_TABLES),
+)
 """Values that are paths, * for any key or place in a list. They are made absolute, so that a finished run can be loaded
 from any directory."""
 

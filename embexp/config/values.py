@@ -41,7 +41,9 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
             return _unknown_key(config, override)
         OmegaConf.update(config, key, value, merge=True, force_add=prefixed or not present)
     except OmegaConfBaseException as error:
-        return Fault(key, shown(value), f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}")
+        remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
+        rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
+        return Fault(key, shown(value), rule, remedy)
     return None
 
 

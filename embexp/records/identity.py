@@ -25,6 +25,7 @@ def run_id(
     data_digest: str,
     pretrained_digests: Mapping[str, str] = _NONE,
     freeze_digests: Mapping[str, str] = _NONE,
+    restored_digest: str | None = None,
 ) -> str:
     """Digest of the spec, with paths replaced by digests of their content, without settings that change no result.
 
@@ -34,6 +35,7 @@ def run_id(
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
             `tables.item.pretrained`; a file that no table takes rows from has none.
         freeze_digests: of the content of files that freeze policies name, by path.
+        restored_digest: of the checkpoint that variables are restored from.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
     # Settings that came later: without them, ids stay what they were.
@@ -41,6 +43,10 @@ def run_id(
         content["data"].pop("new_entities", None)
     if content["study"]["kind"] == "none":
         del content["study"]
+    if content["restore"]["path"] is None:
+        del content["restore"]
+    else:
+        content["restore"]["path"] = restored_digest
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
     settings = {"pretrained": content["pretrained"]}

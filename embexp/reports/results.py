@@ -28,6 +28,8 @@ _FILES = {
     "manifest.json": "versions, machine, data",
     "run.log": "output of the run",
 }
+_RESTORED = 10
+"""Restored values that are listed."""
 _SPLITS = ("train", "validation", "test", "test_new", "test_known")
 _STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
 
@@ -46,9 +48,10 @@ class Results:
     directory: Path
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields the status, tables of metrics, tables and pretrained files, the run's files, and warnings."""
+        """Yields the status, restored values, tables of metrics, tables and pretrained files, files, and warnings."""
         frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         yield from self._headline()
+        yield from self._restored()
         gap = [Text()] if frames is None else []  # a framed table has its own empty lines
         for table in (self._metrics(frames), self._tables(frames), self._pretrained(frames)):
             if table is not None:
@@ -78,6 +81,17 @@ class Results:
             items.append((f"{milliseconds:.3g} ms per step", ""))
         if items:
             yield _joined(items)
+
+    def _restored(self) -> Iterator[RenderableType]:
+        restored = self.summary.get("restored")
+        if not restored:
+            return
+        values, left_out = restored["restored"], len(restored["left_out"])
+        yield Text(f"restored {len(values)} values from {restored['checkpoint']}, {left_out} left out as told:")
+        for value in values[:_RESTORED]:
+            yield Text(f"  {value}")
+        if len(values) > _RESTORED:
+            yield Text(f"  … and {len(values) - _RESTORED} more, in summary.json")
 
     def _metrics(self, frames: box.Box | None) -> Table | None:
         by_split = {split: values for split in _SPLITS if (values := (self.summary.get("metrics") or {}).get(split))}

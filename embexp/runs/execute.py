@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import dense_part
+from embexp.checkpoints import dense_part, restoring
+from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
+from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -19,6 +21,7 @@ from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
 from embexp.specs.checkpointing import Save
+from embexp.specs.restoring import Restoring
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
 from embexp.system.memory import PeakMemory
@@ -131,8 +134,27 @@ def build(
         estimator_folder=estimator_folder,
         keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
         dense=partial(_dense_values, spec, prepared.dense),
+        restored=partial(_restored, spec.restore, prepared.restored),
     )
     return start(prepared.runtime, blueprint)
+
+
+def _restored(settings: Restoring, index: Path | None, checkpoint: Any) -> LiveAccount | None:
+    """Restores what the config names, before the first step.
+
+    Raises:
+        CheckpointError: the checkpoint lacks something of that, or has it in another shape or type.
+        DataError: it is damaged.
+    """
+    if index is None:
+        return None
+    account = restoring.restore_run(index, checkpoint, only=settings.only, rename=settings.rename)
+    try:
+        return account.assert_consumed()
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}\nName in restore.only what to restore, and in restore.rename what has another name there"
+        ) from None
 
 
 def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:

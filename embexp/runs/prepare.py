@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from embexp.checkpoints import locating
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.freezing import policies
@@ -31,8 +32,9 @@ from embexp.specs.inits import ConstantInGraph
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching
+from embexp.system import caching, digests
 from embexp.system.progress import Progress, quiet
+from embexp.tensor_bundle.index import read_index
 from embexp.training import loop, metrics
 
 
@@ -65,6 +67,7 @@ class Prepared:
         runtime: the runtime that executes the steps; never `auto`.
         schedule: how many steps, and when to log and to evaluate.
         dense: the earlier checkpoint that the dense part is restored from; None: it is initialized.
+        restored: index of the checkpoint that variables are restored from; None: none are.
         run_id: see `identity`; None where an earlier run of the study, on which it depends, has not run yet.
     """
 
@@ -74,6 +77,7 @@ class Prepared:
     runtime: RuntimeKind
     schedule: loop.LoopSchedule
     dense: EarlierCheckpoint | None = None
+    restored: Path | None = None
     run_id: str | None = None
 
     @property
@@ -116,10 +120,16 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     rows, cache = table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress)
     dense = _dense_source(spec)
+    restored = None if spec.restore.path is None else locating.index_of(spec.restore.path)
     run_id = identity.run_id(
-        spec, data.scan.digest, _pretrained_digests(spec, pretrained, dense), _freeze_digests(spec)
+        spec,
+        data.scan.digest,
+        _pretrained_digests(spec, pretrained, dense),
+        _freeze_digests(spec),
+        None if restored is None else _digest_of(restored, cache),
     )
-    return settle(spec, data, pretrained, row_facts(data, rows, pretrained), dense=dense, run_id=run_id)
+    settled = settle(spec, data, pretrained, row_facts(data, rows, pretrained), dense=dense, run_id=run_id)
+    return replace(settled, restored=restored)
 
 
 def settle(
@@ -158,7 +168,7 @@ def settle(
         log_every=train.log_every,
         evaluate_every=train.evaluate_every,
     )
-    return Prepared(spec, data, tables, runtime, schedule, dense, run_id)
+    return Prepared(spec, data, tables, runtime, schedule, dense, None, run_id)
 
 
 def prepare_tables(
@@ -243,6 +253,12 @@ def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
     for setting in spec.dense_from().values():  # all of them name the same
         return earlier.open_run(Path(setting.path), cache=caching.cache_folder(spec.output.cache))
     return None
+
+
+def _digest_of(index: Path, cache: Path) -> str:
+    """Digest of a checkpoint: its index and its data files."""
+    pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
 
 
 def _pretrained_digests(spec: RunSpec, pretrained: Pretrained, dense: EarlierCheckpoint | None) -> dict[str, str]:

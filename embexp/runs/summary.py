@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from embexp.checkpoints.account import Account
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
@@ -96,6 +97,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,
         "runtime": prepared.runtime.value,
+        "restored": _restored(execution.restored),
         "initialization": {
             "method": spec.init.kind,
             "seconds": execution.seconds(),
@@ -123,6 +125,17 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
             name: {"vocabulary_size": table.rows, "dim": table.dim, "storage": table.storage}
             for name, table in tables.items()
         },
+    }
+
+
+def _restored(account: Account | None) -> dict[str, Any] | None:
+    """What was restored before the first step, by path, with shapes and types."""
+    if account is None:
+        return None
+    return {
+        "checkpoint": account.source,
+        "restored": [str(value) for value in account.restored],
+        "left_out": [str(value) for value in account.left_out],
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.dense_part import DenseValues
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
@@ -41,6 +42,8 @@ class Blueprint:
         estimator_folder: where an Estimator writes its checkpoints; TensorFlow takes its path as it is.
         keeps_checkpoints: whether these stay when the run has ended.
         dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
+        restored: restores variables into the assembly's checkpoint, in a graph when its account is run; returns None
+            where nothing is to be restored.
     """
 
     plans: Mapping[str, TablePlan]
@@ -54,6 +57,7 @@ class Blueprint:
     estimator_folder: Path
     keeps_checkpoints: bool = True
     dense: Callable[[Any], DenseValues] = lambda checkpoint: DenseValues([])
+    restored: Callable[[Any], LiveAccount | None] = lambda checkpoint: None
 
     def embeddings(self, counter: Any) -> Embeddings:
         """Makes the tables, as the strategy does; `counter` is the number of steps done."""
@@ -79,6 +83,7 @@ class Execution:
         graph: the graph of the training step for such an iterator, traced and not run; None: it can't be traced.
         embedding: on a TPU, its `TPUEmbedding`.
         notes: warnings of the strategy and of the restored dense part.
+        restored: what was restored before the first step; None: nothing.
     """
 
     runtime: Runtime
@@ -94,6 +99,7 @@ class Execution:
     graph: Callable[[Any], Any] | None = None
     embedding: Any = None
     notes: list[str] = field(default_factory=list)
+    restored: Account | None = None
 
 
 class Stopwatch:

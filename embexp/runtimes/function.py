@@ -28,6 +28,9 @@ def start(blueprint: Blueprint) -> Execution:
     parts = blueprint.assemble(embeddings, counter)
     dense = blueprint.dense(parts.checkpoint)
     dense.assign()
+    restored = blueprint.restored(parts.checkpoint)
+    if restored is not None:
+        embeddings.load()
     runtime = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.dataset, labels=strategy.labels)
 
     def restore(directory: Path) -> None:
@@ -47,6 +50,7 @@ def start(blueprint: Blueprint) -> Execution:
         graph=runtime.graph,
         embedding=embeddings.embedding,
         notes=[*strategy.notes, *dense.notes],
+        restored=None if restored is None else restored.now,
     )
 
 

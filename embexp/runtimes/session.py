@@ -44,6 +44,9 @@ def start(blueprint: Blueprint) -> Execution:
         values = {name: table_values.in_session(table, runtime.call) for name, table in tables.items()}
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
+        restored = blueprint.restored(parts.checkpoint)
+        if restored is not None:
+            fills.once.append(restored.run_restore_ops)
         saver = graph_saver.saver_of(parts.checkpoint)
         names = naming.variable_names(parts.checkpoint)
         scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
@@ -65,6 +68,7 @@ def start(blueprint: Blueprint) -> Execution:
         graph_def_bytes=lambda: node_bytes(of_tables),
         close=runtime.close,
         notes=[*strategy.notes, *dense.notes],
+        restored=None if restored is None else restored.now,
     )
 
 

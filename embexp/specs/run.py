@@ -18,6 +18,7 @@ from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.partial import where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
+from embexp.specs.restoring import Restoring
 from embexp.specs.running import Output, Runtime, RuntimeKind, Train
 from embexp.specs.scope import Scope
 from embexp.specs.strategies import CPU, Strategy
@@ -51,6 +52,7 @@ class RunSpec(Spec):
     strategy: Strategy = CPU()
     runtime: Runtime = Runtime()
     train: Train
+    restore: Restoring = Restoring()
     checkpoint: Checkpointing = Checkpointing()
     output: Output = Output()
     study: Study = NoStudy()

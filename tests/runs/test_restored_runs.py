@@ -1,0 +1,136 @@
+"""Runs that restore variables from a checkpoint of any program before their first step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp import checkpoints
+from embexp.errors import CheckpointError, ConfigError, DataError
+from embexp.records import identity
+from embexp.runs import run as single
+from embexp.specs.restoring import Restoring
+from embexp.system import digests
+from tests import checkpoint_values, short_runs
+from tests.short_runs import DIM, Run
+
+RUNTIMES = {
+    "function": (),
+    "mirrored": ("strategy=mirrored", "strategy.replicas=2"),
+    "tpu_simulator": ("strategy=tpu_simulator",),
+    "session": ("runtime=session",),
+    "monitored session": ("runtime=session", "init=scaffold"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return short_runs.runner(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def first(run: Run) -> single.RunResult:
+    return run("seed=5")
+
+
+def final(result: single.RunResult) -> dict[str, np.ndarray]:
+    return checkpoint_values.every(result.directory / "checkpoints" / "final")
+
+
+def untrained(*overrides: str) -> tuple[str, ...]:
+    """A step whose learning rates are so small that no float32 changes."""
+    return ("train.steps=1", "optimizer.learning_rate=1e-30", "dense_optimizer.learning_rate=1e-30", *overrides)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
+def test_what_is_named_is_restored_in_every_runtime(
+    run: Run, first: single.RunResult, runtime: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = first.directory / "checkpoints" / "final"
+    values = final(first)
+    rows = len(values["embedding/item"])
+    by_name = checkpoints.save(tmp_path / "v1", {"net/table": tf.Variable(tf.fill([rows, DIM], 3.0))}, kind="name")
+    model = run(*untrained(*runtime, f"restore.path={path}", "restore.only=[model,embedding/user]"))
+    found = final(model)
+    weights = [key for key in values if key.startswith("optimizer/_trainable_variables")]
+    for key in ["embedding/user", *weights]:
+        np.testing.assert_array_equal(found[key], values[key], err_msg=key)
+    assert (found["embedding/item"] != values["embedding/item"]).any()
+    restored = model.summary["restored"]
+    assert restored["checkpoint"] == str(path / "checkpoint")
+    assert len(restored["restored"]) == 1 + len(weights)
+    assert any(each.startswith("embedding/item ") for each in restored["left_out"])
+    renamed = run(
+        *untrained(
+            *runtime,
+            f"restore.path={by_name}",
+            "+restore.rename={net/table:embedding/item}",
+            "restore.only=[embedding/item]",
+        )
+    )
+    assert (final(renamed)["embedding/item"] == 3).all()
+    assert model.summary["run_id"] != renamed.summary["run_id"] != first.summary["run_id"]
+
+
+def test_all_of_another_run_of_either_kind(run: Run, first: single.RunResult) -> None:
+    named = run("seed=5", "checkpoint.kind=name")
+    for source in (first, named):
+        found, values = final(run(*untrained(f"restore.path={source.directory}"))), final(source)
+        assert found.keys() == values.keys()
+        for key in values:
+            if key in ("step", "optimizer/_iterations"):
+                assert found[key] == values[key] + 1
+            elif "Svelocities" not in key and "Smomenta" not in key and "/_variables/" not in key:
+                np.testing.assert_array_equal(found[key], values[key], err_msg=key)
+
+
+def test_what_does_not_fit_stops_the_run(run: Run, first: single.RunResult, tmp_path: Path) -> None:
+    path = first.directory / "checkpoints" / "final"
+    with pytest.raises(CheckpointError, match=r"(?s)another shape or type:\n.*embedding/item.*Name in restore\.only"):
+        run(f"restore.path={path}", "data.items=40")
+    with pytest.raises(CheckpointError, match="has nothing of the name embedding/itme"):
+        run(f"restore.path={path}", "restore.only=[embedding/itme]")
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        run(f"restore.path={tmp_path / 'none'}")
+
+
+def test_settings_that_do_not_fit() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)restore\.only = .*no effect, as restore\.path is null"):
+        embexp.compose(["restore.only=[x]"])
+    composed = embexp.compose(["restore.path=x", "+restore.rename={net/table:embedding/item}"])
+    assert composed.restore.rename == {"net/table": "embedding/item"}
+    assert composed.restore.path == str(Path("x").absolute())
+    with pytest.raises(ConfigError, match=r"add keys with \+: \+restore\.rename=\{a:b\}"):
+        embexp.compose(["restore.path=x", "restore.rename={a:b}"])
+    with pytest.raises(ConfigError, match=r"an Estimator restores only its own checkpoints"):
+        embexp.compose(["restore.path=x", "runtime=estimator"])
+
+
+def test_frozen_rows_are_compared_with_what_was_restored(run: Run, first: single.RunResult) -> None:
+    path = first.directory / "checkpoints" / "final"
+    result = run(f"restore.path={path}", "restore.only=[embedding/item]", "freeze@tables.item.freeze=random_table")
+    assert result.summary["freeze"]["item"]["frozen_rows_changed"] == 0
+    np.testing.assert_array_equal(final(result)["embedding/item"], final(first)["embedding/item"])
+
+
+def test_ids_of_runs_that_restore_nothing_stay() -> None:
+    spec: Any = embexp.compose([])
+    content = json.loads(spec.model_dump_json(exclude={"output", "checkpoint", "name"}))
+    assert content.pop("restore") == {"path": None, "only": None, "rename": {}}
+    del content["study"]
+    for key in ("address", "zone", "project", "timeout_seconds", "initialization_seconds"):
+        content["strategy"].pop(key, None)
+    content["data"].pop("new_entities", None)
+    assert identity.run_id(spec, "data") == digests.of_json(content)
+    restoring = spec.model_copy(update={"restore": Restoring(path="x")})
+    one, other = (identity.run_id(restoring, "data", restored_digest=each) for each in ("a", "b"))
+    assert len({one, other, identity.run_id(spec, "data")}) == 3
+    assert one == identity.run_id(
+        spec.model_copy(update={"restore": Restoring(path="elsewhere")}), "data", restored_digest="a"
+    )
