@@ -99,7 +99,7 @@ def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
     command += ["data.split.validation=0", "data.split.test=0", "graph=bench_pairs", "model=bench_dot"]
     command += ["optimizer=adagrad", f"train.batch_size={BATCH}", f"train.steps={steps}", "train.epochs=null"]
     command += [f"train.log_every={LOG_EVERY}", f"hydra.run.dir={run}", f"output.cache={folder / 'cache'}"]
-    command += ["output.plots=false", "output.tensorboard=false", "output.checkpoint=false", "output.digests=false"]
+    command += ["output.plots=false", "output.tensorboard=false", "checkpoint.save=never", "output.digests=false"]
     samples = []
     said = (folder / f"{data.stem}.log").open("w+b")
     with said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process:

@@ -25,7 +25,7 @@ from embexp.errors import (
 
 if TYPE_CHECKING:
     from embexp import rows
-    from embexp.api import run
+    from embexp.api import resume, run
     from embexp.config.composition import compose
     from embexp.runs.finished import load_run
     from embexp.runs.run import RunResult
@@ -48,6 +48,7 @@ __all__ = [
     "VocabularyError",
     "compose",
     "load_run",
+    "resume",
     "rows",
     "run",
     "tpu_simulator",
@@ -60,6 +61,7 @@ _LATER = {
     "RunSpec": "embexp.specs.run",
     "compose": "embexp.config.composition",
     "load_run": "embexp.runs.finished",
+    "resume": "embexp.api",
     "run": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
 }

@@ -1,12 +1,14 @@
-"""Running experiments from Python: `embexp.run`."""
+"""Running experiments from Python: `embexp.run` and `embexp.resume`."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from embexp.records.folder import RunFolder
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
@@ -31,3 +33,28 @@ def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
     if directory is None:
         directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"
     return studies.run(spec, files.new_directory(Path(directory)), listeners=lambda: [progress(Console())])
+
+
+def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
+    """Completes a run that was interrupted or killed, in its own directory, as `embexp resume` does.
+
+    Args:
+        directory: of the run, or of a study.
+        overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
+            change.
+
+    Returns:
+        The directory of the run and its summary: the same results as those of a run that was never interrupted.
+
+    Raises:
+        ConfigError: an override is invalid; with all faults.
+        NotARunError: there is no run in the directory.
+        RunError: the run can't be resumed, or fails.
+    """
+    folder, changed = Path(directory), None
+    if overrides:
+        from embexp.config import composition
+        from embexp.config.changed_spec import changed_spec
+
+        changed = changed_spec(RunFolder(folder).recorded_spec(), overrides, composition.loader())
+    return studies.resume(folder, changed, listeners=lambda: [progress(Console())], say=print)

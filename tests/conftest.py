@@ -37,8 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest goes first, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_docs.py")
+    """Files that take long go first, so that no process is left alone with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != "test_docs.py", item.path not in slow))
 
 
 @pytest.fixture(scope="session")

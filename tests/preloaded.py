@@ -2,8 +2,8 @@
 
 Importing TensorFlow takes longer than most commands of the documentation. Here one process imports it, runs nothing,
 and forks for each command: the command has its own process, its own working directory, environment, arguments and
-standard streams, and nothing of what it does is left for the next one. The processes of a sweep's jobs, and what
-end-to-end tests run, are started afresh as ever.
+standard streams, and nothing of what it does is left for the next one. The processes of a sweep's jobs can be forked in
+the same way.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 @contextmanager
-def commands(folder: Path) -> Iterator[Path]:
+def commands(folder: Path, *, jobs: bool = False) -> Iterator[Path]:
     """Makes a folder for PATH with the commands `embexp` and `python`, which work until the block ends.
 
     Args:
         folder: an empty folder of short path, in which the commands and a socket are made.
+        jobs: whether what a command starts by `sys.executable`, such as the jobs of a sweep, is forked, too. Signals
+            then reach only the process that waits for it.
     """
     address = folder / "socket"
     with socket.socket(socket.AF_UNIX) as listening:
@@ -53,7 +55,13 @@ def commands(folder: Path) -> Iterator[Path]:
             command.write_text(_COMMAND.format(python=sys.executable, address=str(address)))
             command.chmod(0o755)
         server = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(listening.fileno())],
+            [
+                sys.executable,
+                "-P",
+                __file__,
+                str(listening.fileno()),
+                str(folder / "python") if jobs else sys.executable,
+            ],
             pass_fds=[listening.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -64,14 +72,15 @@ def commands(folder: Path) -> Iterator[Path]:
         server.wait()
 
 
-def _serve(listening: socket.socket) -> None:
-    """Forks for each command that asks, for ever."""
+def _serve(listening: socket.socket, executable: str) -> None:
+    """Forks for each command that asks, for ever, with `executable` as its `sys.executable`."""
     from embexp.system import environment
 
     environment.load_tensorflow()
     import embexp.cli.commands
     import embexp.runs.run  # noqa: F401
 
+    sys.executable = executable
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands
     while True:
@@ -136,8 +145,12 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str])
 
 
 def _python(words: list[str]) -> None:
-    """What `python -c TEXT` or `python FILE` does."""
-    if words[0] == "-c":
+    """What `python -c TEXT`, `python -m MODULE` or `python FILE` does."""
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        sys.path.insert(0, "")
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
         sys.path.insert(0, "")
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
@@ -149,4 +162,4 @@ def _python(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

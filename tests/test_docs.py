@@ -42,7 +42,7 @@ def blocks(page: Path) -> list[Block]:
 @pytest.fixture(scope="module")
 def commands() -> Iterator[Path]:
     """A folder with the commands `embexp` and `python`."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
+    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder), jobs=True) as found:
         yield found
 
 

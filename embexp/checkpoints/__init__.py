@@ -1,1 +1,62 @@
-"""Checkpoints: everything that a run has learned, saved and restored."""
+"""Checkpoints: everything that a run has learned, saved and restored; and what is in anyone's checkpoints.
+
+Your own code can use `keys` and `read_rows`, which work without TensorFlow; `save` and `restore`, which returns an
+account of every value, for models of your own; and `convert`, between object-based and name-based checkpoints. Each is
+imported at its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embexp.checkpoints.account import Account, LiveAccount, Mismatch, Value
+    from embexp.checkpoints.contents import KeyInfo
+    from embexp.checkpoints.converting import Conversion, convert
+    from embexp.checkpoints.kinds import Kind
+    from embexp.checkpoints.reading import keys, read_rows
+    from embexp.checkpoints.restoring import restore
+    from embexp.checkpoints.saving import save
+
+__all__ = [
+    "Account",
+    "Conversion",
+    "KeyInfo",
+    "Kind",
+    "LiveAccount",
+    "Mismatch",
+    "Value",
+    "convert",
+    "keys",
+    "read_rows",
+    "restore",
+    "save",
+]
+
+_LATER = {
+    "Account": "account",
+    "Conversion": "converting",
+    "KeyInfo": "contents",
+    "Kind": "kinds",
+    "LiveAccount": "account",
+    "Mismatch": "account",
+    "Value": "account",
+    "convert": "converting",
+    "keys": "reading",
+    "read_rows": "reading",
+    "restore": "restoring",
+    "save": "saving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name at its first use."""
+    if name in _LATER:
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return sorted({*globals(), *__all__})

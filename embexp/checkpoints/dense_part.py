@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
-from embexp.checkpoints.store import KEY_END
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.rows import read_content
 
 _CHUNK_BYTES = 1 << 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,7 +12,10 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.checkpoints import streaming
+from embexp.checkpoints.by_name import as_objects
+from embexp.errors import CheckpointError
 from embexp.tables.streamed import Bypass, StreamedTable, bypass
+from embexp.tensor_bundle import increments
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,13 @@ class GraphSaver:
         saver: a `tf.compat.v1.train.Saver`, without the rows of `tables`.
         others: a `Saver` of everything but `tables`.
         tables: tables whose rows are saved and restored in blocks, by key.
+        checkpoint: the object.
     """
 
     saver: Any
     others: Any
     tables: Mapping[str, StreamedTable]
+    checkpoint: Any
 
     def complete_saver(self) -> Any:
         """The `Saver`, if it saves everything.
@@ -47,16 +53,23 @@ class GraphSaver:
                 streaming.add(prefix, self.tables)
 
     def restore(self, session: Any, prefix: str) -> None:
-        """Restores the variables of a session from a checkpoint.
+        """Restores the variables of a session from a whole checkpoint of either kind.
 
         Raises:
-            CheckpointError: a table does not fit.
+            CheckpointError: a table does not fit, or the checkpoint is incremental; or, matched by name, a variable is
+                missing or extra.
             DataError: its rows are damaged.
         """
-        self.others.restore(session, prefix)
-        if self.tables:
-            with session.as_default():
-                streaming.restore(prefix, self.tables)
+        if increments.is_incremental(Path(prefix)):
+            raise CheckpointError(
+                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it with"
+                " runtime=function, or give a whole one"
+            )
+        with as_objects(self.checkpoint, Path(f"{prefix}.index")) as objects:
+            self.others.restore(session, objects)
+            if self.tables:
+                with session.as_default():
+                    streaming.restore(objects, self.tables)
 
 
 def saver_of(checkpoint: Any) -> GraphSaver:
@@ -80,6 +93,6 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     tables = {each.specs[0].name: each.op for each in saveables if isinstance(each.op, StreamedTable)}
     saver = tf.compat.v1.train.Saver(saveables, max_to_keep=1)
     if not tables:
-        return GraphSaver(saver, saver, tables)
+        return GraphSaver(saver, saver, tables, checkpoint)
     others = [each for each in saveables if not isinstance(each.op, StreamedTable)]
-    return GraphSaver(saver, tf.compat.v1.train.Saver(others, max_to_keep=1), tables)
+    return GraphSaver(saver, tf.compat.v1.train.Saver(others, max_to_keep=1), tables, checkpoint)

@@ -15,11 +15,11 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from embexp.checkpoints.plain_paths import plain_path
-from embexp.checkpoints.store import KEY_END
 from embexp.errors import RunError
 from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
 from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
 
 TABLES = "tables"

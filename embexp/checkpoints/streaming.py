@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from embexp.errors import CheckpointError
 from embexp.tables.streamed import Bypass, StreamedTable, bypass
-from embexp.tensor_bundle import rows as stored_rows
-from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.writer import BundleWriter
 
 
@@ -69,29 +68,27 @@ def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
 
 
 def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
-    """Restores the rows of tables from a checkpoint.
+    """Restores the rows of tables from a checkpoint, whole or incremental.
 
     Raises:
-        CheckpointError: a table is missing or has another shape, or differs in rows that come from its file.
+        CheckpointError: a table is missing or has another shape, or differs in rows that come from its file; or the
+            checkpoint is incremental, and a base is missing or has changed.
         DataError: stored rows are damaged.
     """
-    entries = read_index(Path(f"{prefix}.index"))
+    stored = Matrices(Path(prefix))
+    shapes = {key: list(shape) for key, shape in stored.shapes().items()}
     faults = [
-        f"{table.name} is {table.shape.as_list()}, the checkpoint's {_shape(entries.get(key))}"
+        f"{table.name} is {table.shape.as_list()}, the checkpoint's {shapes.get(key)}"
         for key, table in tables.items()
-        if _shape(entries.get(key)) != table.shape.as_list()
+        if shapes.get(key) != table.shape.as_list()
     ]
     if faults:
         raise _unfit(prefix, "; ".join(faults))
     for key, table in tables.items():
         try:
-            table.restore(stored_rows.read_blocks(key, entries[key], table.rows_per_block))
+            table.restore(stored.blocks(key, table.rows_per_block))
         except ValueError as error:
             raise _unfit(prefix, error) from error
-
-
-def _shape(entry: Entry | None) -> list[int] | None:
-    return None if entry is None else list(entry.shape)
 
 
 def _unfit(prefix: str, why: object) -> CheckpointError:

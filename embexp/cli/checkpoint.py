@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from embexp.cli.commands import dispatch
 
 SUBCOMMANDS = {
+    "list": "the keys of a checkpoint, also of other people's: shapes, types, bytes",
+    "diff": "what differs between two checkpoints, how far values moved, and the rows that moved most",
+    "convert": "an object-based checkpoint from a name-based one, and the other way round",
+    "graph": "a picture of the objects in a checkpoint and of the edges between them",
     "grow": "a checkpoint for a longer vocabulary: rows and slots matched by token, new rows filled",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,12 @@ def load_finished(directory: str, command: str, *rest: str) -> Run:
     environment.load_tensorflow()
     from embexp.runs.finished import load_run
 
-    return load_run(directory)
+    run = load_run(directory)
+    if run.summary["status"] == "unfinished":
+        print(
+            f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
+        )
+    return run
 
 
 def check_finished(directory: str, command: str, *rest: str) -> None:

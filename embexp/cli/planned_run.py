@@ -158,9 +158,9 @@ def _frozen(policies: Mapping[str, TablePolicy]) -> Iterator[str]:
             start = starts[each.phase] if each.phase < len(starts) else 0
             since = f" from step {start:,}" if start else ""
             rate = f" (learning rate × {each.multiplier:g})" if each.multiplier else ""
-            misfit = f"; {each.misfit}" if each.misfit else ""
+            shortfall = f"; {each.shortfall}" if each.shortfall else ""
             covered = f"{each.kind} covers {each.rows:,} of {policy.rows:,} rows"
-            yield f"freeze: tables.{name}: {covered}{since}{rate}{misfit}"
+            yield f"freeze: tables.{name}: {covered}{since}{rate}{shortfall}"
         if policy.grouping is not None:
             trainable = policy.rows - policy.frozen_rows
             yield f"layout: tables.{name}: {policy.storage.value}, {trainable:,} of {policy.rows:,} rows are trainable"

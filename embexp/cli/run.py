@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol
 
 from embexp.cli.arguments import Parser, add_config_arguments
 from embexp.cli.commands import DONE, FAILED
@@ -14,6 +13,7 @@ from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
+    from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp run [OVERRIDES] [-m] [--config-dir DIR] [--cfg job|hydra|all]"
@@ -136,50 +136,11 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 
 def _run_with_log(spec: RunSpec, directory: Path) -> Result:
     """Runs an experiment with progress and results on the terminal and in run.log."""
-    from embexp.errors import EmbexpError
+    from embexp.cli.logged import Shown, logged
 
-    with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
-        try:
-            result = _run_with_progress(spec, directory, log)
-        except EmbexpError as error:
-            log.write(f"error: {error}\n")
-            raise
-    sys.stdout.flush()
-    return result
+    def execute(shown: Shown) -> RunResult:
+        from embexp.studies import run as studies
 
+        return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
 
-def _run_with_progress(spec: RunSpec, directory: Path, log: TextIO) -> Result:
-    from embexp.strategies import tpu_address
-    from embexp.system import environment
-
-    tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
-    environment.load_tensorflow()
-    from rich.console import Console
-
-    from embexp.cli.stages import Stages
-    from embexp.studies import report
-    from embexp.studies import run as studies
-    from embexp.training.progress import ProgressLines, progress
-
-    terminal = Console()
-    stages = Stages(terminal)
-    file = Console(file=log, width=160)
-
-    def announce(heading: str) -> None:
-        stages.close()
-        for console in (terminal, file):
-            console.print(f"\n{heading}", style="bold", markup=False, highlight=False, soft_wrap=True)
-
-    try:
-        result = studies.run(
-            spec,
-            directory,
-            listeners=lambda: [stages, progress(terminal), ProgressLines(file)],
-            progress=stages,
-            announce=announce,
-        )
-    finally:
-        stages.close()
-    for console in (terminal, file):
-        console.print(report.terminal_report(result.summary, directory))
-    return result
+    return logged(spec, directory, execute)

@@ -237,9 +237,9 @@ def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: b
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         return _open(path, options, stages)
     file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
-    unfit = [name for name in file_only if getattr(options, name)]
-    if unfit:
-        option = unfit[0].replace("_", "-")
+    given = [name for name in file_only if getattr(options, name)]
+    if given:
+        option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
     return run_table.read(path, options.table, whole=whole)
 

@@ -17,15 +17,14 @@ from embexp.config.selections import select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
 
-_PATHS = (
-    ("data", "path"),
-    ("output", "cache"),
-    ("pretrained", "path"),
-    ("pretrained", "tokens_file"),
-    ("tables", "*", "pretrained", "path"),
-    ("tables", "*", "pretrained", "tokens_file"),
+_PATHS_OF_TABLES = (
+    "pretrained.path",
+    "pretrained.tokens_file",
+    *(f"{rule}.{file}" for rule in ("freeze", "freeze.phases.*.rules.*") for file in ("tokens_file", "mask_file")),
 )
-"""Values that are paths; they are made absolute, so that a finished run can be loaded from any directory."""
+_PATHS = ("data.path", "output.cache", *_PATHS_OF_TABLES, *(f"tables.*.{path}" for path in _PATHS_OF_TABLES))
+"""Values that are paths, * for any key or place in a list. They are made absolute, so that a finished run can be loaded
+from any directory."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     with hydra_globals.borrowed(config):
         container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
     for path in _PATHS:
-        _make_absolute(container, path)
+        _make_absolute(container, path.split("."))
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added))
 
@@ -108,11 +107,13 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
 
 
 def _make_absolute(section: Any, path: Sequence[str]) -> None:
-    if not isinstance(section, dict):
-        return
     key, *rest = path
-    if rest:
-        for inner in section.values() if key == "*" else [section.get(key)]:
+    if key == "*" and isinstance(section, dict | list):
+        for inner in section.values() if isinstance(section, dict) else section:
             _make_absolute(inner, rest)
-    elif isinstance(section.get(key), str) and section[key]:
+    elif not isinstance(section, dict) or key not in section:
+        return
+    elif rest:
+        _make_absolute(section[key], rest)
+    elif isinstance(section[key], str) and section[key]:
         section[key] = os.path.abspath(os.path.expanduser(section[key]))

@@ -17,6 +17,9 @@ from embexp.config.shown import shown
 from embexp.errors import Fault
 from embexp.specs.run import RunSpec
 
+_MOVED = {"output.checkpoint": "it is checkpoint.save now: training, end or never"}
+"""Keys of earlier versions, and what replaces them."""
+
 
 def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
     """Validates a whole config.
@@ -126,7 +129,7 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
     kind = kind_of(model)
     owners = [str(kind_of(each)) for each in models if key in each.model_fields]
     options = [name for name in model.model_fields if name != "kind"]
-    near = did_you_mean(key, options)
+    near = _MOVED.get(path) or did_you_mean(key, options)
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
         return Fault(path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key")

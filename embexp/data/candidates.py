@@ -20,7 +20,7 @@ import numpy as np
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 from embexp.system import digests
 
 if TYPE_CHECKING:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from embexp.data import files
 from embexp.data.columns import Columns
 from embexp.data.files import Files
-from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
+from embexp.data.source import FORMAT, HEAD_LINES, Description, Division, Unreadable, split_key
+from embexp.data.token_source import TokenSource
 from embexp.data.wanted import Wanted, wanted
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
-    from embexp.data.examples import Encoded, Examples
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.examples import Encoded
 
 
 @dataclass(frozen=True)
-class ColumnarSource(Source):
+class ColumnarSource(TokenSource):
     """Files with columns.
 
     Attributes:
@@ -82,27 +82,11 @@ class ColumnarSource(Source):
         rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
         return Division()
 
-    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """Those that `divide` made from the training split."""
-        from embexp.data import rows
-
-        return rows.learned(encoded, folder)
-
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_other(
+        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
+    ) -> Encoded:
         """A file or folder of the same form; it needs no columns of the split."""
-        from embexp.data import rows
-
-        encoded = self._encode(path, columns, divided=False, cache=cache, progress=progress)
-        return rows.numbered(encoded, vocabularies, cache=cache)
+        return self._encode(path, columns, divided=False, cache=cache, progress=progress)
 
     def _split_faults(self) -> list[Fault]:
         """The fault of a split that needs the time where there is no column of it."""

@@ -12,17 +12,15 @@ from embexp.specs.tables import Feature
 
 @dataclass(frozen=True)
 class ListNeed:
-    """Why a column must hold several values per example.
+    """A setting for which a column must hold several ids per example.
 
     Attributes:
-        path: config path that asks for it.
+        path: its config path.
         value: what stands there.
-        why: what one value per example is not enough for, as the end of a sentence.
     """
 
     path: str
     value: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,11 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
     for name, feature in features.items():
         column = feature.column or name
         asked_by.setdefault(column, f"features.{name}.column" if feature.column else f"features.{name}")
-        if feature.max_sequence_length:
-            need = ListNeed(
-                f"features.{name}.max_sequence_length",
-                str(feature.max_sequence_length),
-                "so there is nothing to put in a row",
-            )
-            several[column] = (*several.get(column, ()), need)
+        needs = tuple(ListNeed(f"features.{name}.{key}", value) for key, value in feature.settings_of_lists().items())
+        if needs:
+            several[column] = (*several.get(column, ()), *needs)
         if feature.weights is None:
             continue
-        need = ListNeed(f"features.{name}.weights", repr(feature.weights), "and one id has no weight")
-        several[column] = (*several.get(column, ()), need)
         asked_by.setdefault(feature.weights, f"features.{name}.weights")
         if weights.setdefault(feature.weights, column) != column:
             faults.append(

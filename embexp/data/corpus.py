@@ -18,10 +18,13 @@ from pathlib import Path
 
 from embexp.data import standard_library, text_forms
 from embexp.data.files import unreadable
-from embexp.data.source import HEAD_LINES, Unreadable
+from embexp.data.source import HEAD_LINES, Description, Unreadable
 from embexp.data.text_forms import Text
+from embexp.data.words import PATTERN
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import Split, SplitKind
+from embexp.specs.splits import Split, SplitKind
+from embexp.specs.texts import SkipGram
+from embexp.specs.texts import Text as LabelledTexts
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Corpus:
     def form(self) -> str:
         """How the texts are written: the file's suffix, "folder", or "" for the standard library."""
         return "" if self.path is None else "folder" if self.path.is_dir() else self.path.suffix.lower()
+
+    def settings(self) -> dict[str, str]:
+        """JSON of what decides, beside the content, how texts become words."""
+        return {"words": PATTERN, "text": self.text, "form": self.form}
 
     def digest(self, *, cache: Path) -> str:
         """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
@@ -118,6 +125,16 @@ class Corpus:
                     yield from text_forms.from_parquet(self.path, self.text, self.label)
                 case _:
                     yield from text_forms.from_lines(self.path, labelled=labelled)
+
+
+def corpus_of(data: LabelledTexts | SkipGram, label: str | None) -> Corpus:
+    """The texts of a source, with their labels in column `label`, or without."""
+    return Corpus(None if data.path is None else Path(data.path), data.text, label)
+
+
+def described(data: LabelledTexts | SkipGram) -> Description:
+    """Where the texts of a source are, and their split."""
+    return Description(f"{data.kind} {data.path or 'of the standard library'}; {data.described_split()}")
 
 
 def user_faults(split: Split) -> list[Fault]:

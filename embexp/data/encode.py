@@ -58,10 +58,10 @@ def encode(
     columns: Columns,
     *,
     lists: frozenset[str],
-    label_threshold: float | None,
-    timestamp: str | None,
-    group: str | None,
     progress: Progress,
+    label_threshold: float | None = None,
+    timestamp: str | None = None,
+    group: str | None = None,
 ) -> None:
     """Writes a source's examples into an empty folder.
 
@@ -70,10 +70,10 @@ def encode(
         folder: where to.
         columns: what the run reads.
         lists: columns that hold several values per example.
+        progress: called as the work goes on.
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
-        progress: called as the work goes on.
     """
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]

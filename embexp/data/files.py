@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from embexp.data.source import Unreadable
 from embexp.data.wanted import Wanted
 from embexp.errors import Fault
+from embexp.specs.feature_rules import list_rule
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
@@ -186,7 +187,7 @@ def single_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
         Fault(
             need.path,
             need.value,
-            f"column {one.name!r} holds one id per example, {need.why}",
+            list_rule(one.name),
             "leave it out, or name a column that holds several",
         )
         for one in wanted

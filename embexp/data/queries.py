@@ -20,7 +20,7 @@ from embexp.data.triple_codes import Lines, places, read
 from embexp.data.triple_files import files_of
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import INVERSE, RELATION, SOURCE, NewEntities, TrainedTriples, Triples
+from embexp.specs.triples import INVERSE, RELATION, SOURCE, NewEntities, TrainedTriples, Triples
 from embexp.system.progress import Progress
 
 ENTITIES, RELATIONS = "entities", "relations"

@@ -14,7 +14,7 @@ from embexp.data.examples import Encoded, Examples, Layout, examples, read_token
 from embexp.data.source import FORMAT
 from embexp.data.vocabulary import Vocabulary, from_counts
 from embexp.errors import VocabularyError
-from embexp.specs.data import VocabularyRules
+from embexp.specs.sources import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.progress import Progress
 

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
-from embexp.errors import Fault
-from embexp.specs.data import DividedData, SplitKind
+from embexp.errors import DataError, Fault
+from embexp.specs.feature_rules import list_rule
+from embexp.specs.sources import DividedData
+from embexp.specs.splits import SplitKind
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -153,6 +155,26 @@ class Source(ABC):
         return None
 
 
+class DrawnSource(Source):
+    """A source whose examples are drawn, with their vocabularies: no other file has its form."""
+
+    no_other_file: ClassVar[str]
+    """Why that is so, as the beginning of a sentence."""
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Never:
+        """Raises DataError: there is no other file."""
+        raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
+
+
 def split_key(data: DividedData) -> dict[str, Any]:
     """JSON of how examples are split, for `Source.division_key`."""
     fold = [data.folds, data.fold] if data.split.kind is SplitKind.FOLDS else None
@@ -166,14 +188,14 @@ def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iter
             yield Fault(columns.asked_by.get(name, "features"), repr(name), rule)
 
 
-def single_columns(columns: Columns, names: Collection[str], what: str) -> Iterator[Fault]:
+def single_columns(columns: Columns, names: Collection[str], holds: str) -> Iterator[Fault]:
     """A fault for each feature that needs several ids per example of a column that holds one.
 
     Args:
         columns: what the run reads.
         names: the columns that hold one.
-        what: "one id per example", in the words of the source.
+        holds: "one id per example", in the words of the source.
     """
     for name in names:
         for need in columns.several.get(name, ()):
-            yield Fault(need.path, need.value, f"column {name!r} holds {what}, {need.why}", "leave it out")
+            yield Fault(need.path, need.value, list_rule(name, holds), "leave it out")

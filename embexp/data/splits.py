@@ -11,7 +11,8 @@ import numpy as np
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.hashing import key_of, permuted
 from embexp.errors import DataError
-from embexp.specs.data import DividedData, Split, SplitKind
+from embexp.specs.sources import DividedData
+from embexp.specs.splits import Split, SplitKind
 
 SPLITS = ("train", "validation", "test")
 _TRAIN, _VALIDATION, _TEST = range(3)

@@ -11,7 +11,7 @@ import numpy as np
 
 from embexp.data.triple_files import lines_of
 from embexp.errors import DataError
-from embexp.specs.data import Place
+from embexp.specs.triples import Place
 from embexp.system.progress import Progress
 
 

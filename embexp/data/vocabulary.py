@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import UnknownPolicy, VocabularyRules
+from embexp.specs.sources import UnknownPolicy, VocabularyRules
 from embexp.system.files import write_text, written_whole
 
 OOV_TOKEN = "<oov>"

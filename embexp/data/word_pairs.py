@@ -23,7 +23,8 @@ from embexp.data.examples import Layout
 from embexp.data.vocabulary import TokenVocabulary, from_counts
 from embexp.data.words import words
 from embexp.errors import DataError
-from embexp.specs.data import SkipGram, UnknownPolicy, VocabularyRules
+from embexp.specs.sources import UnknownPolicy, VocabularyRules
+from embexp.specs.texts import SkipGram
 from embexp.system import digests
 from embexp.system.progress import Progress
 

@@ -27,7 +27,7 @@ class Taken:
         multiplier: what their learning rate is multiplied by.
         named: rows that it names.
         rows: named ones that no earlier rule takes.
-        misfit: why it names fewer rows than the config lists, or "".
+        shortfall: why it names fewer rows than the config lists, or "".
     """
 
     phase: int
@@ -36,7 +36,7 @@ class Taken:
     multiplier: float
     named: int
     rows: int
-    misfit: str = ""
+    shortfall: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _deciding(number: int, phase: Phase, facts: RowFacts) -> tuple[np.ndarray, l
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))
-        taken.append(Taken(number, place, rule.kind, rule.multiplier, *counts, found.misfit))
+        taken.append(Taken(number, place, rule.kind, rule.multiplier, *counts, found.shortfall))
     return deciding, taken
 
 

@@ -33,11 +33,11 @@ def named(
         ValueError: there are tokens, and no vocabulary is at hand.
     """
     mask = np.zeros(facts.rows, np.bool_)
-    misfits = []
+    shortfalls = []
     for start, stop in ranges:
         mask[start:stop] = True
         if stop > facts.rows:
-            misfits.append(f"[{start}, {stop}] goes beyond the table's {facts.rows} rows")
+            shortfalls.append(f"[{start}, {stop}] goes beyond the table's {facts.rows} rows")
     tokens = [*tokens, *([] if tokens_file is None else _tokens(tokens_file))]
     if tokens:
         if facts.rows_of is None:
@@ -47,14 +47,14 @@ def named(
         lacking = [token for token, row in zip(tokens, found, strict=True) if row < 0]
         if lacking:
             some = ", ".join(map(repr, lacking[:3])) + (", …" if len(lacking) > 3 else "")
-            misfits.append(f"{len(lacking)} of {len(tokens)} tokens are not in the vocabulary ({some})")
+            shortfalls.append(f"{len(lacking)} of {len(tokens)} tokens are not in the vocabulary ({some})")
     if mask_file is not None:
         of_file = _mask(mask_file)
         if len(of_file) == facts.rows:
             mask |= of_file
         else:
-            misfits.append(f"{mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
-    return NamedRows(mask, "; ".join(misfits))
+            shortfalls.append(f"{mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
+    return NamedRows(mask, "; ".join(shortfalls))
 
 
 def _tokens(path: Path) -> list[str]:

@@ -65,7 +65,7 @@ class TablePolicy:
                 "multiplier": each.multiplier,
                 "rows_named": each.named,
                 "rows_taken": each.rows,
-                **({"misfit": each.misfit} if each.misfit else {}),
+                **({"misfit": each.shortfall} if each.shortfall else {}),
             }
             for each in self.taken
         ]
@@ -186,7 +186,7 @@ def _no_row(spec: RunSpec, name: str, tables: Sequence[str], rule: Taken) -> Fau
     path = spec.freeze_path(name)
     if spec.freeze_of(name).kind == "schedule":
         path += f".phases.{rule.phase}.rules.{rule.rule}"
-    why = rule.misfit or "it names none"
+    why = rule.shortfall or "it names none"
     if rule.named:
         why = "rules before it take all that it names"
     where = f"table {tables[0]}" if len(tables) == 1 else f"the tables {', '.join(tables)}"

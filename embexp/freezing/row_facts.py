@@ -34,11 +34,11 @@ class NamedRows:
 
     Attributes:
         mask: bool [rows].
-        misfit: why it names fewer rows than the config lists, or "".
+        shortfall: why it names fewer rows than the config lists, or "".
     """
 
     mask: np.ndarray
-    misfit: str = ""
+    shortfall: str = ""
 
 
 Naming = Callable[[RowFacts], NamedRows]

@@ -98,6 +98,7 @@ class Watch(Listener):
         frozen_changed: frozen rows that have changed, by table that was compared.
         never_moved: trainable rows that never moved, by table that was compared.
         drifts: at the end, by table.
+        reported: step and drift of the last report, as in metrics.jsonl.
     """
 
     spec: RunSpec
@@ -110,7 +111,7 @@ class Watch(Listener):
     never_moved: dict[str, Diagnosis] = field(default_factory=dict)
     drifts: dict[str, Drift] = field(default_factory=dict)
     _listeners: tuple[DriftListener, ...] = ()
-    _reported: tuple[int, Mapping[str, Drift]] | None = None
+    reported: tuple[int, Mapping[str, Any]] | None = None
 
     def report_to(self, *listeners: DriftListener) -> None:
         """Sets who receives the drift."""
@@ -147,7 +148,10 @@ class Watch(Listener):
             name: origin.full_drift(self.tables[name].table) if whole else origin.sample_drift(self.tables[name].table)
             for name, origin in self.origins.items()
         }
-        if self._reported != (kept_step, self.drifts):  # the last evaluation may have seen these very rows
+        if self.reported != (
+            kept_step,
+            drift.as_json(self.drifts),
+        ):  # the last evaluation may have seen these very rows
             self._report(kept_step, self.drifts)
 
     def freeze_json(self, name: str) -> dict[str, Any]:
@@ -177,10 +181,10 @@ class Watch(Listener):
         )
 
     def _report(self, step: int, drifts: Mapping[str, Drift]) -> None:
-        self._reported = step, drifts
+        self.reported = step, drift.as_json(drifts)
         if drifts:
             for listener in self._listeners:
-                listener(step, drift.as_json(drifts))
+                listener(*self.reported)
 
     def _changed(self, name: str) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""

@@ -14,7 +14,7 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.growth import vocabularies
 from embexp.pretrained import succession
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.specs.pretrained import Match
 from embexp.vectors.alignment import Alignment, RowKind
 
@@ -99,7 +99,9 @@ class TableGrowth:
         }
 
 
-def growths(source: Earlier, paths: Mapping[str, Path], *, match: Match, gone: Gone) -> dict[str, TableGrowth]:
+def growths(
+    source: EarlierCheckpoint, paths: Mapping[str, Path], *, match: Match, gone: Gone
+) -> dict[str, TableGrowth]:
     """The growth of every table.
 
     Args:
@@ -114,7 +116,7 @@ def growths(source: Earlier, paths: Mapping[str, Path], *, match: Match, gone: G
     return {name: _table_growth(source, name, paths.get(name), match, gone) for name in source.tables}
 
 
-def _table_growth(source: Earlier, name: str, path: Path | None, match: Match, gone: Gone) -> TableGrowth:
+def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match: Match, gone: Gone) -> TableGrowth:
     rows, dim = source.shape(name)
     before = source.vocabulary(name)
     free = rows - before.size

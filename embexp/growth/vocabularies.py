@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from embexp.data import vocabulary
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import CommandLineError, DataError
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.vectors import token_files
 
 _SHOWN = 3
 
 
-def files(arguments: Sequence[str], source: Earlier) -> dict[str, Path]:
+def files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:
     """The file of each table that is to be grown.
 
     Args:
@@ -43,7 +43,7 @@ def files(arguments: Sequence[str], source: Earlier) -> dict[str, Path]:
     return found
 
 
-def _named(word: str, source: Earlier) -> tuple[dict[str, Path], list[str]]:
+def _named(word: str, source: EarlierCheckpoint) -> tuple[dict[str, Path], list[str]]:
     table, equals, rest = word.partition("=")
     if equals and not Path(word).exists():
         faults = [] if table in source.tables else [f"{word}: there is no table {table!r}"]

@@ -11,7 +11,7 @@ import numpy as np
 from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
 from embexp.pretrained.aligned import earlier_rows
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.rows import row_source, slot_sources
 from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import PretrainedTable
@@ -21,8 +21,8 @@ from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
 from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
+from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
-from embexp.vectors.checkpoint import KEY_END
 from embexp.vectors.coverage import coverage
 
 VERSION = 1
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 1 << 24
 
 
 def write(
-    source: Earlier,
+    source: EarlierCheckpoint,
     tables: Mapping[str, TableGrowth],
     out: Path,
     *,
@@ -93,7 +93,12 @@ def write(
 
 
 def _write_table(
-    writer: BundleWriter, source: Earlier, table: TableGrowth, missing: MissingRows, seed: int, progress: Progress
+    writer: BundleWriter,
+    source: EarlierCheckpoint,
+    table: TableGrowth,
+    missing: MissingRows,
+    seed: int,
+    progress: Progress,
 ) -> None:
     key = f"embedding/{table.name}"
     if table.unchanged and source.holds(table.name):
@@ -125,7 +130,7 @@ def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:
         progress(what, stop / rows.rows)
 
 
-def _write_record(folder: RunFolder, source: Earlier, name: str, table: TableGrowth) -> None:
+def _write_record(folder: RunFolder, source: EarlierCheckpoint, name: str, table: TableGrowth) -> None:
     """Writes the vocabulary, and which row of the run each row was trained as."""
     folder.vocabularies.mkdir(exist_ok=True)
     table.vocabulary.write(folder.vocabularies / name)

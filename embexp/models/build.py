@@ -8,14 +8,14 @@ from typing import Any, assert_never
 import keras
 
 from embexp.errors import ConfigError
-from embexp.models import knowledge_graph, user
+from embexp.models import layers, user
 from embexp.models import shapes as rules
 from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
+from embexp.models.knowledge_graph import Regularization, complex_product, distmult, transe
 from embexp.models.mlp import mlp
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
-from embexp.specs.data import CANDIDATES
 from embexp.specs.models import (
     DLRM,
     MLP,
@@ -29,6 +29,7 @@ from embexp.specs.models import (
     TextCNN,
     TransE,
 )
+from embexp.specs.triples import CANDIDATES
 
 
 def build(
@@ -62,59 +63,12 @@ def build(
     match model:
         case Dot():
             logits = dot(activations, left=model.left, right=model.right, biases=model.biases, output_bias=output_bias)
-        case MLP():
-            logits = mlp(
-                activations,
-                widths=model.hidden,
-                activation=model.activation,
-                dropout=model.dropout,
-                outputs=outputs,
-                output_bias=output_bias,
-                seed=seed,
-            )
-        case DLRM():
-            logits = dlrm(
-                activations,
-                bottom=model.bottom,
-                top=model.top,
-                activation=model.activation,
-                dropout=model.dropout,
-                concat=model.concat,
-                outputs=outputs,
-                output_bias=output_bias,
-                seed=seed,
-            )
-        case BagOfWords():
-            logits = bag_of_words(
-                activations, dropout=model.dropout, outputs=outputs, output_bias=output_bias, seed=seed
-            )
-        case TextCNN():
-            logits = text_cnn(
-                activations,
-                widths=model.widths,
-                maps=model.maps,
-                dropout=model.dropout,
-                max_norm=model.max_norm,
-                outputs=outputs,
-                output_bias=output_bias,
-                seed=seed,
-            )
-        case TransE():
-            logits = knowledge_graph.transe(
-                activations,
-                norm=model.norm,
-                margin=model.margin,
-                dropout=model.dropout,
-                n3=model.n3,
-                l2=model.l2,
-                seed=seed,
-            )
-        case DistMult():
-            logits = knowledge_graph.distmult(activations, dropout=model.dropout, n3=model.n3, l2=model.l2, seed=seed)
-        case ComplEx():
-            logits = knowledge_graph.complex_product(
-                activations, dropout=model.dropout, n3=model.n3, l2=model.l2, seed=seed
-            )
+        case MLP() | DLRM() | BagOfWords() | TextCNN():
+            hidden = _hidden(model, activations, seed)
+            max_norm = model.max_norm if isinstance(model, TextCNN) else None
+            logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
+        case TransE() | DistMult() | ComplEx():
+            logits = _scores(model, activations, seed)
         case KerasModel():
             return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
         case _:
@@ -135,6 +89,40 @@ def random_state(model: keras.Model) -> list[Any]:
     """
     weights = {id(variable) for variable in model.weights}
     return [variable.value for variable in model.variables if id(variable) not in weights]
+
+
+def _hidden(model: MLP | DLRM | BagOfWords | TextCNN, activations: Mapping[str, Any], seed: int) -> Any:
+    """Input of the last, linear layer, [B, n]."""
+    dropout = model.dropout
+    match model:
+        case MLP():
+            return mlp(activations, widths=model.hidden, activation=model.activation, dropout=dropout, seed=seed)
+        case DLRM():
+            return dlrm(
+                activations,
+                bottom=model.bottom,
+                top=model.top,
+                activation=model.activation,
+                dropout=dropout,
+                concat=model.concat,
+                seed=seed,
+            )
+        case BagOfWords():
+            return bag_of_words(activations, dropout=dropout, seed=seed)
+        case TextCNN():
+            return text_cnn(activations, widths=model.widths, maps=model.maps, dropout=dropout, seed=seed)
+
+
+def _scores(model: KnowledgeGraph, activations: Mapping[str, Any], seed: int) -> Any:
+    """Scores of the candidates, [B, C]."""
+    regularization = Regularization(dropout=model.dropout, n3=model.n3, l2=model.l2)
+    match model:
+        case TransE():
+            return transe(activations, regularization, norm=model.norm, margin=model.margin, seed=seed)
+        case DistMult():
+            return distmult(activations, regularization, seed=seed)
+        case ComplEx():
+            return complex_product(activations, regularization, seed=seed)
 
 
 def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:

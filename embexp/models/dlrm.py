@@ -20,8 +20,6 @@ def dlrm(
     activation: Activation,
     dropout: float,
     concat: bool,
-    outputs: int,
-    output_bias: float,
     seed: int,
 ) -> Any:
     """Naumov et al.: "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), §2.
@@ -37,12 +35,10 @@ def dlrm(
         activation: non-linearity of all hidden layers and of the bottom's last one.
         dropout: fraction of the top MLP's hidden units that is dropped in training.
         concat: the top MLP's input includes the embeddings, between the bottom output and the products.
-        outputs: number of logits.
-        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
-        Logits [B, outputs].
+        Input of the linear layer that gives the logits, [B, n].
     """
     embeddings = [activations[name] for name in sorted(activations) if name != DENSE]
     processed = []
@@ -53,8 +49,7 @@ def dlrm(
         ]
     products = PairwiseDots(name="interactions.dots")([*processed, *embeddings])
     x = layers.concatenated([*processed, *(embeddings if concat else ()), products], name="interactions.all")
-    x = layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
-    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)
+    return layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
 
 
 class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -14,13 +14,14 @@ vector is inverted, so that a triple has the same score in both directions:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from embexp.models import layers
 from embexp.models.shapes import DENSE
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 _TINY = 1e-24
 """Least squared distance: the square root has no derivative at 0."""
@@ -33,43 +34,54 @@ Combine = Callable[[Any, Any, Any], Any]
 """From source and relation, [B, dim], and -1 for inverse and 1 for other relations, [B, 1] or None, to [B, dim]."""
 
 
-def transe(
-    activations: Activations, *, norm: int, margin: float, dropout: float, n3: float, l2: float, seed: int
-) -> Any:
+@dataclass(frozen=True)
+class Regularization:
+    """The regularizers of a knowledge graph model.
+
+    Attributes:
+        dropout: fraction of the combination of source and relation that is dropped in training.
+        n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the queries.
+        l2: weight of the sum of x^2 in that loss.
+    """
+
+    dropout: float
+    n3: float
+    l2: float
+
+
+def transe(activations: Activations, regularization: Regularization, *, norm: int, margin: float, seed: int) -> Any:
     """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013).
 
     Args:
         activations: symbolic inputs.
+        regularization: see there.
         norm: 1 for the sum of absolute differences, 2 for the Euclidean distance.
         margin: score of a distance of 0.
-        dropout: fraction of source + relation that is dropped in training.
-        n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the queries.
-        l2: weight of the sum of x^2 in that loss.
         seed: the run's seed.
 
     Returns:
         Scores [B, C].
     """
-    query = _query(activations, _translated, dropout=dropout, n3=n3, l2=l2, seed=seed)
+    query = _query(activations, _translated, regularization, seed=seed)
     return Distances(norm, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
-def distmult(activations: Activations, *, dropout: float, n3: float, l2: float, seed: int) -> Any:
+def distmult(activations: Activations, regularization: Regularization, *, seed: int) -> Any:
     """Yang et al.: "Embedding entities and relations for learning and inference in knowledge bases" (2015).
 
     Arguments and result are those of `transe`.
     """
-    query = _query(activations, _scaled, dropout=dropout, n3=n3, l2=l2, seed=seed)
+    query = _query(activations, _scaled, regularization, seed=seed)
     return Products(name="head.products")([query, activations[CANDIDATES]])
 
 
-def complex_product(activations: Activations, *, dropout: float, n3: float, l2: float, seed: int) -> Any:
+def complex_product(activations: Activations, regularization: Regularization, *, seed: int) -> Any:
     """Trouillon et al.: "Complex embeddings for simple link prediction" (2016).
 
     The first half of a row holds real parts, the second half imaginary parts; n3 applies to moduli. Otherwise,
     arguments and result are those of `transe`.
     """
-    query = _query(activations, _rotated, dropout=dropout, n3=n3, l2=l2, complex_valued=True, seed=seed)
+    query = _query(activations, _rotated, regularization, complex_valued=True, seed=seed)
     # Re(a conj(c)) is the scalar product of a and c as real vectors.
     return Products(name="head.products")([query, activations[CANDIDATES]])
 
@@ -135,19 +147,18 @@ class Distances(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 def _query(
     activations: Activations,
     combine: Combine,
+    regularization: Regularization,
     *,
-    dropout: float,
-    n3: float,
-    l2: float,
     seed: int,
     complex_valued: bool = False,
 ) -> Any:
     inputs = [activations[SOURCE], activations[RELATION]]
     if DENSE in activations:
         inputs.append(activations[DENSE])
+    n3, l2 = regularization.n3, regularization.l2
     query = Query(combine, n3=n3, l2=l2, complex_valued=complex_valued, name="head.query")(inputs)
     # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
-    return layers.dropped(query, dropout, seed=seed, name="head.question.dropout")
+    return layers.dropped(query, regularization.dropout, seed=seed, name="head.question.dropout")
 
 
 def _translated(source: Any, relation: Any, sign: Any) -> Any:

@@ -15,8 +15,6 @@ def mlp(
     widths: Sequence[int],
     activation: Activation,
     dropout: float,
-    outputs: int,
-    output_bias: float,
     seed: int,
 ) -> Any:
     """A multi-layer perceptron of all inputs.
@@ -27,13 +25,10 @@ def mlp(
         widths: units of the hidden layers.
         activation: their non-linearity.
         dropout: fraction of the hidden units that is dropped in training.
-        outputs: number of logits.
-        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
-        Logits [B, outputs].
+        Input of the linear layer that gives the logits, [B, n].
     """
     x = layers.concatenated([activations[name] for name in sorted(activations)], name="mlp.inputs")
-    x = layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")
-    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)
+    return layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")

@@ -10,7 +10,7 @@ import keras
 from embexp.models import layers
 
 
-def bag_of_words(activations: Mapping[str, Any], *, dropout: float, outputs: int, output_bias: float, seed: int) -> Any:
+def bag_of_words(activations: Mapping[str, Any], *, dropout: float, seed: int) -> Any:
     """A linear classifier of the mean word vector.
 
     Args:
@@ -18,20 +18,17 @@ def bag_of_words(activations: Mapping[str, Any], *, dropout: float, outputs: int
             for anything else, such as words that the table has already combined. The means are concatenated in the
             order of their names.
         dropout: fraction of the means' elements that is dropped in training.
-        outputs: number of logits.
-        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
-        Logits [B, outputs].
+        Input of the linear layer that gives the logits, [B, n].
     """
     means = [
         MeanOfWords(name=f"mean.{name}")(activations[name]) if len(activations[name].shape) == 3 else activations[name]
         for name in sorted(activations)
     ]
     x = layers.concatenated(means, name="bag.inputs")
-    x = layers.dropped(x, dropout, seed=seed, name="bag.dropout")
-    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed)
+    return layers.dropped(x, dropout, seed=seed, name="bag.dropout")
 
 
 def text_cnn(
@@ -40,9 +37,6 @@ def text_cnn(
     widths: Sequence[int],
     maps: int,
     dropout: float,
-    max_norm: float | None,
-    outputs: int,
-    output_bias: float,
     seed: int,
 ) -> Any:
     """Kim: "Convolutional Neural Networks for Sentence Classification" (2014), §2.
@@ -58,13 +52,10 @@ def text_cnn(
         widths: words per window, one layer for each.
         maps: feature maps of each width.
         dropout: fraction of the maxima that is dropped in training.
-        max_norm: bound of the L2 norm of each logit's weights; None for none.
-        outputs: number of logits.
-        output_bias: their initial bias.
         seed: the run's seed.
 
     Returns:
-        Logits [B, outputs].
+        Input of the linear layer that gives the logits, [B, n].
     """
     inputs = []
     for name in sorted(activations):
@@ -77,8 +68,7 @@ def text_cnn(
             convolved = layers.windows(padded, width=width, maps=maps, seed=seed, name=f"windows.{name}.{width}")
             inputs.append(MaxOverText(width, name=f"max.{name}.{width}")([convolved, x]))
     x = layers.concatenated(inputs, name="texts.inputs")
-    x = layers.dropped(x, dropout, seed=seed, name="texts.dropout")
-    return layers.logits(x, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
+    return layers.dropped(x, dropout, seed=seed, name="texts.dropout")
 
 
 def lengths(words: Any) -> Any:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
-from embexp.pretrained.earlier import Earlier, TrainedRows
-from embexp.pretrained.fit import Misfit
+from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows
+from embexp.pretrained.fit import Mismatch
 from embexp.pretrained.rows import row_source
 from embexp.pretrained.succession import row_tokens
 from embexp.pretrained.tables import Pretrained, PretrainedTable
@@ -54,9 +54,9 @@ def align(
         DataError: a file's content is malformed.
     """
     sources: dict[File, VectorSource] = {}
-    checkpoints: dict[str, Earlier] = {}
+    checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
-    unfit: dict[str, Misfit] = {}
+    mismatched: dict[str, Mismatch] = {}
     digests: dict[str, str] = {}
     for name, table in spec.tables.items():
         chosen = spec.pretrained_of(name)
@@ -76,15 +76,15 @@ def align(
                 sources[reading] = _open(config_path, setting, cache, progress)
             digests[config_path] = sources[reading].digest
             aligned = _with_file_rows(setting, sources[reading], name, table, vocabularies[name], sizes[name])
-        if isinstance(aligned, Misfit):
-            unfit[name] = aligned
+        if isinstance(aligned, Mismatch):
+            mismatched[name] = aligned
             continue
         tables[name] = aligned
         where = "checkpoint" if isinstance(chosen, Checkpoint) else "file"
         progress(f"{name}: {aligned.coverage.summary(where)}", None)
-    if faults := fit.faults(spec.pretrained, spec.tables, fitting=tables, unfit=unfit):
+    if faults := fit.faults(spec.pretrained, spec.tables, matching=tables, mismatched=mismatched):
         raise ConfigError(faults)
-    return Pretrained(tables, {name: why.rule for name, why in unfit.items()}, digests)
+    return Pretrained(tables, {name: why.rule for name, why in mismatched.items()}, digests)
 
 
 def _reading(setting: File) -> File:
@@ -115,16 +115,16 @@ def _open(config_path: str, setting: File, cache: Path, progress: Progress) -> V
 
 def _with_file_rows(
     setting: File, source: VectorSource, name: str, table: Table, vocabulary: Vocabulary, rows: int
-) -> PretrainedTable | Misfit:
+) -> PretrainedTable | Mismatch:
     """A table with rows of a file."""
-    if misfit := fit.width(setting.project, source.dim, name, table):
-        return misfit
+    if mismatch := fit.width(setting.project, source.dim, name, table):
+        return mismatch
     words = row_tokens(vocabulary)
     if source.tokens is None:
         grown = isinstance(vocabulary, IdentityVocabulary) and table.vocabulary_size is None and source.rows > rows
         rows = source.rows if grown else rows
         if source.rows != rows:
-            return Misfit(
+            return Mismatch(
                 f"rows are taken by position, as the file has no tokens, and it has {source.rows}, the table {rows}",
                 "give a file with tokens, or one with a row for each of the table's",
             )
@@ -133,7 +133,7 @@ def _with_file_rows(
         aligned = by_token(words, source.tokens, setting.match, rows=rows)
         if not aligned.count(RowKind.PRETRAINED):
             loosest = setting.match is Match.NORMALISED
-            return Misfit(
+            return Mismatch(
                 f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among the file's"
                 f" {source.rows} ({_some(source.tokens)})",
                 "compare their spelling" + ("" if loosest else "; match=normalised is the loosest comparison"),
@@ -141,7 +141,7 @@ def _with_file_rows(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> Earlier:
+def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> EarlierCheckpoint:
     try:
         return earlier.open_run(Path(setting.path), cache=cache)
     except RunError as error:
@@ -149,17 +149,17 @@ def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> Earlier:
 
 
 def _with_trained_rows(
-    spec: RunSpec, setting: Checkpoint, source: Earlier, name: str, vocabulary: Vocabulary, rows: int
-) -> PretrainedTable | Misfit:
+    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, name: str, vocabulary: Vocabulary, rows: int
+) -> PretrainedTable | Mismatch:
     """A table with the trained rows of an earlier run."""
     theirs = setting.table or name
-    if misfit := succession.misfit(source, theirs, name, spec.tables[name]):
-        return misfit
+    if mismatch := succession.mismatch(source, theirs, name, spec.tables[name]):
+        return mismatch
     old_vocabulary = source.vocabulary(theirs)
     aligned = succession.aligned(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
     words = row_tokens(vocabulary)
     if not aligned.count(RowKind.PRETRAINED):
-        return Misfit(
+        return Mismatch(
             f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"
             f" {theirs!r} of the checkpoint ({_some(row_tokens(old_vocabulary).tokens)})",
             "compare their spelling, and the two columns of the data",
@@ -177,7 +177,7 @@ def _with_trained_rows(
     )
 
 
-def earlier_rows(earlier: Earlier, table: str, *, converts: bool = False) -> VectorSource:
+def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = False) -> VectorSource:
     """The rows of a table of an earlier run: in its checkpoint or, of a frozen table, in its pretrained file.
 
     Args:

@@ -18,6 +18,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests
 from embexp.system.rows import Rows
+from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry
 from embexp.vectors import checkpoint
 from embexp.vectors.file_source import FileSource
@@ -27,7 +28,7 @@ _SLOT = ".S"
 """An escaped "/" in the keys of an object-based checkpoint."""
 
 
-def open_run(path: Path, *, cache: Path) -> Earlier:
+def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
     """Opens a directory; reads its spec and the index of its checkpoint.
 
     Args:
@@ -44,12 +45,12 @@ def open_run(path: Path, *, cache: Path) -> Earlier:
         raise NotARunError(f"{path}: {what}; give the directory of a finished run, or of a grown checkpoint")
     spec = folder.read_spec()
     grown = folder.growth.is_file()
-    index = folder.final_checkpoint / "checkpoint.index"
+    index = rekeying.object_index(folder.final_checkpoint)
     if not index.is_file():
         ended = grown or folder.summary.is_file()
-        why = "the run left no checkpoint (output.checkpoint was false)" if ended else "the run has not ended"
+        why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
         raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
-    return Earlier(folder, spec, grown, index, checkpoint.tensors(index), cache)
+    return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class TrainedRows:
 
     Attributes:
         source: reads them.
-        digest: of the run, see `Earlier.digest`.
+        digest: of the run, see `EarlierCheckpoint.digest`.
         dtype: as stored.
         memory_map: returns all rows as one mapping, or None. Of a checkpoint's rows, unless they are converted, it may
             begin anywhere in the file, so who takes its memory over has to check the alignment.
@@ -87,7 +88,7 @@ class TrainedRows:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierCheckpoint:
     """A finished run, or a checkpoint grown from one.
 
     Attributes:

@@ -18,14 +18,14 @@ ModelFaults = Callable[[RunSpec], list[Fault]]
 
 
 @dataclass(frozen=True)
-class Misfit:
+class Mismatch:
     """Why a file can't fill a table, and what would help."""
 
     rule: str
     remedy: str
 
 
-def width(project: Project, file_dim: int, name: str, table: Table) -> Misfit | None:
+def width(project: Project, file_dim: int, name: str, table: Table) -> Mismatch | None:
     """Compares the length of a file's rows with that of a table's.
 
     Args:
@@ -37,11 +37,11 @@ def width(project: Project, file_dim: int, name: str, table: Table) -> Misfit | 
     """
     if table.dim is None:
         return None
-    if rule := projection.misfit(project, file_dim, table.dim):
+    if rule := projection.mismatch(project, file_dim, table.dim):
         choices = "truncate or pca" if file_dim > table.dim else "zero_pad"
-        return Misfit(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
+        return Mismatch(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
     if table.pretrained is None and table.dim == 1 < file_dim:
-        return Misfit(
+        return Mismatch(
             f"the file's rows have {file_dim} numbers, the table's 1, and only a table's own file is cut down to that",
             f"choose pretrained@tables.{name}.pretrained=file",
         )
@@ -52,27 +52,27 @@ def faults(
     inherited: Pretrained | None,
     tables: Mapping[str, Table],
     *,
-    fitting: Collection[str],
-    unfit: Mapping[str, Misfit],
+    matching: Collection[str],
+    mismatched: Mapping[str, Mismatch],
 ) -> list[Fault]:
     """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
     Args:
         inherited: the top-level setting.
         tables: all of them.
-        fitting: tables that a file fits.
-        unfit: tables that it doesn't.
+        matching: tables that a file fits.
+        mismatched: tables that it doesn't.
     """
     found = [
         Fault(f"tables.{name}.pretrained.path", _shown(own.path), why.rule, why.remedy)
-        for name, why in unfit.items()
+        for name, why in mismatched.items()
         if isinstance(own := tables[name].pretrained, File | Sample | Checkpoint)
     ]
-    heirs = {name: why for name, why in unfit.items() if tables[name].pretrained is None}
+    heirs = {name: why for name, why in mismatched.items() if tables[name].pretrained is None}
     if (
         isinstance(inherited, File | Sample | Checkpoint)
         and heirs
-        and not any(tables[name].pretrained is None for name in fitting)
+        and not any(tables[name].pretrained is None for name in matching)
     ):
         reasons = "".join(f"\n      {name}: {why.rule}" for name, why in heirs.items())
         first = next(iter(heirs.values()))
@@ -93,14 +93,14 @@ def with_dims(spec: RunSpec, pretrained: PretrainedTables, model_faults: ModelFa
         ConfigError: a dim stays open, or does not fit the rest of the config.
     """
     settled = spec.settled(
-        {name: table.source.dim for name, table in pretrained.tables.items()}, tuple(pretrained.unfit)
+        {name: table.source.dim for name, table in pretrained.tables.items()}, tuple(pretrained.mismatches)
     )
     faults = [
         Fault(
             f"tables.{name}.dim",
             "null",
             "null stands for the length of a pretrained file's rows, and none fits this table: "
-            + pretrained.unfit.get(name, "it has none"),
+            + pretrained.mismatches.get(name, "it has none"),
             "set a number",
         )
         for name, table in settled.tables.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from embexp.data.factory import source_of
 from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier, fit, succession
-from embexp.pretrained.fit import Misfit
+from embexp.pretrained.fit import Mismatch
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
@@ -81,11 +81,11 @@ def _file_faults(
         return
     if dim is None:
         return
-    unfit: dict[str, Misfit] = {}
+    mismatched: dict[str, Mismatch] = {}
     for name, table in tables.items():
-        if misfit := fit.width(setting.project, dim, name, table):
-            unfit[name] = misfit
-    yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
+        if mismatch := fit.width(setting.project, dim, name, table):
+            mismatched[name] = mismatch
+    yield from fit.faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
 
 def _checkpoint_faults(
@@ -97,9 +97,9 @@ def _checkpoint_faults(
         rule = str(error).removeprefix(f"{setting.path}: ").removeprefix(f"{setting.path} ")
         yield Fault(f"{place}.path", repr(setting.path), rule)
         return
-    found = {name: succession.misfit(source, setting.table or name, name, table) for name, table in tables.items()}
-    unfit = {name: misfit for name, misfit in found.items() if misfit is not None}
-    yield from fit.faults(inherited, tables, fitting=tables.keys() - unfit.keys(), unfit=unfit)
+    found = {name: succession.mismatch(source, setting.table or name, name, table) for name, table in tables.items()}
+    mismatched = {name: mismatch for name, mismatch in found.items() if mismatch is not None}
+    yield from fit.faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
 
 def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.pretrained.earlier import Earlier
-from embexp.pretrained.fit import Misfit
+from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.pretrained.fit import Mismatch
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, SlotPolicy
 from embexp.specs.run import RunSpec
@@ -19,7 +19,7 @@ from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.source import VectorSource
 
 
-def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | None:
+def mismatch(source: EarlierCheckpoint, theirs: str, name: str, table: Table) -> Mismatch | None:
     """Compares a table with the one of an earlier run that its rows come from.
 
     Args:
@@ -29,13 +29,13 @@ def misfit(source: Earlier, theirs: str, name: str, table: Table) -> Misfit | No
         table: its settings; a dim of null fits any.
     """
     if theirs not in source.tables:
-        return Misfit(
+        return Mismatch(
             f"the checkpoint has no table {theirs!r}, its tables are {', '.join(source.tables)}",
             f"name one: choose pretrained@tables.{name}.pretrained=checkpoint and set its table",
         )
     _, dim = source.shape(theirs)
     if table.dim not in (None, dim):
-        return Misfit(
+        return Mismatch(
             f"rows of its table {theirs!r} have {dim} numbers, the table's {table.dim}", f"set tables.{name}.dim={dim}"
         )
     return None
@@ -77,7 +77,7 @@ def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows
     return Alignment(file_rows, kinds, by)
 
 
-def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
+def old(source: EarlierCheckpoint, theirs: str, alignment: Alignment) -> np.ndarray:
     """Bool [rows]: whether a row was trained in the run, and not only added to its checkpoint."""
     trained = source.rows_of_run(theirs) >= 0
     places = alignment.file_rows
@@ -86,7 +86,7 @@ def old(source: Earlier, theirs: str, alignment: Alignment) -> np.ndarray:
 
 
 def slots(
-    spec: RunSpec, setting: Checkpoint, source: Earlier, theirs: str, name: str
+    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
     """The slots that are kept with their rows, and notes on others, for the user.
 

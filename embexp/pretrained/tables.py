@@ -48,12 +48,12 @@ class Pretrained:
 
     Attributes:
         tables: those that take rows of a file.
-        unfit: why the top-level file does not fit a table, by table.
+        mismatches: why the top-level file does not fit a table, by table.
         digests: of each file's content, by the config path of its setting.
     """
 
     tables: Mapping[str, PretrainedTable] = field(default_factory=dict)
-    unfit: Mapping[str, str] = field(default_factory=dict)
+    mismatches: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def pretrained_rows(self, table: str) -> np.ndarray | None:
@@ -84,7 +84,7 @@ class Pretrained:
             }
             for name, table in self.tables.items()
         }
-        return {"tables": tables, "unfit": dict(self.unfit)}
+        return {"tables": tables, "unfit": dict(self.mismatches)}
 
 
 def _match(table: PretrainedTable) -> str:

@@ -60,6 +60,11 @@ class RunFolder:
         return self.path / "checkpoints" / "estimator"
 
     @property
+    def checkpoints(self) -> Path:
+        """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
+        return self.path / "checkpoints"
+
+    @property
     def final_checkpoint(self) -> Path:
         """The trained state."""
         return self.path / "checkpoints" / "final"
@@ -94,7 +99,7 @@ class RunFolder:
         Raises:
             NotARunError: there is none, or it is not one that this version understands.
         """
-        spec = self._read()
+        spec = self.recorded_spec()
         if not isinstance(spec.study, NoStudy):
             runs = [name for name, run in self._stages().items() if run.summary.exists()]
             words = f"its finished runs are its folders {', '.join(runs)}" if runs else "none of its runs has ended"
@@ -107,16 +112,21 @@ class RunFolder:
         Raises:
             NotARunError: it is neither, or not one that this version understands.
         """
-        if isinstance(self._read().study, NoStudy):
+        if isinstance(self.recorded_spec().study, NoStudy):
             return {}
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
         return {name: RunFolder(self.path / name) for name in study_runs.DESCRIPTIONS}
 
-    def _read(self) -> RunSpec:
+    def recorded_spec(self) -> RunSpec:
+        """The spec of the run, or of the study.
+
+        Raises:
+            NotARunError: there is none, or it is not one that this version understands.
+        """
         try:
-            return RunSpec.model_validate_json(self.spec.read_bytes())
+            return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
             if (self.path / "sweep.json").exists():
@@ -150,6 +160,17 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _of_this_version(spec: bytes) -> bytes:
+    """A recorded spec, with the keys of earlier versions under their present names."""
+    try:
+        content = json.loads(spec)
+        saved = content["output"].pop("checkpoint")
+    except (ValueError, KeyError, TypeError, AttributeError):  # also what is no spec, which validation reports
+        return spec
+    content.setdefault("checkpoint", {"save": "end" if saved else "never"})
+    return json.dumps(content).encode()
 
 
 def _finite(content: Any) -> Any:

@@ -13,11 +13,12 @@ from embexp.checkpoints import dense_part
 from embexp.data import batches
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly, tables
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
+from embexp.specs.checkpointing import Save
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
 from embexp.system.memory import PeakMemory
@@ -43,18 +44,21 @@ class Started:
 
 
 @contextlib.contextmanager
-def execute(prepared: Prepared, strategy: Strategy, estimator_folder: Path) -> Iterator[Started]:
+def execute(
+    prepared: Prepared, strategy: Strategy, estimator_folder: Path, *, first_step: int = 0
+) -> Iterator[Started]:
     """Creates and fills all variables; closes the runtime at the end of the block.
 
     Args:
         prepared: the run.
         strategy: where it runs.
         estimator_folder: where an Estimator keeps its own checkpoints.
+        first_step: with which step the batches begin.
     """
     initial = tables.initial_rows(prepared.tables)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
         stack.enter_context(strategy.active())
-        training = training_batches(prepared)
+        training = training_batches(prepared, first_step)
         execution = build(prepared, initial, training.element_spec, strategy, estimator_folder)
         stack.callback(execution.close)
         watch = watching.watch(
@@ -73,8 +77,8 @@ def _watched(prepared: Prepared, name: str, table: ReadableTable, initial: Mappa
     return Watched(table, prepared.data.vocabularies[name], policy, initial, pretrained)
 
 
-def training_batches(prepared: Prepared) -> Any:
-    """The training batches, a `tf.data.Dataset`."""
+def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
+    """The training batches from `first_step` on, a `tf.data.Dataset`."""
     spec, data = prepared.spec, prepared.data
     return batches.training_batches(
         data.scan.examples,
@@ -85,6 +89,7 @@ def training_batches(prepared: Prepared) -> Any:
         shuffle=spec.data.shuffle,
         window=spec.data.window,
         steps=prepared.schedule.steps,
+        start_step=first_step,
         candidates=data.candidates,
     )
 
@@ -124,13 +129,13 @@ def build(
         strategy=strategy,
         total_steps=prepared.schedule.steps,
         estimator_folder=estimator_folder,
-        keeps_checkpoints=spec.output.checkpoint,
+        keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
         dense=partial(_dense_values, spec, prepared.dense),
     )
     return start(prepared.runtime, blueprint)
 
 
-def _dense_values(spec: RunSpec, earlier: Earlier | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:

@@ -97,7 +97,7 @@ def export(
     return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
 
 
-def _chosen(source: earlier.Earlier, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
+def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
     """The tables to export.
 
     Raises:

@@ -1,7 +1,8 @@
-"""A finished run: its tables, its evaluation and its predictions."""
+"""A run that was loaded: its tables, its evaluation and its predictions."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,13 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import store
+from embexp.checkpoints import series, store
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, RunError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, exporting, tables
@@ -36,28 +37,41 @@ from embexp.training.evaluation import predictions
 
 
 def load_run(directory: Path | str) -> Run:
-    """Loads a finished run from its directory.
+    """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
+
+    The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Raises:
-        NotARunError: the directory holds no finished run.
+        NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
     """
     folder = RunFolder(Path(directory))
-    return Run(folder, folder.read_spec(), folder.read_summary())
+    spec = folder.read_spec()
+    if folder.summary.exists():
+        return Run(folder, spec, folder.read_summary(), folder.final_checkpoint)
+    newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
+    if newest is None:
+        raise NotARunError(
+            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
+            f" {shlex.join(['embexp', 'resume', str(folder.path)])}"
+        )
+    return Run(folder, spec, newest.state["summary"], newest.directory)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. Tables and model are restored on first use.
+    """A run that was loaded. Tables and model are restored on first use.
 
     Attributes:
         folder: the files of the run.
         spec: the checked config of the run.
         summary: the content of summary.json.
+        checkpoint: directory of the checkpoint that tables and model come from.
     """
 
     folder: RunFolder
     spec: RunSpec
     summary: Mapping[str, Any]
+    checkpoint: Path
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed."""
@@ -152,8 +166,8 @@ class Run:
 
     @cached_property
     def _restored(self) -> _Restored:
-        if not self.folder.final_checkpoint.exists():
-            raise RunError(f"{self.folder.path} has no checkpoint (output.checkpoint was false)")
+        if not self.checkpoint.exists():
+            raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))
@@ -172,7 +186,7 @@ class Run:
             ),
             strategy=strategy,
         )
-        store.read(parts.checkpoint, self.folder.final_checkpoint)
+        store.read(parts.checkpoint, self.checkpoint)
         return _Restored(embeddings.tables, FunctionRuntime(parts.step.train, parts.step.predict))
 
 

@@ -19,7 +19,7 @@ from embexp.initialization import graph_limit
 from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
@@ -73,7 +73,7 @@ class Prepared:
     tables: PreparedTables
     runtime: RuntimeKind
     schedule: loop.LoopSchedule
-    dense: Earlier | None = None
+    dense: EarlierCheckpoint | None = None
     run_id: str | None = None
 
     @property
@@ -128,7 +128,7 @@ def settle(
     pretrained: Pretrained,
     facts: Mapping[str, RowFacts],
     *,
-    dense: Earlier | None = None,
+    dense: EarlierCheckpoint | None = None,
     run_id: str | None = None,
 ) -> Prepared:
     """Settles what follows from the data and the pretrained rows; reads only the files that freeze policies name.
@@ -234,7 +234,7 @@ def _check_initial_values(tables: PreparedTables) -> None:
             mapping_of(name, tables.pretrained.tables[name])
 
 
-def _dense_source(spec: RunSpec) -> Earlier | None:
+def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
     """The earlier checkpoint that the dense part is restored from.
 
     Raises:
@@ -245,7 +245,7 @@ def _dense_source(spec: RunSpec) -> Earlier | None:
     return None
 
 
-def _pretrained_digests(spec: RunSpec, pretrained: Pretrained, dense: Earlier | None) -> dict[str, str]:
+def _pretrained_digests(spec: RunSpec, pretrained: Pretrained, dense: EarlierCheckpoint | None) -> dict[str, str]:
     """Digest of the values that each pretrained setting provides, by its config path."""
     return {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})}
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.checkpoints.series import SavedStep
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import plots
-from embexp.runs import evaluations
+from embexp.runs import evaluations, saving
 from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.summary import summarise
 from embexp.runs.train import train
 from embexp.specs import strategies as specs
+from embexp.specs.checkpointing import Save
 from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
@@ -56,26 +58,56 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
-    machine = _machine(spec.strategy)
+    machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
-    _record(prepared, machine, folder)
-    with execute(prepared, machine.strategy, folder.estimator) as started:
-        trained = train(prepared, started, folder, listeners)
-        if spec.output.checkpoint:  # first, so that no later failure can lose it
+    record(prepared, machine, folder)
+    return complete(prepared, machine, folder, listeners=listeners, progress=progress)
+
+
+def complete(
+    prepared: Prepared,
+    machine: Machine,
+    folder: RunFolder,
+    *,
+    saved: SavedStep | None = None,
+    listeners: Sequence[Listener] = (),
+    progress: Progress = quiet,
+) -> RunResult:
+    """Executes a prepared run to its summary, from its beginning or from a checkpoint.
+
+    Args:
+        prepared: the run.
+        machine: its threads and devices.
+        folder: of the run.
+        saved: the checkpoint to continue from; None: the training begins.
+        listeners: called during training, beside those that write the run's files.
+        progress: called with the stages before and after training.
+
+    Raises:
+        RunError: the run fails for a reason in the data, a file or the machine.
+    """
+    spec = prepared.requested
+    saving.check_room(prepared, folder)
+    first_step = 0 if saved is None else saved.step
+    with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
+        trained = train(prepared, started, folder, listeners, saved)
+        if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
             progress("writing the checkpoint", None)
-            started.execution.save(folder.final_checkpoint)
+            trained.saver.keep_final(trained.outcome, trained.final_step)
         started.watch.kept(trained.outcome.steps, trained.final_step)
         final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
         summary = summarise(prepared, started, trained.outcome, final)
+    if trained.saver.running.resumed_at:
+        summary["resumed_at"] = list(trained.saver.running.resumed_at)
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         truth = prepared.data.scan.truth
         plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=truth)
-    return RunResult(directory, summary)
+    return RunResult(folder.path, summary)
 
 
 @dataclass(frozen=True)
-class _Machine:
+class Machine:
     """The threads and devices that a run uses.
 
     Attributes:
@@ -87,17 +119,17 @@ class _Machine:
     strategy: Strategy
 
 
-def _machine(strategy: specs.Strategy) -> _Machine:
+def prepare_machine(strategy: specs.Strategy) -> Machine:
     """Configures threads and devices, before anything else uses TensorFlow: they can't change later.
 
     Raises:
         RunError: the strategy needs devices that are missing.
     """
     threads = thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
-    return _Machine(threads, strategies.build(strategy))
+    return Machine(threads, strategies.build(strategy))
 
 
-def _record(prepared: Prepared, machine: _Machine, folder: RunFolder) -> None:
+def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
     """Writes coverage, vocabularies and manifest, before the first step."""
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())

@@ -10,8 +10,8 @@ from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
 from embexp.training.loop import Outcome
 
@@ -27,11 +27,56 @@ def summarise(
         outcome: of the training.
         final: metrics by split.
     """
+    spec, watch, tables = prepared.spec, started.watch, started.execution.tables
+    known = describe(prepared, started)
+    frozen = {
+        name: {
+            **known["freeze"][name],
+            "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
+            **watch.freeze_json(name),
+        }
+        for name, table in tables.items()
+    }
+    stored = {
+        name: {**known["tables"][name], "digest": table.digest() if spec.output.digests else None}
+        for name, table in tables.items()
+    }
+    return known | {
+        "status": outcome.status,
+        "steps": outcome.steps,
+        "best_step": outcome.best_step,
+        "metrics": final,
+        "throughput": {
+            "examples_per_second": outcome.examples_per_second,
+            "step_ms_median": outcome.step_ms_median,
+        },
+        "freeze": frozen,
+        "tables": stored,
+        "drift": drift.as_json(watch.drifts),
+        "warnings": [
+            *prepared.warnings,
+            *_warnings(spec),
+            *watch.warnings,
+            *_rules_with_shortfall(spec, prepared.tables.policies),
+            *_tables_without_effect(prepared.tables.pretrained),
+            *prepared.notes,
+            *started.execution.notes,
+        ],
+    }
+
+
+def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
+    """The part of the summary that is known before the first step.
+
+    Args:
+        prepared: the run.
+        started: its tables.
+    """
     spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
-    execution, policies, watch = started.execution, prepared.tables.policies, started.watch
+    execution, policies = started.execution, prepared.tables.policies
     tables = execution.tables
     return {
-        "status": outcome.status,
+        "status": "unfinished",
         "name": spec.name,
         "task": spec.task.value,
         "classes": list(prepared.data.classes),
@@ -41,16 +86,13 @@ def summarise(
             if name != CANDIDATES
         },
         "run_id": prepared.run_id,
-        "steps": outcome.steps,
+        "steps": 0,
         "batch_size": spec.train.batch_size,
-        "best_step": outcome.best_step,
-        "metrics": final,
+        "best_step": None,
+        "metrics": {},
         "truth": dict(scan.truth),
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
-        "throughput": {
-            "examples_per_second": outcome.examples_per_second,
-            "step_ms_median": outcome.step_ms_median,
-        },
+        "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,
         "runtime": prepared.runtime.value,
@@ -73,31 +115,14 @@ def summarise(
             name: {
                 "frozen_rows": policies[name].frozen_rows,
                 "trainable_rows": table.rows - policies[name].frozen_rows,
-                "trainable_rows_touched": 0 if table.frozen else table.touched_rows(),
-                **watch.freeze_json(name),
                 "rules": policies[name].as_json(),
             }
             for name, table in tables.items()
         },
         "tables": {
-            name: {
-                "vocabulary_size": table.rows,
-                "dim": table.dim,
-                "storage": table.storage,
-                "digest": table.digest() if spec.output.digests else None,
-            }
+            name: {"vocabulary_size": table.rows, "dim": table.dim, "storage": table.storage}
             for name, table in tables.items()
         },
-        "drift": drift.as_json(watch.drifts),
-        "warnings": [
-            *prepared.warnings,
-            *_warnings(spec),
-            *watch.warnings,
-            *_misfits(spec, policies),
-            *_unfit(pretrained),
-            *prepared.notes,
-            *execution.notes,
-        ],
     }
 
 
@@ -114,14 +139,17 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
     }
 
 
-def _misfits(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
+def _rules_with_shortfall(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
     """Warnings of the freeze rules in tables' own settings that cover fewer rows than they name."""
     own = [name for name, table in spec.tables.items() if table.freeze is not None]
-    return [f"tables.{name}.freeze: {each.misfit}" for name in own for each in policies[name].taken if each.misfit]
+    return [
+        f"tables.{name}.freeze: {each.shortfall}" for name in own for each in policies[name].taken if each.shortfall
+    ]
 
 
-def _unfit(pretrained: Pretrained) -> list[str]:
-    names = ", ".join(pretrained.unfit)
+def _tables_without_effect(pretrained: Pretrained) -> list[str]:
+    """A warning of the tables that the top-level file does not fit."""
+    names = ", ".join(pretrained.mismatches)
     return [f"pretrained has no effect on {names}; see coverage.json"] if names else []
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from embexp.checkpoints.series import SavedStep
 from embexp.records.folder import RunFolder
-from embexp.runs import evaluations
+from embexp.runs import evaluations, saved_state, saving
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.runs.saved_state import Running
 from embexp.runtimes.execution import Execution
+from embexp.specs.run import RunSpec
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.interruption import graceful_interruption
@@ -26,37 +29,64 @@ class Trained:
     Attributes:
         outcome: status, steps and metrics.
         final_step: the step of the final values.
+        saver: writes checkpoints of the run.
     """
 
     outcome: loop.Outcome
     final_step: int
+    saver: saving.RunSaver
 
 
-def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Sequence[Listener]) -> Trained:
+def train(
+    prepared: Prepared,
+    started: Started,
+    folder: RunFolder,
+    listeners: Sequence[Listener],
+    saved: SavedStep | None = None,
+) -> Trained:
     """Trains, and leaves the variables with their final values.
 
     Args:
         prepared: the run.
-        started: its variables.
-        folder: where metrics, events and the best checkpoint are written.
+        started: its variables, with their initial values.
+        folder: where metrics, events and checkpoints are written.
         listeners: called during training, beside those that write into the folder.
+        saved: the checkpoint to continue from; None: the training begins.
+
+    Raises:
+        CheckpointError: `saved` does not fit the run, or a checkpoint can't be written.
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
-    validation = _validation(prepared, execution, folder)
+    stopping = _stopping(spec)
+    outcome = loop.Outcome() if saved is None else saved_state.restore(saved, started, stopping)
+    resumed_at = () if saved is None else (*saved.state["resumed_at"], saved.step)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
+
+    def warn(sentence: str) -> None:
+        execution.notes.append(sentence)
+        for listener in everyone:
+            listener.warned(sentence)
+
+    saver = saving.RunSaver(Running(prepared, started, folder, stopping, resumed_at), warn)
     watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
+    training = loop.Loop(
+        execution.runtime,
+        schedule,
+        _validation(prepared, execution, stopping, partial(saver.keep_best, outcome)),
+        everyone,
+        saver.saving(saved),
+    )
     status = "failed"
     for listener in everyone:
         listener.started(schedule.steps, prepared.data.training_examples)
+        if saved is not None:
+            listener.resumed(saved.step)
     try:
         with graceful_interruption() as interrupted:
-            outcome = loop.train(
-                execution.runtime,
+            training.train(
                 iter(execution.dataset(started.batches)),
-                schedule=schedule,
-                validation=validation,
-                listeners=everyone,
+                outcome,
                 interrupted=interrupted,
                 first_step_done=started.memory.stop,
             )
@@ -64,32 +94,42 @@ def train(prepared: Prepared, started: Started, folder: RunFolder, listeners: Se
     finally:
         for listener in everyone:
             listener.ended(status)
-    best = outcome.best_step if spec.train.early_stopping.restore_best else None
+    best = outcome.best_step if _restores_best(spec) else None
     if best is None or best == outcome.steps:
-        return Trained(outcome, outcome.steps)
+        return Trained(outcome, outcome.steps, saver)
     watch.trained(outcome.steps)
     execution.restore(folder.best_checkpoint)
     outcome.validation = None
-    return Trained(outcome, best)
+    return Trained(outcome, best, saver)
 
 
-def _validation(prepared: Prepared, execution: Execution, folder: RunFolder) -> loop.Validation | None:
-    """How the run is evaluated during training, with early stopping where it is on; None without a validation split."""
-    spec, settings = prepared.spec, prepared.spec.train.early_stopping
-    evaluate = evaluations.split_evaluation(spec, prepared.data, "validation")
-    if evaluate is None:
+def _restores_best(spec: RunSpec) -> bool:
+    return spec.train.early_stopping.patience is not None and spec.train.early_stopping.restore_best
+
+
+def _stopping(spec: RunSpec) -> EarlyStopping | None:
+    """What follows the validation metric, to stop early or to know the best evaluation; None: nothing does."""
+    settings = spec.train.early_stopping
+    if settings.patience is None and not spec.checkpoint.keep_best:
         return None
-    validation = loop.Validation(partial(evaluate, execution.runtime))
-    if settings.patience is None:
-        return validation
     metric = metrics.watched(spec.task, settings.metric)
-    stopping = EarlyStopping(
+    return EarlyStopping(
         metric=metric,
         lower_is_better=metrics.DIRECTIONS[metric] is metrics.Direction.LOWER,
         patience=settings.patience,
         min_delta=settings.min_delta,
     )
-    validation = replace(validation, stopping=stopping)
-    if not settings.restore_best:
-        return validation
-    return replace(validation, keep_best=partial(execution.save, folder.best_checkpoint))
+
+
+def _validation(
+    prepared: Prepared, execution: Execution, stopping: EarlyStopping | None, keep_best: Callable[[], object]
+) -> loop.Validation | None:
+    """How the run is evaluated during training, with early stopping where it is on; None without a validation split."""
+    spec = prepared.spec
+    evaluate = evaluations.split_evaluation(spec, prepared.data, "validation")
+    if evaluate is None:
+        return None
+    validation = loop.Validation(partial(evaluate, execution.runtime), stopping)
+    if spec.checkpoint.keep_best or _restores_best(spec):
+        return replace(validation, keep_best=keep_best)
+    return validation

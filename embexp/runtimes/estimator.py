@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runtimes import session, table_values
@@ -25,6 +26,7 @@ from embexp.runtimes.table_values import TableView
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
 from embexp.tables.row_engine import AnyTable
+from embexp.tables.touched import TouchedRows
 
 _NAME = "model.ckpt"
 
@@ -52,10 +54,13 @@ class Program:
 
 def start(blueprint: Blueprint) -> Execution:
     """Makes an Estimator, whose checkpoints are in the blueprint's folder for them."""
-    watch, strategy, folder = Stopwatch(), blueprint.strategy, blueprint.estimator_folder
+    watch, strategy, opened = Stopwatch(), blueprint.strategy, contextlib.ExitStack()
+    blueprint.estimator_folder.mkdir(parents=True, exist_ok=True)
+    folder = opened.enter_context(plain_path(blueprint.estimator_folder))
     touched: dict[str, np.ndarray] = {}
     table_operations: list[Any] = []
     notes: list[str] = []
+    names: dict[str, str] = {}
 
     def build() -> Program:
         graph = tf.compat.v1.get_default_graph()
@@ -72,6 +77,7 @@ def start(blueprint: Blueprint) -> Execution:
         parts = blueprint.assemble(embeddings, counter)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
+        names.update(naming.variable_names(parts.checkpoint))
         notes[:] = [*strategy.notes, *dense.notes]
 
         def remember_touched(open_session: Any) -> None:
@@ -98,9 +104,10 @@ def start(blueprint: Blueprint) -> Execution:
     )
 
     def close() -> None:
-        runtime.pause()
+        with opened:
+            runtime.pause()
         if not blueprint.keeps_checkpoints:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(blueprint.estimator_folder, ignore_errors=True)
 
     def view(name: str) -> TableView:
         plan = blueprint.plans[name]
@@ -110,9 +117,13 @@ def start(blueprint: Blueprint) -> Execution:
             """The rows' values, which are the initial ones until the first training."""
             return (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
 
-        def looked_up() -> np.ndarray:
-            runtime.pause()  # flags are read at the end of a training
+        def flags() -> np.ndarray:
+            runtime.pause()  # flags are read at the end of a training, and the next one begins without any
             return touched.get(name, np.zeros(plan.source.rows, np.bool_))
+
+        def clear() -> None:
+            runtime.pause()
+            touched.pop(name, None)
 
         return TableView(
             name=name,
@@ -121,14 +132,17 @@ def start(blueprint: Blueprint) -> Execution:
             frozen=plan.optimizer is None,
             storage=Storage.VARIABLE,
             reads=read,
-            looks_up=None if plan.optimizer is None else looked_up,
+            touched_state=None
+            if plan.optimizer is None
+            else TouchedRows(name, plan.source.rows, flags=flags, clear=clear),
         )
 
     return Execution(
         runtime=runtime,
         tables={name: view(name) for name in blueprint.plans},
-        save=partial(store.write_by, lambda prefix: store.copy(runtime.last_checkpoint(), prefix)),
+        save=lambda prefix: store.copy(runtime.last_checkpoint(), prefix),
         restore=lambda saved: runtime.restore(partial(store.copy, store.prefix_in(saved))),
+        names=lambda: names,
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: session.node_bytes(table_operations),
         close=close,
@@ -192,6 +206,7 @@ class EstimatorRuntime:
     def restore(self, copy: Callable[[str], object]) -> None:
         """Makes an earlier checkpoint the last one; `copy(prefix)` copies it to a prefix."""
         self.pause()
+        self.began = True
         target = str(self._directory / "earlier")
         copy(target)
         tf.compat.v1.train.update_checkpoint_state(str(self._directory), target)

@@ -38,7 +38,7 @@ class Blueprint:
         prediction_spec: `element_spec` of the evaluation data.
         strategy: where variables live and steps run.
         total_steps: length of the training.
-        estimator_folder: where an Estimator writes its checkpoints.
+        estimator_folder: where an Estimator writes its checkpoints; TensorFlow takes its path as it is.
         keeps_checkpoints: whether these stay when the run has ended.
         dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
     """
@@ -68,8 +68,10 @@ class Execution:
     Attributes:
         runtime: executes steps.
         tables: the tables, to be read, by name.
-        save: writes everything that is learned into a directory, as an object-based checkpoint.
-        restore: restores everything that is learned from such a directory.
+        save: writes everything that is learned to a prefix, as an object-based checkpoint; see `store.write_by`.
+        restore: restores everything that is learned from the directory of such a checkpoint.
+        checkpoint: the `tf.train.Checkpoint` that `save` writes, if its variables are eager.
+        names: returns the global name of each variable in a checkpoint, by its key; see `naming.variable_names`.
         seconds: how long making and filling the tables has taken so far.
         graph_def_bytes: bytes that tables and their initialization take in the graph.
         close: frees the runtime's resources.
@@ -81,11 +83,13 @@ class Execution:
 
     runtime: Runtime
     tables: Mapping[str, ReadableTable]
-    save: Callable[[Path], object]
+    save: Callable[[str], object]
     restore: Callable[[Path], object]
+    names: Callable[[], Mapping[str, str]]
     seconds: Callable[[], float]
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
+    checkpoint: Any = None
     dataset: Callable[[Any], Any] = lambda batches: batches
     graph: Callable[[Any], Any] | None = None
     embedding: Any = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import store
+from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling
 from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
@@ -37,8 +37,10 @@ def start(blueprint: Blueprint) -> Execution:
     return Execution(
         runtime=runtime,
         tables=embeddings.tables,
-        save=partial(store.write, parts.checkpoint),
+        save=partial(streaming.write, parts.checkpoint),
         restore=restore,
+        checkpoint=parts.checkpoint,
+        names=partial(naming.variable_names, parts.checkpoint),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
         dataset=strategy.dataset,

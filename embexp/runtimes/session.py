@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints.plain_paths import plain_path
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runtimes import table_values
@@ -44,18 +45,22 @@ def start(blueprint: Blueprint) -> Execution:
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
         saver = graph_saver.saver_of(parts.checkpoint)
+        names = naming.variable_names(parts.checkpoint)
         scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
     with watch:
         runtime.open(fills.always if scaffold else [*fills.once, *fills.always], filled=fills.whole, scaffold=scaffold)
 
     def restore(directory: Path) -> None:
-        runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
+        store.prefix_in(directory)
+        with plain_path(directory) as plain:
+            runtime.call(partial(saver.restore, prefix=store.prefix_in(plain)))
 
     return Execution(
         runtime=runtime,
         tables=values,
-        save=partial(store.write_by, lambda prefix: runtime.call(partial(saver.save, prefix=prefix))),
+        save=lambda prefix: runtime.call(partial(saver.save, prefix=prefix)),
         restore=restore,
+        names=lambda: names,
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: node_bytes(of_tables),
         close=runtime.close,

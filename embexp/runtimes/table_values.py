@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.tables.reading import ReadableTable
+from embexp.tables.touched import TouchedRows
 from embexp.vectors import checkpoint
 
 
@@ -26,7 +27,7 @@ class TableView(ReadableTable):
         storage: the table's storage.
         reads: reads rows [start, stop), float32.
         takes: reads rows by rising numbers, float32; None: `reads` does.
-        looks_up: see `ReadableTable.looked_up`; None: not tracked.
+        touched_state: which rows training steps have looked up, and when; None: not tracked.
     """
 
     name: str
@@ -36,7 +37,7 @@ class TableView(ReadableTable):
     storage: str
     reads: Callable[[int, int], np.ndarray]
     takes: Callable[[np.ndarray], np.ndarray] | None = None
-    looks_up: Callable[[], np.ndarray] | None = None
+    touched_state: TouchedRows | None = None
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop), float32; slots can't be read."""
@@ -44,13 +45,9 @@ class TableView(ReadableTable):
             raise KeyError(slot)
         return self.reads(start, stop)
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, rising, float32 [n, dim]; a few thousand at most."""
-        return super().take(numbers) if self.takes is None else self.takes(numbers)
-
-    def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: rows that training steps have looked up to update them; None: not tracked."""
-        return None if self.looks_up is None else self.looks_up()
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, float32 [n, dim], at most some thousand; slots can't be read."""
+        return super().take(numbers, slot) if self.takes is None or slot is not None else self.takes(numbers)
 
 
 def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TableView:
@@ -62,15 +59,11 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
     """
     ids = tf.compat.v1.placeholder(tf.int64, [None])
     rows = table.gather(ids)
-    touched = None if table.touched is None else tf.not_equal(table.touched, 0)
+    touched = None if table.touched is None else _touched_in_session(table, call)
 
     def take(numbers: np.ndarray) -> np.ndarray:
         values: np.ndarray = call(lambda session: session.run(rows, {ids: numbers}))
         return values
-
-    def looked_up() -> np.ndarray:
-        flags: np.ndarray = call(lambda session: session.run(touched))
-        return flags
 
     return TableView(
         name=table.name,
@@ -80,7 +73,17 @@ def in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> Table
         storage=table.storage,
         reads=lambda start, stop: take(np.arange(start, stop)),
         takes=take,
-        looks_up=None if touched is None else looked_up,
+        touched_state=touched,
+    )
+
+
+def _touched_in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) -> TouchedRows:
+    flags, clear = tf.not_equal(table.touched, 0), table.touched.initializer
+    return TouchedRows(
+        table.name,
+        table.rows,
+        flags=lambda: np.asarray(call(lambda session: session.run(flags))),
+        clear=lambda: call(lambda session: session.run(clear)),
     )
 
 

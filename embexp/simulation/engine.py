@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
 from embexp.simulation import features, optimizers, replicas
+from embexp.simulation.configuration import Configuration, Variables, copy
 from embexp.simulation.features import FeatureDescription
-from embexp.simulation.queues import BatchKind, PendingKinds, Queue
-from embexp.simulation.sharded import ShardedTable
-from embexp.specs.optimizers import TableOptimizer
+from embexp.simulation.queues import BatchKind, BatchQueues
 from embexp.specs.tables import Feature
 from embexp.tables.autograph import without_autograph
 from embexp.tables.row_engine import RowEngine
 
 _TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
-
-Variables = Mapping[str, Mapping[str, Any]]
-"""By table, then `parameters` or slot: an object whose `variables` are the shards."""
-
-
-@dataclass(eq=False)
-class _Configured:
-    """A `TPUEmbedding` that is built."""
-
-    described: list[FeatureDescription]
-    parameters: dict[str, Any]
-    optimizers: dict[str, TableOptimizer]
-    tables: dict[str, ShardedTable] = field(default_factory=dict)
-    variables: Variables | None = None
 
 
 @dataclass(eq=False)
@@ -54,9 +36,8 @@ class _Run:
 class Engine:
     """State of the embedding hardware of one simulated TPU.
 
-    Batches go from `enqueue` to `receive` at run time, through queues, so the two need not be traced together. While
-    it is traced, `receive` takes the kind of batch from the `enqueue` that was traced in the same graph, in one around
-    it, or else last.
+    Batches go from `enqueue` to `receive` at run time, through queues, so the two need not be traced together; see
+    `BatchQueues`.
     """
 
     def __init__(self, replica_count: int) -> None:
@@ -66,10 +47,8 @@ class Engine:
 
     def reset(self) -> None:
         """Removes all state, as initialising a TPU does."""
-        self._configured: _Configured | None = None
-        self._queues: dict[BatchKind, list[Queue]] = {}
-        self._pending: weakref.WeakKeyDictionary[Any, PendingKinds] = weakref.WeakKeyDictionary()
-        self._latest: BatchKind | None = None
+        self._configured: Configuration | None = None
+        self._queues = BatchQueues(self._replica_count)
         self._run: _Run | None = None
 
     def is_configured(self) -> bool:
@@ -86,22 +65,7 @@ class Engine:
         Raises:
             NotImplementedError: the simulation does not support a setting.
         """
-        if proto.spmd_sharding.enabled:
-            raise NotImplementedError("the simulated TPU does not support several cores per replica")
-        tables, names = list(proto.table_descriptor), [one.name for one in proto.feature_descriptor]
-        described = [
-            FeatureDescription(
-                name=one.name if names.count(one.name) == 1 and one.name else f"{one.name} (number {number})".lstrip(),
-                table=tables[one.table_id].name,
-                dim=tables[one.table_id].dimension,
-                combiner="",
-                shape=tuple(one.input_shape),
-            )
-            for number, one in enumerate(proto.feature_descriptor)
-        ]
-        parameters = {table.name: table.optimization_parameters for table in tables}
-        rules = {name: optimizers.from_description(name, one) for name, one in parameters.items()}
-        self._configured = _Configured(described, parameters, rules)
+        self._configured = Configuration.from_proto(proto)
 
     def load(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
         """Serves the loading of host variables into the TPU.
@@ -111,24 +75,15 @@ class Engine:
         """
         configured = self._require_configured("loading of embeddings")
         if configured.variables is not None:
-            _copy(variables, configured.variables)
-            return
-        combiners = {}
-        for one in table_config:
-            if not isinstance(one.combiner, str):
-                raise NotImplementedError(f"table {one.name!r}: the simulated TPU does not support custom combiners")
-            combiners[one.name] = one.combiner
-        configured.variables = variables
-        configured.tables = {
-            one.name: ShardedTable(one.name, one.vocabulary_size, one.dim, variables[one.name]) for one in table_config
-        }
-        configured.described = [dataclasses.replace(one, combiner=combiners[one.table]) for one in configured.described]
+            copy(variables, configured.variables)
+        else:
+            configured.load(variables, table_config)
 
     def retrieve(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
         """Serves the retrieval of the TPU's memory into host variables; see `load`."""
         memory = self._require_configured("retrieval of embeddings").variables
         if memory is not None:
-            _copy(memory, variables)
+            copy(memory, variables)
 
     @without_autograph
     def enqueue(
@@ -153,10 +108,7 @@ class Engine:
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
         read = [features.read_input(*each) for each in inputs]
         kind = BatchKind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
-        self._latest = kind
-        if replica == 0:  # the other replicas enqueue the same kind
-            self._pending.setdefault(ops.get_default_graph(), PendingKinds()).waiting.append(kind)
-        return self._queues_of(kind)[replica].put([tensor for _, tensors in read for tensor in tensors])
+        return self._queues.put(kind, replica, [tensor for _, tensors in read for tensor in tensors])
 
     @without_autograph
     def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
@@ -187,38 +139,18 @@ class Engine:
         finally:
             self._run = outer
 
-    def _require_configured(self, call: str) -> _Configured:
+    def _require_configured(self, call: str) -> Configuration:
         if self._configured is None:
             raise RuntimeError(
                 f"{call}: this simulated TPU has no TPUEmbedding; it was initialised again, or its block ended"
             )
         return self._configured
 
-    def _queues_of(self, kind: BatchKind) -> list[Queue]:
-        if kind not in self._queues:
-            dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
-            self._queues[kind] = [Queue(dtypes) for _ in range(self._replica_count)]
-        return self._queues[kind]
-
-    def _kind_to_take(self) -> BatchKind:
-        graph = ops.get_default_graph()
-        while graph is not None:
-            kind = self._pending[graph].take() if graph in self._pending else None
-            if kind is not None:
-                return kind
-            graph = getattr(graph, "outer_graph", None)
-        if self._latest is None:
-            raise RuntimeError(
-                "TPUEmbedding.dequeue: nothing was enqueued yet; call TPUEmbedding.enqueue before strategy.run, "
-                "best in the same tf.function"
-            )
-        return self._latest
-
     def _look_up(self, _: list[Any]) -> list[list[Any]]:
         configured, run = self._require_configured("dequeue"), self._run
         assert run is not None  # replicas exchange values only inside one
         self._check_applied(run)
-        kind = self._kind_to_take()
+        kind = self._queues.kind_to_take()
         engine = RowEngine(
             dict[str, Any](configured.tables),
             {
@@ -231,7 +163,7 @@ class Engine:
             total_steps=1,
         )
         read = {}
-        for replica, queue in enumerate(self._queues_of(kind)):
+        for replica, queue in enumerate(self._queues.of_kind(kind)):
             batch = iter(queue.take())
             for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
                 tensors = list(itertools.islice(batch, len(layout.dtypes())))
@@ -281,12 +213,3 @@ def _mode(mode: Any) -> str:
     if mode not in (_TRAIN, _INFERENCE):
         raise NotImplementedError(f"TPUEmbedding.enqueue: training must be True or False while tracing, got {mode}")
     return str(mode)
-
-
-def _copy(source: Variables, target: Variables) -> None:
-    """Copies tables and slots by name, unless both are the same variables."""
-    for table, of_table in target.items():
-        for slot, sharded in of_table.items():
-            for into, out in zip(sharded.variables, source[table][slot].variables, strict=True):
-                if into is not out:
-                    into.assign(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,3 +77,50 @@ class Queue:
                 "has been enqueued; call TPUEmbedding.enqueue before each strategy.run, best in the same tf.function"
             ],
         )
+
+
+class BatchQueues:
+    """The queues of all replicas, and the kind of batch that a step takes while it is traced.
+
+    That is the kind of the `put` that was traced in the same graph, in one around it, or else last.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        """Begins without queues; each kind of batch gets one for each replica."""
+        self._replicas = replicas
+        self._queues: dict[BatchKind, list[Queue]] = {}
+        self._pending: weakref.WeakKeyDictionary[Any, PendingKinds] = weakref.WeakKeyDictionary()
+        self._latest: BatchKind | None = None
+
+    def put(self, kind: BatchKind, replica: int, batch: Sequence[Any]) -> Any:
+        """Appends a replica's batch to its queue; returns the operation."""
+        self._latest = kind
+        if replica == 0:  # the other replicas enqueue the same kind
+            self._pending.setdefault(ops.get_default_graph(), PendingKinds()).waiting.append(kind)
+        return self.of_kind(kind)[replica].put(batch)
+
+    def of_kind(self, kind: BatchKind) -> list[Queue]:
+        """The queues of a kind of batch, by replica."""
+        if kind not in self._queues:
+            dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
+            self._queues[kind] = [Queue(dtypes) for _ in range(self._replicas)]
+        return self._queues[kind]
+
+    def kind_to_take(self) -> BatchKind:
+        """The kind of batch that the step being traced takes.
+
+        Raises:
+            RuntimeError: nothing was enqueued.
+        """
+        graph = ops.get_default_graph()
+        while graph is not None:
+            kind = self._pending[graph].take() if graph in self._pending else None
+            if kind is not None:
+                return kind
+            graph = getattr(graph, "outer_graph", None)
+        if self._latest is None:
+            raise RuntimeError(
+                "TPUEmbedding.dequeue: nothing was enqueued yet; call TPUEmbedding.enqueue before strategy.run, "
+                "best in the same tf.function"
+            )
+        return self._latest

@@ -10,8 +10,9 @@ from embexp.specs.models import Task
 from embexp.specs.partial import for_each, where_known
 
 if TYPE_CHECKING:
-    from embexp.specs.data import Clicks, DividedData
+    from embexp.specs.data import Clicks
     from embexp.specs.run import RunSpec
+    from embexp.specs.sources import DividedData
 
 
 def split_faults(data: DividedData) -> Iterator[Fault]:

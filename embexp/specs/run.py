@@ -10,7 +10,8 @@ from pydantic import Field
 from embexp.errors import Fault
 from embexp.specs import inits
 from embexp.specs.base import Spec, WholeNumber
-from embexp.specs.data import Data, Triples
+from embexp.specs.checkpointing import Checkpointing
+from embexp.specs.data import Data
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init
 from embexp.specs.models import KnowledgeGraph, Model, Task
@@ -22,6 +23,7 @@ from embexp.specs.scope import Scope
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Table
+from embexp.specs.triples import Triples
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -49,6 +51,7 @@ class RunSpec(Spec):
     strategy: Strategy = CPU()
     runtime: Runtime = Runtime()
     train: Train
+    checkpoint: Checkpointing = Checkpointing()
     output: Output = Output()
     study: Study = NoStudy()
 

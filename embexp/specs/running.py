@@ -83,7 +83,6 @@ class Output(Spec):
 
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
-    checkpoint: bool = True
     tensorboard: bool = True
     plots: bool = True
     digests: bool = True

@@ -9,10 +9,11 @@ from pydantic import Field, field_validator
 
 from embexp.errors import Fault
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
-from embexp.specs.data import TrainedTriples, Triples
+from embexp.specs.checkpointing import Save
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.partial import known_or, where_known
 from embexp.specs.pretrained import NoPretrained
+from embexp.specs.triples import TrainedTriples, Triples
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -92,6 +93,6 @@ def _policies(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
-    if not spec.output.checkpoint:
+    if spec.checkpoint.save is Save.NEVER:
         rule = "the grown run starts from the checkpoint of the base run"
-        yield Fault("output.checkpoint", "false", rule, "leave it true, or set study=none")
+        yield Fault("checkpoint.save", "never", rule, "set it to training or end, or set study=none")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows
 from embexp.specs.pretrained import Checkpoint
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
+from embexp.specs.triples import NewEntities, TrainedTriples, Triples
 
 BASE, GROWN, FULL = "base", "grown", "full"
 DESCRIPTIONS: Mapping[str, str] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
+from embexp.specs import feature_rules
 from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Init, MemoryMap
@@ -138,16 +137,21 @@ class Feature(Spec):
             return (self.max_sequence_length, dim)
         return (*(self.output_shape or ())[1:], dim)
 
+    def settings_of_lists(self) -> dict[str, str]:
+        """Those of its settings that are for columns with several ids per example, as they are in the config."""
+        found = {"max_sequence_length": self.max_sequence_length or None, "weights": self.weights}
+        return {key: repr(value) for key, value in found.items() if value is not None}
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A table that does not exist, and shapes that can't be combined."""
         name = scope.path.removeprefix("features.")
         return where_known(
-            _no_table(self, spec, scope.path),
-            _weights_of_sequence(self, scope.path),
-            _one_id(self, spec, name),
-            _weights_of_shape(self, scope.path),
-            _length_of_shape(self, scope.path),
-            _batch_of_shape(self, spec, scope.path),
+            feature_rules.no_table(self, spec, scope.path),
+            feature_rules.weights_of_sequence(self, scope.path),
+            feature_rules.one_id(self, spec, name),
+            feature_rules.weights_of_shape(self, scope.path),
+            feature_rules.length_of_shape(self, scope.path),
+            feature_rules.batch_of_shape(self, spec, scope.path),
         )
 
 
@@ -195,71 +199,3 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case _:
             return
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
-
-
-def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
-    if feature.table not in spec.tables and spec.tables:
-        near = difflib.get_close_matches(feature.table, spec.tables, n=1)
-        yield Fault(
-            f"{path}.table",
-            repr(feature.table),
-            "there is no table of that name",
-            f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}",
-        )
-
-
-def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
-    if feature.max_sequence_length and feature.weights is not None:
-        yield Fault(
-            f"{path}.weights",
-            repr(feature.weights),
-            f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}",
-            "remove the weights, or set max_sequence_length to 0 to combine the rows",
-        )
-
-
-def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
-    length, column = feature.max_sequence_length, feature.column or name
-    if (length or feature.weights is not None) and spec.data.holds_one_id(column):
-        key, value, lacks = "weights", repr(feature.weights), "and one id has no weight"
-        if length:
-            key, value, lacks = "max_sequence_length", str(length), "so there is nothing to put in a row"
-        yield Fault(
-            f"features.{name}.{key}",
-            value,
-            f"column {column!r} holds one id per example, {lacks}",
-            "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
-        )
-
-
-def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
-    shape = feature.output_shape
-    if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
-        yield Fault(
-            f"{path}.weights",
-            repr(feature.weights),
-            f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}",
-            "remove the weights or the output_shape",
-        )
-
-
-def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
-    length, shape = feature.max_sequence_length, feature.output_shape
-    if shape and length and math.prod(shape[1:]) != length:
-        yield Fault(
-            f"{path}.output_shape",
-            str(list(shape)),
-            f"after the batch it must have the {length} positions of max_sequence_length",
-            f"write [{shape[0]}, {length}], or remove it",
-        )
-
-
-def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
-    shape = feature.output_shape
-    if shape and shape[0] != (batch := spec.train.batch_size):
-        yield Fault(
-            f"{path}.output_shape",
-            str(list(shape)),
-            f"its first number is the batch, and train.batch_size is {batch}",
-            f"write {[batch, *shape[1:]]}, or remove it",
-        )

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from embexp.errors import CombinationFault
-from embexp.specs.data import Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.partial import for_each, known_or, where_known
 from embexp.specs.tables import Storage
+from embexp.specs.triples import Triples
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec

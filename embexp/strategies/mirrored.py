@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.initialization.plan import TablePlan
-from embexp.specs.tables import Feature
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
+from embexp.strategies.host_rows import HostRows
 from embexp.strategies.replicated import Replicated
-from embexp.strategies.strategy import Embeddings, embeddings_on_host
 from embexp.training.replication import ReplicaBatch
 
 
-class MirroredStrategy(Replicated):
+class MirroredStrategy(Replicated, HostRows):
     """The dense part mirrored, rows once in the machine's memory; a `Strategy`.
 
     Batches are whole: the traced step divides each among the replicas, evenly or not.
@@ -56,29 +52,6 @@ class MirroredStrategy(Replicated):
         """Warnings about the devices."""
         return self._notes
 
-    def active(self) -> AbstractContextManager[Any]:
-        """A context without effect: the devices are always there."""
-        return contextlib.nullcontext()
-
-    def counter_scope(self) -> AbstractContextManager[Any]:
-        """The processor, as for the rows."""
-        return self.host()
-
-    def embeddings(
-        self,
-        plans: Mapping[str, TablePlan],
-        features: Mapping[str, Feature],
-        inputs: Mapping[str, Any],
-        counter: Any,
-        total_steps: int,
-    ) -> Embeddings:
-        """The tables in this machine's memory."""
-        return embeddings_on_host(plans, features, counter, total_steps, self.backend)
-
-    def dataset(self, batches: Any) -> Any:
-        """The same batches."""
-        return batches
-
     def backend(self, rows: Any) -> Any:
         """The backend of a step, around that of a single device, which holds the rows."""
         return GatheredRows(rows, self.replicas, self.host)
@@ -97,10 +70,6 @@ class MirroredStrategy(Replicated):
     def total(self, results: Any) -> Any:
         """The sum of the replicas' results."""
         return tf.add_n(self._strategy.experimental_local_results(results))
-
-    def labels(self, batch: Any) -> Any:
-        """All labels of a batch, float32 [B]."""
-        return batch.labels
 
 
 def build(replicas: int) -> MirroredStrategy:

@@ -13,13 +13,14 @@ import tensorflow as tf
 from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
-from embexp.strategies.strategy import Embeddings, embeddings_on_host
+from embexp.strategies.host_rows import HostRows
+from embexp.strategies.strategy import Embeddings
 from embexp.tables.serving import ServingBackend
 from embexp.training.replication import ReplicaBatch
 
 
 @dataclass(frozen=True)
-class OneDevice:
+class OneDevice(HostRows):
     """Rows in the machine's memory, the dense part on one device; a `Strategy`.
 
     It works in graphs of TensorFlow 1 as well.
@@ -45,10 +46,6 @@ class OneDevice:
         """None: there is nothing to warn of."""
         return ()
 
-    def active(self) -> AbstractContextManager[Any]:
-        """A context without effect: the device is always there."""
-        return contextlib.nullcontext()
-
     def host(self) -> AbstractContextManager[Any]:
         """The processor, which holds the rows."""
         return contextlib.nullcontext() if self.device is None else tf.device("/CPU:0")
@@ -56,25 +53,6 @@ class OneDevice:
     def scope(self) -> AbstractContextManager[Any]:
         """The device of the dense part."""
         return contextlib.nullcontext() if self.device is None else tf.device(self.device)
-
-    def counter_scope(self) -> AbstractContextManager[Any]:
-        """The processor, as for the rows."""
-        return self.host()
-
-    def embeddings(
-        self,
-        plans: Mapping[str, TablePlan],
-        features: Mapping[str, Feature],
-        inputs: Mapping[str, Any],
-        counter: Any,
-        total_steps: int,
-    ) -> Embeddings:
-        """The tables in this machine's memory."""
-        return embeddings_on_host(plans, features, counter, total_steps, self.backend)
-
-    def dataset(self, batches: Any) -> Any:
-        """The same batches."""
-        return batches
 
     def backend(self, rows: Any) -> Any:
         """The backend of a step, around the one that holds the rows."""
@@ -92,10 +70,6 @@ class OneDevice:
     def joined(self, results: Any) -> Any:
         """The result of the one replica."""
         return results
-
-    def labels(self, batch: Any) -> Any:
-        """All labels of a batch, float32 [B]."""
-        return batch.labels
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
         """The gradients of the one replica."""

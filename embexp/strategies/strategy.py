@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
 from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.row_engine import AnyTable, RowEngine
+from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.replication import Replication
 
@@ -94,20 +93,3 @@ class Strategy(Replication, Protocol):
     def labels(self, batch: Any) -> Any:
         """All labels of a batch, float32 [B]."""
         ...
-
-
-def embeddings_on_host(
-    plans: Mapping[str, TablePlan],
-    features: Mapping[str, Feature],
-    counter: Any,
-    total_steps: int,
-    wrap: Callable[[EmbeddingBackend], EmbeddingBackend],
-) -> Embeddings:
-    """Tables in this machine's memory, in the current graph, looked up by the row engine: one copy of the rows.
-
-    `wrap` makes the backend of a step from the row engine; for the rest see `Strategy.embeddings`.
-    """
-    tables = filling.make(plans)
-    optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
-    engine = RowEngine(tables, features, optimizers, step=counter, total_steps=total_steps)
-    return Embeddings(tables, wrap(engine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
+from embexp.runs.resume import resume
 from embexp.runs.run import RunResult
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
@@ -18,6 +20,9 @@ from embexp.studies.comparison import OldRows, StudyRun
 from embexp.system import digests
 from embexp.system.progress import Progress
 from embexp.training.listeners import Listener
+
+_SECONDS = "seconds.json"
+"""Beside the files of each run that has ended: how long it took, for a study that is resumed."""
 
 
 def run(
@@ -32,7 +37,7 @@ def run(
 
     Args:
         spec: of the study.
-        directory: of the study; it exists.
+        directory: of the study; it exists. Runs that an earlier process has begun there are completed.
         listeners: returns the listeners of a training.
         progress: called with the stages before and after training.
         announce: called with a heading before each run.
@@ -46,11 +51,8 @@ def run(
     specs = study_runs.study_runs(spec, directory)
     for number, (name, run_spec) in enumerate(specs.items(), 1):
         announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
-        clock, run_directory = Clock(), directory / name
-        run_directory.mkdir()
-        result = single.run(run_spec, run_directory, listeners=[clock, *listeners()], progress=progress)
-        runs[name] = StudyRun(name, result.summary, clock.seconds())
-        if result.status == "interrupted":
+        runs[name] = result = _stage(name, run_spec, RunFolder(directory / name), listeners, progress)
+        if result.summary["status"] == "interrupted":
             break
     else:
         progress("comparing the runs", None)
@@ -61,6 +63,25 @@ def run(
     if spec.output.plots and len(runs) == len(specs):
         plot.write(content, folder.plots, name=spec.name)
     return RunResult(directory, content)
+
+
+def _stage(
+    name: str, spec: RunSpec, folder: RunFolder, listeners: Callable[[], Sequence[Listener]], progress: Progress
+) -> StudyRun:
+    """A run of the study: a new one, or the one that an earlier process has begun or completed."""
+    seconds = folder.path / _SECONDS
+    if seconds.is_file():
+        return StudyRun(name, folder.read_summary(), json.loads(seconds.read_bytes()))
+    clock = Clock()
+    everyone = [clock, *listeners()]
+    if folder.spec.exists():
+        result = resume(folder.path, listeners=everyone, progress=progress)
+    else:
+        folder.path.mkdir(exist_ok=True)
+        result = single.run(spec, folder.path, listeners=everyone, progress=progress)
+    if result.status != "interrupted":
+        folder.write_json(seconds, clock.seconds())
+    return StudyRun(name, result.summary, clock.seconds())
 
 
 def old_rows(directory: Path) -> dict[str, OldRows]:

@@ -1,4 +1,4 @@
-"""Runs a spec: a single run, or a study of several."""
+"""Runs a spec, or resumes it: a single run, or a study of several."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
+from embexp.errors import RunError
+from embexp.records.folder import RunFolder
+from embexp.runs import resume as resuming
 from embexp.runs import run as single
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
@@ -16,6 +19,8 @@ from embexp.training.listeners import Listener
 
 Announce = Callable[[str], None]
 """Called with a heading before each run of a study."""
+Say = Callable[[str], object]
+"""Called with a sentence."""
 
 
 def run(
@@ -42,6 +47,43 @@ def run(
         case NoStudy():
             return single.run(spec, directory, listeners=listeners(), progress=progress)
         case NewEntitiesStudy():
+            return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
+        case _:
+            assert_never(spec.study)
+
+
+def resume(
+    directory: Path,
+    changed: RunSpec | None = None,
+    *,
+    listeners: Callable[[], Sequence[Listener]] = lambda: (),
+    progress: Progress = quiet,
+    announce: Announce = lambda heading: None,
+    say: Say = lambda sentence: None,
+) -> RunResult:
+    """Completes a run, or the runs of a study, that was interrupted or killed.
+
+    Args:
+        directory: of the run or of the study.
+        changed: see `embexp.runs.resume.resume`; a study takes none.
+        listeners: returns new listeners for each training.
+        progress: called with the stages before and after training.
+        announce: called with a heading before each run of a study.
+        say: called with a sentence on where a run is resumed, and about checkpoints that are skipped.
+
+    Raises:
+        NotARunError: there is no run in the directory.
+        RunError: it can't be resumed, or fails.
+    """
+    spec = RunFolder(directory).recorded_spec()
+    match spec.study:
+        case NoStudy():
+            return resuming.resume(directory, changed, listeners=listeners(), progress=progress, say=say)
+        case NewEntitiesStudy():
+            if changed is not None:
+                raise RunError(
+                    f"{directory} is the directory of a study, whose settings can't change when it is resumed"
+                )
             return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
         case _:
             assert_never(spec.study)

@@ -54,14 +54,15 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
     if path.exists():
         raise FileExistsError(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    mode = _mode(0o777)  # now, as the block may be left by another thread, and a process has one umask
     suffix = ".part" if prefix is None else None
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix or f".{path.name}.", suffix=suffix))
     try:
         yield temporary
         for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written to files does
-            _to_disk(each)
-        _to_disk(temporary)
-        temporary.chmod(_mode(0o777))  # mkdtemp's 0700 would hide the directory from the user's group
+            to_disk(each)
+        to_disk(temporary)
+        temporary.chmod(mode)  # mkdtemp's 0700 would hide the directory from the user's group
         try:
             if path.exists():  # a rename would replace an empty directory
                 raise FileExistsError(path)
@@ -70,13 +71,24 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
             if path.exists():
                 raise FileExistsError(path) from error
             raise
-        _to_disk(path.parent)
+        to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _to_disk(path: Path) -> None:
+def free_bytes(directory: Path) -> int:
+    """Bytes that can still be written to a directory, which is made if it is missing.
+
+    Raises:
+        OSError: it can't be written to.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe."):
+        return shutil.disk_usage(directory).free
+
+
+def to_disk(path: Path) -> None:
     """Waits until a file, or the names in a directory, are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from embexp.system import digests
 from embexp.system.rows import SomeRows
+from embexp.tables.touched import TouchedRows
 from embexp.tables.variables import scatter_rows
 
 
@@ -25,7 +27,8 @@ class ReadableTable(ABC):
         dim: width of a row.
         frozen: no step moves a row.
         storage: how rows are kept: a `Storage`, or "sharded".
-        touched: uint8 [rows], 1 for each row that a training step looked up; None when not tracked.
+        touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
+            tracked.
     """
 
     name: str
@@ -37,10 +40,12 @@ class ReadableTable(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
-        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
+        """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]; they may be read-only."""
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows with these numbers, rising, float32 [n, dim]; at most a few thousand."""
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32 [n, dim]; at most some thousand."""
+        if slot is not None:  # what has slots can gather them
+            raise KeyError(slot)
         return SomeRows(self, numbers).read(0, len(numbers))
 
     def blocks(self, slot: str | None = None, *, rows: int = digests.ROWS_PER_BLOCK) -> Iterator[np.ndarray]:
@@ -53,8 +58,41 @@ class ReadableTable(ABC):
         return digests.of_rows(self.blocks(slot))
 
     def looked_up(self) -> np.ndarray | None:
-        """Bool [rows]: which rows training steps have looked up; None: not tracked."""
-        return None if self.touched is None else self.touched.numpy() != 0
+        """Bool [rows]: which rows training steps have looked up in the run so far; None: not tracked."""
+        return None if self.touched_state is None else self.touched_state.ever()
+
+    def take_touched(self) -> np.ndarray | None:
+        """Bool [rows]: which rows training steps have looked up since the last call; None: not tracked.
+
+        A call of `restore_touched` counts as one. With `adam` and `lazy_adam: false`, steps also move other rows.
+        """
+        return None if self.touched_state is None else self.touched_state.take()
+
+    def restore_touched(self, looked_up: np.ndarray) -> None:
+        """Sets which rows training steps have looked up in the run so far, for a run that is resumed.
+
+        Args:
+            looked_up: bool [rows], as `looked_up` returned it when the checkpoint was written.
+
+        Raises:
+            ValueError: the table does not track it, or the mask is not of that form.
+        """
+        if self.touched_state is None:
+            raise ValueError(f"table {self.name!r} does not track which rows training looks up")
+        self.touched_state.restore(looked_up)
+
+    @cached_property
+    def touched_state(self) -> TouchedRows | None:
+        """Which rows training steps have looked up, and when; None: not tracked."""
+        touched = self.touched
+        if touched is None:
+            return None
+        return TouchedRows(
+            self.name,
+            self.rows,
+            flags=lambda: touched.numpy() != 0,
+            clear=lambda: touched.assign(tf.zeros([self.rows], tf.uint8)),
+        )
 
     def touched_rows(self) -> int:
         """Number of rows that training steps have looked up; 0 for a frozen table.
@@ -88,7 +126,11 @@ class Gathers(Protocol):
         ...
 
 
-def gathered(table: Gathers, numbers: np.ndarray) -> np.ndarray:
+def gathered(table: Gathers, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
     """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
-    values: np.ndarray = table.gather(tf.constant(numbers)).numpy()
-    return values
+    return in_place(table.gather(tf.constant(numbers), slot))
+
+
+def in_place(tensor: Any) -> np.ndarray:
+    """A tensor that nobody else has, as an array over its memory. `numpy()` would copy it."""
+    return np.asarray(memoryview(tensor))

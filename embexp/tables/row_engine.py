@@ -25,41 +25,12 @@ from embexp.specs.tables import Feature
 from embexp.tables import bounds, inputs, lookup, schedules
 from embexp.tables import optimizers as rules
 from embexp.tables.autograph import without_autograph
+from embexp.tables.distinct import Distinct, Touched, distinct_ids, summed_gradients
 from embexp.tables.inputs import Occurrences
 from embexp.tables.mapped import MappedTable
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.row_updates import MovingTable, move
 
-MovingTable = EmbeddingTable | SplitTable
 AnyTable = MovingTable | MappedTable
-
-_BLOCK = 65_536
-"""Rows per block in a pass over a whole table."""
-
-_MANY = 16_384
-"""Occurrences from which on it pays to sum gradients without adding to zeros, by more operations."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Distinct:
-    """The distinct ids of some inputs.
-
-    Attributes:
-        ids: [u], in order of first occurrence; int32 if every table is small enough, which is faster.
-        all_positions: int32 [n], the position in `ids` of each occurrence.
-        positions: `all_positions` by input, by its source.
-        first: int32 [u], the first occurrence of each of `ids`. `first`, `later` and `later_positions` are None for
-            fewer than `_MANY` occurrences.
-        later: int32 [n - u], all other occurrences, rising.
-        later_positions: int32 [n - u, 1], their positions in `ids`.
-    """
-
-    ids: Any
-    all_positions: Any
-    positions: dict[tuple[Any, ...], Any]
-    first: Any
-    later: Any
-    later_positions: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +40,6 @@ class _Lookup:
     read: Occurrences
     rows: Any
     positions: Any
-
-
-@dataclass(frozen=True, eq=False)
-class _Touched:
-    """One table's distinct ids in a step, checked against its vocabulary, and their rows before the step."""
-
-    distinct: _Distinct
-    ids: Any
-    rows: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +54,7 @@ class _Step:
 
     inputs: Any
     lookups: dict[str, _Lookup]
-    touched: dict[str, _Touched]
+    touched: dict[str, Touched]
 
 
 class RowEngine:
@@ -167,8 +129,8 @@ class RowEngine:
         """
         _check_names("enqueue", read, self._features)
         lookups: dict[str, _Lookup] = {}
-        touched: dict[str, _Touched] = {}
-        known: dict[tuple[Any, ...], _Distinct] = {}
+        touched: dict[str, Touched] = {}
+        known: dict[tuple[Any, ...], Distinct] = {}
         for name, table in self._tables.items():
             mine = self._of_table(name, read)
             if not training or name not in self._moving:
@@ -221,9 +183,9 @@ class RowEngine:
         self._current = None
         read = {name: looked_up.read for name, looked_up in step.lookups.items()}
         for name, touched in step.touched.items():
-            summed = _summed(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
+            summed = summed_gradients(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
-            self._move(name, touched.ids, touched.rows, summed, rate)
+            move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
 
     def learning_rate(self, table: str) -> Any:
         """Learning rate of a table at the current step, a float32 scalar."""
@@ -236,23 +198,6 @@ class RowEngine:
     def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
-    def _move(self, name: str, ids: Any, rows: Any, gradient: Any, rate: Any) -> None:
-        table, optimizer = self._moving[name], self._optimizers[name]
-        own_rate = rate
-        if table.groups is not None:
-            moving = table.groups.moving(ids, self._step)
-            ids, rows = tf.gather(ids, moving.places), tf.gather(rows, moving.places)
-            gradient = None if gradient is None else tf.gather(gradient, moving.places)
-            own_rate = rate if moving.multipliers is None else rate * moving.multipliers
-        slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate)
-        if rules.moves_every_row(optimizer):
-            _move_untouched(table, optimizer, rate, self._step)
-        for slot, values in slots.items():
-            table.scatter(ids, values, slot)
-        table.scatter(ids, rows)
-        table.mark_touched(ids)
-
 
 def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
     missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
@@ -261,44 +206,20 @@ def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Fe
 
 
 def _gather_distinct(
-    table: MovingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], _Distinct], narrow: bool
-) -> _Touched:
+    table: MovingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct], narrow: bool
+) -> Touched:
     """The distinct ids of a table's features, and their rows; tables with the same inputs share the distinct ids."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for feature, occurrences in read.items():
         by_source.setdefault(occurrences.source, (feature, occurrences.ids))
     key = tuple(by_source)
     if key not in known:
-        known[key] = _distinct({source: ids for source, (_, ids) in by_source.items()}, narrow)
+        known[key] = distinct_ids({source: ids for source, (_, ids) in by_source.items()}, narrow=narrow)
     distinct = known[key]
     checks = [bounds.check(feature, table.name, table.rows, ids) for feature, ids in by_source.values()]
     with tf.control_dependencies(checks):
         ids = tf.identity(distinct.ids)
-    return _Touched(distinct, ids, table.gather(ids))
-
-
-def _distinct(ids: Mapping[tuple[Any, ...], Any], narrow: bool) -> _Distinct:
-    parts = list(ids.values())
-    if len({part.dtype for part in parts}) > 1:
-        parts = [tf.cast(part, tf.int64) for part in parts]
-    occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    distinct, positions = tf.unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
-    first = later = later_positions = None
-    count = occurrences.shape.num_elements()
-    if count is None or count >= _MANY:
-        order = tf.range(tf.size(occurrences))
-        first = tf.math.unsorted_segment_min(order, positions, tf.size(distinct))
-        later = tf.cast(tf.where(tf.gather(first, positions) < order)[:, 0], tf.int32)
-        later_positions = tf.gather(positions, later)[:, None]
-    by_input = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
-    return _Distinct(
-        ids=distinct,
-        all_positions=positions,
-        positions=dict(zip(ids, by_input, strict=True)),
-        first=first,
-        later=later,
-        later_positions=later_positions,
-    )
+    return Touched(distinct, ids, table.gather(ids))
 
 
 def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
@@ -309,50 +230,3 @@ def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, 
         with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
             lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
     return lookups
-
-
-def _summed(distinct: _Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int) -> Any:
-    """Gradient of each distinct row, float32 [u, dim]: the sum over its occurrences; None if all are zero."""
-    if all(gradients[feature] is None for feature in read):
-        return None
-    by_source: dict[tuple[Any, ...], list[Any]] = {source: [] for source in distinct.positions}
-    for feature, occurrences in read.items():
-        if gradients[feature] is not None:
-            spread = lookup.occurrence_gradients(occurrences, tf.convert_to_tensor(gradients[feature]), dim)
-            by_source[occurrences.source].append(spread)
-    parts = [
-        tf.add_n(spreads) if spreads else tf.zeros([tf.size(distinct.positions[source]), dim])
-        for source, spreads in by_source.items()
-    ]
-    spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    if distinct.first is None:
-        return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
-    # The same sums as unsorted_segment_sum, in the same order. Most ids of a batch occur once, and copying their
-    # gradients is far cheaper than adding them to zeros.
-    summed = tf.gather(spread, distinct.first)
-    return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
-
-
-def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, step: Any) -> None:
-    """Applies the rule with a gradient of zero to all rows that move, block by block.
-
-    The caller overwrites touched rows afterwards.
-    """
-    undecayed = optimizer.model_copy(update={"weight_decay_factor": 0.0})
-
-    def move_block(start: Any) -> Any:
-        stop = tf.minimum(start + _BLOCK, table.rows)
-        ids, own_rate = tf.range(start, stop), rate
-        if table.groups is not None:
-            moving = table.groups.moving(ids, step)
-            ids = tf.gather(ids, moving.places)
-            own_rate = rate if moving.multipliers is None else rate * moving.multipliers
-        slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(undecayed, table.gather(ids), slots, None, own_rate)
-        for slot, values in slots.items():
-            table.scatter(ids, values, slot)
-        table.scatter(ids, rows)
-        return (stop,)
-
-    first = (tf.constant(0, tf.int64),)
-    tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)

@@ -14,7 +14,7 @@ from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables.groups import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
-from embexp.tables.reading import ReadableTable, gathered
+from embexp.tables.reading import ReadableTable
 from embexp.tables.split_checkpoint import SplitRows
 from embexp.tables.streamed import StreamedTable
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, variable_over
@@ -50,7 +50,6 @@ class SplitTable(ReadableTable):
 
     frozen = False
     by_reference = False
-    take = gathered
 
     def __init__(
         self,
@@ -160,6 +159,10 @@ class SplitTable(ReadableTable):
             fed.append((self.fixed, self._mapping))
         return fed
 
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers of the table, or of one slot, float32; see `read`."""
+        return SplitRows(self, slot).take(numbers)
+
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of frozen rows have their initial value."""
         self.check_range(start, stop)
@@ -175,9 +178,9 @@ class SplitTable(ReadableTable):
         fixed: np.ndarray = self._index[start:stop] >= 0
         return fixed
 
-    def moving(self, start: int, stop: int) -> np.ndarray:
-        """Bool [stop - start]: which of the rows [start, stop) may move, and so have slots."""
-        places = -1 - self._index[start:stop]
+    def moving(self, numbers: np.ndarray) -> np.ndarray:
+        """Bool [n]: which of the rows with these numbers may move, and so have slots."""
+        places: np.ndarray = -1 - self._index[numbers]
         return (places >= 0) & (places < self._moving)
 
     def _places(self, ids: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.tables.reading import in_place
+
 if TYPE_CHECKING:
     from embexp.tables.split import SplitTable
 
@@ -19,19 +21,22 @@ class SplitRows:
         """Creates the operations that read and write, in a graph of TensorFlow 1 as part of it."""
         self._table, self._slot = table, slot
         ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.dim], tf.float32)
-        self._take = _function(lambda ids: table.gather(ids, slot), ids)
+        self._gather = _function(lambda ids: table.gather(ids, slot), ids)
         self._put = _function(lambda ids, rows: table.scatter(ids, rows, slot), ids, rows)
         self._fix = None if table.mapped or slot else _function(table.scatter_fixed, ids, rows)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]; slots of frozen rows have their initial value."""
-        numbers = np.arange(start, stop)
+        return self.take(np.arange(start, stop))
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows with these numbers, float32 [n, dim]; slots of frozen rows have their initial value."""
         if self._slot is None:
-            rows: np.ndarray = self._take(numbers)
+            rows: np.ndarray = self._gather(numbers)
             return rows
-        values = np.full((stop - start, self._table.dim), self._table.initial[self._slot], np.float32)
-        moving = self._table.moving(start, stop)
-        values[moving] = self._take(numbers[moving])
+        values = np.full((len(numbers), self._table.dim), self._table.initial[self._slot], np.float32)
+        moving = self._table.moving(numbers)
+        values[moving] = self._gather(numbers[moving])
         return values
 
     def write(self, start: int, values: np.ndarray) -> None:
@@ -43,7 +48,7 @@ class SplitRows:
         stop = start + len(values)
         numbers = np.arange(start, stop)
         if self._slot is not None:
-            moving = self._table.moving(start, stop)
+            moving = self._table.moving(numbers)
             self._put(numbers[moving], values[moving])
             return
         fixed = self._table.in_fixed(start, stop)
@@ -51,7 +56,7 @@ class SplitRows:
         if self._fix is not None:
             self._fix(numbers[fixed], values[fixed])
         # Rows that stay in their file can't be assigned, only compared.
-        elif not np.array_equal(self._take(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
+        elif not np.array_equal(self._gather(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
             raise ValueError(
                 f"frozen rows of table {self._table.name} in the checkpoint are not those of its pretrained file"
             )
@@ -63,7 +68,7 @@ def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
 
         def eagerly(*arrays: np.ndarray) -> Any:
             result = compute(*(tf.constant(each) for each in arrays))
-            return None if result is None else result.numpy()
+            return None if result is None else in_place(result)
 
         return eagerly
     placeholders = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]

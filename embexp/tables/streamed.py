@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
 
     Attributes:
         name: of the variable.
+        table: name of the table.
         shape: [rows, dim].
         covered: the variables that hold the rows.
     """
@@ -47,16 +49,17 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         """Reads and writes nothing.
 
         Args:
-            table: gives name and size.
+            table: gives name, size and some of its rows.
             slot: one of its slots; None: the table itself.
             covered: the variables that hold the rows.
             read: returns rows [start, stop), float32 [stop - start, dim].
             write: assigns float32 [n, dim] to the rows from `start`. Raises ValueError if rows that can't be assigned
                 would change.
         """
-        self.name = table.name if slot is None else f"{table.name}/{slot}"
+        self.name, self.table = table.name if slot is None else f"{table.name}/{slot}", table.name
         self.shape = tf.TensorShape([table.rows, table.dim])
         self.covered, self._read, self._write = covered, read, write
+        self._take = functools.partial(table.take, slot=slot)
         self._bypass: Bypass | None = None
 
     @property
@@ -69,6 +72,11 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         rows, step = int(self.shape[0]), self.rows_per_block
         for start in range(0, rows, step):
             yield self._read(start, min(start + step, rows))
+
+    def some_blocks(self, numbers: np.ndarray) -> Iterator[np.ndarray]:
+        """Rows with these numbers, rising, float32 [n, dim], one block at a time in memory."""
+        for start in range(0, len(numbers), self.rows_per_block):
+            yield self._take(numbers[start : start + self.rows_per_block])
 
     def restore(self, blocks: Iterable[np.ndarray]) -> None:
         """Assigns all rows, given in order.

@@ -13,7 +13,7 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows
 from embexp.tables.groups import RowGroups
-from embexp.tables.reading import ReadableTable, gathered
+from embexp.tables.reading import ReadableTable, gathered, in_place
 from embexp.tables.streamed import StreamedTable
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, write_rows
 
@@ -148,8 +148,7 @@ class EmbeddingTable(ReadableTable):
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
         self.check_range(start, stop)
-        values: np.ndarray = self.gather(tf.range(start, stop, dtype=tf.int64), slot).numpy()
-        return values
+        return in_place(self.gather(tf.range(start, stop, dtype=tf.int64), slot))
 
     def _variable(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]

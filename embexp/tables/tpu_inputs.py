@@ -22,8 +22,9 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, inputs
+from embexp.tables.device_tables import DeviceTable
 from embexp.tables.inputs import Occurrences
-from embexp.tables.tpu_tables import DeviceTable, TPUTable
+from embexp.tables.tpu_tables import TPUTable
 
 
 @dataclass(frozen=True)

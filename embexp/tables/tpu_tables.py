@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables import optimizers as rules
+from embexp.tables.device_tables import DeviceTable, NormalRows, read_shards, write_shards
 from embexp.tables.reading import ReadableTable
 from embexp.tables.split import split_index
 from embexp.tables.streamed import StreamedTable
@@ -29,23 +29,6 @@ from embexp.tables.variables import TableVariable, WritableRows, variable, varia
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
 """The optimizer of frozen rows, whose gradients are zeros."""
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceTable:
-    """A table in a TPU's memory: all rows of an embedding table, or its frozen rows, or the others.
-
-    Attributes:
-        name: of the device table.
-        rows: number of rows.
-        frozen: none of them ever moves.
-        numbers: which rows of the embedding table they are, rising; None: all.
-    """
-
-    name: str
-    rows: int
-    frozen: bool
-    numbers: np.ndarray | None = None
 
 
 class TPUTable(ReadableTable):
@@ -134,7 +117,7 @@ class TPUTable(ReadableTable):
         """Initial values of a device table."""
         numbers = device_table.numbers
         rows = self.source if numbers is None else SomeRows(self.source, numbers)
-        return _NormalRows(self.name, rows) if device_table.frozen else rows
+        return NormalRows(self.name, rows) if device_table.frozen else rows
 
     def attach(self, values: Mapping[str, Mapping[str, Sequence[Any]]], retrieve: Callable[[], object]) -> None:
         """Sets the variables that hold the values.
@@ -153,16 +136,15 @@ class TPUTable(ReadableTable):
             ids = tf.boolean_mask(ids, tf.gather(self.index.read_value(), ids) < 0)
         super().mark_touched(ids)
 
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows with these numbers, rising, float32 [n, dim]."""
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32; see `read`."""
         self._retrieve()
-        return self._take(numbers, None)
+        return self._take(numbers, slot)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, float32; slots of frozen rows have their initial value."""
         self.check_range(start, stop)
-        self._retrieve()
-        return self._take(np.arange(start, stop), slot)
+        return self.take(np.arange(start, stop), slot)
 
     def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
         """None: `TPUBackend` creates the variables with their initial values."""
@@ -179,13 +161,13 @@ class TPUTable(ReadableTable):
 
     def _take(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         if self.index is None:
-            return self._read(self.device_tables[0], numbers, slot)
+            return read_shards(self._shards(self.device_tables[0], slot), numbers, self.dim)
         places = self._places[numbers]
         values = arrays.empty((len(numbers), self.dim), np.float32)
         moving = places < 0
-        values[moving] = self._read(self.device_tables[0], -1 - places[moving], slot)
+        values[moving] = read_shards(self._shards(self.device_tables[0], slot), -1 - places[moving], self.dim)
         if slot is None:
-            values[~moving] = self._read(self.device_tables[1], places[~moving], None)
+            values[~moving] = read_shards(self._shards(self.device_tables[1], None), places[~moving], self.dim)
         else:
             values[~moving] = self.slots[slot]
         return values
@@ -199,18 +181,11 @@ class TPUTable(ReadableTable):
         for device_table in self.device_tables:
             if slot is not None and device_table.frozen:
                 continue
-            low, high, own = start, stop, values
+            low, own = start, values
             if device_table.numbers is not None:
                 low, high = (int(place) for place in np.searchsorted(device_table.numbers, (start, stop)))
                 own = values[device_table.numbers[low:high] - start]
-            first = 0
-            for shard in self._values[device_table.name][slot or "parameters"]:
-                last = first + int(shard.shape[0])
-                begin, end = max(low, first), min(high, last)
-                if begin < end:
-                    # The TPU reads its variables whole, as `_read` does.
-                    TableVariable(self.name, shard, read_whole=True).write(begin - first, own[begin - low : end - low])
-                first = last
+            write_shards(self.name, self._shards(device_table, slot), low, own)
 
     def variables(self, slot: str | None = None) -> list[Any]:
         """The variables of the hosts that hold the table, or one slot."""
@@ -218,46 +193,11 @@ class TPUTable(ReadableTable):
             shard
             for device_table in self.device_tables
             if slot is None or not device_table.frozen
-            for shard in self._values[device_table.name][slot or "parameters"]
+            for shard in self._shards(device_table, slot)
         ]
 
-    def _read(self, device_table: DeviceTable, numbers: np.ndarray, slot: str | None) -> np.ndarray:
-        """Rows of a device table with these numbers, rising."""
-        values = arrays.empty((len(numbers), self.dim), np.float32)
-        first = 0
-        for shard in self._values[device_table.name][slot or "parameters"]:
-            last = first + int(shard.shape[0])
-            low, high = np.searchsorted(numbers, (first, last))
-            if high > low:
-                values[low:high] = tf.gather(shard.read_value(), numbers[low:high] - first).numpy()
-            first = last
-        return values
-
-
-@dataclass(frozen=True)
-class _NormalRows:
-    """Frozen rows; refuses to read subnormal numbers, which a TPU would change."""
-
-    table: str
-    source: Rows
-
-    @property
-    def rows(self) -> int:
-        return self.source.rows
-
-    @property
-    def dim(self) -> int:
-        return self.source.dim
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        values = self.source.read(start, stop)
-        if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
-            raise RunError(
-                f"table {self.table!r}: frozen rows hold numbers below"
-                f" {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU makes 0 of them as soon as it touches a row."
-                " Set them to 0 in the pretrained file, or set strategy=cpu"
-            )
-        return values
+    def _shards(self, device_table: DeviceTable, slot: str | None) -> Sequence[Any]:
+        return self._values[device_table.name][slot or "parameters"]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,15 @@ tensorflow/core/lib/io/format.h, tensorflow/core/util/saved_tensor_slice_util.h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import bisect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import google_crc32c
+
 from embexp.errors import DataError
+from embexp.tensor_bundle import wire
 
 FOOTER_BYTES = 48
 MAGIC = 0xDB4775248B80FB57
@@ -21,10 +25,11 @@ TRAILER_BYTES = 5
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a tensor, or all of it, in a data file.
+    """A slice of a tensor, or all of it, in a data file.
 
     Attributes:
         shape: of the piece.
+        start: in each dimension, where it begins in the whole.
         path: of the data file.
         offset: in bytes.
         size: in bytes.
@@ -32,6 +37,7 @@ class Piece:
     """
 
     shape: tuple[int, ...]
+    start: tuple[int, ...]
     path: Path
     offset: int
     size: int
@@ -45,7 +51,7 @@ class Entry:
     Attributes:
         shape: of the whole.
         kind: number of its type in TensorFlow's types.proto.
-        pieces: in the order of their rows; one, if the tensor is stored whole.
+        pieces: in the order of where they begin; one, if the tensor is stored whole.
     """
 
     shape: tuple[int, ...]
@@ -64,19 +70,22 @@ def read_index(index: Path) -> dict[str, Entry]:
     """
     try:
         table, shards = _whole(index)
+        ordered = sorted(table)
         found: dict[str, Entry] = {}
         for key, value in table.items():
             if key.startswith(b"\x00"):
                 continue  # a slice of a tensor, found below by its tensor's name
-            fields = _fields(value)
-            piece = _piece(index, fields, shards)
-            pieces: tuple[Piece, ...] = (piece,)
+            fields = wire.fields(value)
+            shape = _shape(fields)
+            pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
-                start = _slice_prefix(key)
-                pieces = tuple(
-                    _piece(index, _fields(table[each]), shards) for each in sorted(table) if each.startswith(start)
-                )
-            found[key.decode("utf-8")] = Entry(piece.shape, int(fields.get(1, [0])[0]), pieces)
+                starts = sorted(map(_extents, fields[7]))
+                slices = _beginning_with(slice_prefix(key), ordered)
+                pieces = [
+                    _piece(index, wire.fields(table[each]), tuple(first for first, _ in start), shards)
+                    for each, start in zip(slices, starts, strict=True)
+                ]
+            found[key.decode("utf-8")] = Entry(shape, wire.number(fields, 1), tuple(pieces))
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise _no_index(index, error) from None
     return found
@@ -113,23 +122,23 @@ def _no_index(index: Path, error: Exception) -> DataError:
 
 def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
     table = dict(_table(index.read_bytes()))
-    header = _fields(table.pop(b""))
-    if header.get(2, [0])[0] != 0:
+    header = wire.fields(table.pop(b""))
+    if wire.number(header, 2) != 0:
         raise ValueError("its numbers are big-endian")
-    return table, int(header.get(1, [1])[0])
+    return table, wire.number(header, 1, 1)
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = data[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
         raise ValueError("it does not end as one")
-    _, at = _number(footer, 0)
-    _, at = _number(footer, at)
-    offset, at = _number(footer, at)
-    size, at = _number(footer, at)
+    _, at = wire.varint(footer, 0)
+    _, at = wire.varint(footer, at)
+    offset, at = wire.varint(footer, at)
+    size, at = wire.varint(footer, at)
     for _, handle in _block(data, offset, size):
-        start, at = _number(handle, 0)
-        length, _ = _number(handle, at)
+        start, at = wire.varint(handle, 0)
+        length, _ = wire.varint(handle, at)
         yield from _block(data, start, length)
 
 
@@ -138,71 +147,57 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         raise ValueError("a block is behind its end")
     if data[offset + size]:
         raise ValueError("its blocks are compressed")
+    found = masked(google_crc32c.value(data[offset : offset + size + 1]))
+    if found != int.from_bytes(data[offset + size + 1 : offset + size + TRAILER_BYTES], "little"):
+        raise ValueError("the checksum of a block is wrong")
     block = data[offset : offset + size]
     restarts = int.from_bytes(block[-4:], "little")
     end, at, key = size - 4 - 4 * restarts, 0, b""
     while at < end:
-        shared, at = _number(block, at)
-        fresh, at = _number(block, at)
-        length, at = _number(block, at)
+        shared, at = wire.varint(block, at)
+        fresh, at = wire.varint(block, at)
+        length, at = wire.varint(block, at)
         key = key[:shared] + block[at : at + fresh]
         at += fresh
         yield key, block[at : at + length]
         at += length
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
+def _piece(index: Path, fields: wire.Fields, start: tuple[int, ...], shards: int) -> Piece:
+    return Piece(
+        shape=_shape(fields),
+        start=start,
+        path=data_file(index, wire.number(fields, 3), shards),
+        offset=wire.number(fields, 4),
+        size=wire.number(fields, 5),
+        checksum=wire.number(fields, 6),
+    )
 
 
-def _fields(message: bytes) -> Mapping[int, list[int | bytes]]:
-    """The fields of a protocol buffer by number, in their order."""
-    found: dict[int, list[int | bytes]] = {}
-    at = 0
-    while at < len(message):
-        tag, at = _number(message, at)
-        match tag & 7:
-            case 0:
-                value: int | bytes
-                value, at = _number(message, at)
-            case 2:
-                length, at = _number(message, at)
-                value, at = message[at : at + length], at + length
-            case 1 | 5 as wire:
-                width = 8 if wire == 1 else 4
-                value, at = int.from_bytes(message[at : at + width], "little"), at + width
-            case wire:
-                raise ValueError(f"a protocol buffer in it has wire type {wire}")
-        found.setdefault(tag >> 3, []).append(value)
-    return found
+def _shape(fields: wire.Fields) -> tuple[int, ...]:
+    dimensions = [each for message in fields.get(2, []) for each in wire.fields(message).get(2, [])]
+    return tuple(wire.number(wire.fields(each), 1) for each in dimensions)
 
 
-def _piece(index: Path, fields: Mapping[int, list[int | bytes]], shards: int) -> Piece:
-    shape = []
-    for message in fields.get(2, []):
-        for dimension in _fields(_as_bytes(message)).get(2, []):
-            shape.append(int(_fields(_as_bytes(dimension)).get(1, [0])[0]))
-    shard = int(fields.get(3, [0])[0])
-    offset, size = int(fields.get(4, [0])[0]), int(fields.get(5, [0])[0])
-    return Piece(tuple(shape), data_file(index, shard, shards), offset, size, int(fields.get(6, [0])[0]))
+def _extents(message: int | bytes) -> tuple[tuple[int, int], ...]:
+    """Start and length of a slice in each dimension; the length is -1 where it is that of the whole.
+
+    The keys of slices sort in the order of these numbers.
+    """
+    extents = [wire.fields(each) for each in wire.fields(message).get(1, [])]
+    return tuple((wire.number(each, 1), wire.number(each, 2, -1)) for each in extents)
 
 
-def _as_bytes(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("a protocol buffer in it is not of the form expected")
-    return value
+def _beginning_with(prefix: bytes, ordered: list[bytes]) -> list[bytes]:
+    first = bisect.bisect_left(ordered, prefix)
+    last = first
+    while last < len(ordered) and ordered[last].startswith(prefix):
+        last += 1
+    return ordered[first:last]
 
 
-def _slice_prefix(key: bytes) -> bytes:
-    """How the keys of a tensor's slices begin: 0 and its name, in TensorFlow's order-preserving code.
+def slice_prefix(key: bytes) -> bytes:
+    """How the keys of a tensor's slices begin: 0 and its key, in TensorFlow's order-preserving code.
 
     What follows are the rank, then start and length for each dimension, so that the keys sort by the first row.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import google_crc32c
@@ -10,8 +11,8 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import Entry, Piece, masked
 
-FLOAT32 = 1
-"""Its number in TensorFlow's types.proto."""
+FLOAT32, INT64 = 1, 9
+"""Their numbers in TensorFlow's types.proto."""
 
 
 def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
@@ -37,8 +38,6 @@ def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
     for piece in entry.pieces:
         if piece.shape[1:] != (dim,) or piece.size != 4 * piece.shape[0] * dim:
             raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
-        if not piece.path.is_file():
-            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
         for data in read_content(key, piece, 4 * rows * dim):
             yield np.frombuffer(data, "<f4").reshape(-1, dim)
 
@@ -49,19 +48,58 @@ def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> 
     Raises:
         DataError: the file is cut short, or, unless it is not `checked`, damaged.
     """
-    crc, left = 0, piece.size
-    with piece.path.open("rb") as file:
-        file.seek(piece.offset)
-        while left:
-            wanted = min(left, size)
-            data = file.read(wanted)
-            if len(data) < wanted:
-                raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
-            crc = google_crc32c.extend(crc, data)
-            left -= wanted
+    with contextlib.closing(PieceReader(key, piece)) as reader:
+        while data := reader.read(size):
             yield data
-    if checked and masked(crc) != piece.checksum:
-        raise DataError(
-            f"{piece.path}: found the checksum {masked(crc):#010x} of {key}, expected {piece.checksum:#010x}:"
-            " the file is damaged"
-        )
+        if checked:
+            reader.check()
+
+
+class PieceReader:
+    """Reads the bytes of a piece of a tensor in order, and computes their checksum."""
+
+    def __init__(self, key: str, piece: Piece) -> None:
+        """Opens the data file.
+
+        Args:
+            key: of the tensor, for errors.
+            piece: its place.
+
+        Raises:
+            DataError: there is no such file.
+        """
+        if not piece.path.is_file():
+            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+        self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
+        self._file = piece.path.open("rb")
+        self._file.seek(piece.offset)
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer at the end of the piece.
+
+        Raises:
+            DataError: the file is cut short.
+        """
+        wanted = min(self._left, size)
+        data = self._file.read(wanted)
+        if len(data) < wanted:
+            raise DataError(f"{self._piece.path}: the file is cut short, {self._key} is not in it whole")
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._left -= wanted
+        return data
+
+    def check(self) -> None:
+        """Compares the checksum, once all bytes are read.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        if masked(self._crc) != self._piece.checksum:
+            raise DataError(
+                f"{self._piece.path}: found the checksum {masked(self._crc):#010x} of {self._key},"
+                f" expected {self._piece.checksum:#010x}: the file is damaged"
+            )
+
+    def close(self) -> None:
+        """Closes the data file."""
+        self._file.close()

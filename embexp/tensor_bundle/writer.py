@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -17,13 +18,23 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.system import arrays
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
-from embexp.tensor_bundle.rows import FLOAT32, read_content
+from embexp.tensor_bundle.rows import FLOAT32, INT64, read_content
 
 STRING = 7
 """Its number in TensorFlow's types.proto."""
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
 """The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
+
+
+def index_content(entries: Mapping[bytes, bytes], shards: int) -> bytes:
+    """The content of an index.
+
+    Args:
+        entries: encoded, by key, as `read_encoded` returns them.
+        shards: number of data files.
+    """
+    return _table({b"": _number(1, shards) + _VERSION, **entries})
 
 
 class BundleWriter:
@@ -48,7 +59,9 @@ class BundleWriter:
         self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
         shards = self._shard + 1
         for shard in range(self._shard):
-            data_file(self._index, shard, self._shard).rename(data_file(self._index, shard, shards))
+            file = data_file(self._index, shard, self._shard)
+            if file.exists():  # one without a tensor may have been left out
+                file.rename(data_file(self._index, shard, shards))
         self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
@@ -64,16 +77,47 @@ class BundleWriter:
         """
         offset = self._aligned()
         crc = size = 0
-        for block in blocks:
-            if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
-                raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
-            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1).data
-            crc = google_crc32c.extend(crc, bytes(data))
-            self._file.write(data)
-            size += data.nbytes
+        with ThreadPoolExecutor(1) as thread:  # writes a block while the next one is made, which takes as long
+            written: Future[int] | None = None
+            for block in blocks:
+                if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
+                    raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
+                data = np.ascontiguousarray(block).view(np.uint8).reshape(-1)
+                crc = google_crc32c.extend(crc, data)
+                size += data.nbytes
+                if written is not None:
+                    written.result()
+                written = thread.submit(self._file.write, data.data)
+                del block, data
+            if written is not None:
+                written.result()
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
         self._enter(key, FLOAT32, shape, offset, size, masked(crc))
+
+    def add_numbers(self, key: str, numbers: np.ndarray) -> None:
+        """Writes an int64 vector.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if numbers.dtype != np.int64 or numbers.ndim != 1:
+            raise ValueError(f"{key}: found {numbers.dtype} {numbers.shape}, expected a vector of int64")
+        offset, data = self._aligned(), np.ascontiguousarray(numbers)
+        self._file.write(data.data)
+        crc = google_crc32c.value(data.view(np.uint8)) if data.size else 0
+        self._enter(key, INT64, numbers.shape, offset, data.nbytes, masked(crc))
+
+    def add_string(self, key: str, value: bytes) -> None:
+        """Writes a scalar string: its length, a checksum of that, and its bytes."""
+        offset = self._aligned()
+        length = struct.pack("<I" if len(value) < 2**32 else "<Q", len(value))
+        crc = google_crc32c.value(length)
+        of_length = struct.pack("<I", masked(crc))
+        crc = google_crc32c.extend(google_crc32c.extend(crc, of_length), value)
+        data = _varint(len(value)) + of_length + value
+        self._file.write(data)
+        self._enter(key, STRING, (), offset, len(data), masked(crc))
 
     def copy(self, key: str, entry: Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
@@ -93,8 +137,7 @@ class BundleWriter:
     def finish(self) -> None:
         """Writes the index; the checkpoint is whole then."""
         self._file.close()
-        header = _number(1, self._shard + 1) + _VERSION
-        self._index.write_bytes(_table({b"": header, **self._entries}))
+        self._index.write_bytes(index_content(self._entries, self._shard + 1))
 
     def close(self) -> None:
         """Closes the data file, whole or not."""

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 class Listener:
     """Receives the events of a training run; subclasses override those that they need.
 
-    Events come in this order: started, any number of progressed, logged and evaluated, ended. `ended` comes after an
-    error too, so that files and terminals are left in order.
+    Events come in this order: started, resumed (where a checkpoint is continued), any number of progressed, logged,
+    evaluated and warned, ended. `ended` comes after an error too, so that files and terminals are left in order.
     """
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Training begins; it takes `total_steps` steps unless it ends early."""
+
+    def resumed(self, step: int) -> None:
+        """Training continues after `step` steps, which an earlier process did."""
 
     def progressed(self, step: int) -> None:
         """`step` steps are done. Comes several times a second."""
@@ -23,6 +26,9 @@ class Listener:
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """`metrics` of a split (train, validation, test) after `step` steps."""
+
+    def warned(self, sentence: str) -> None:
+        """Something went wrong that does not end the training, such as a checkpoint that can't be written."""
 
     def ended(self, status: str) -> None:
         """Training has ended; `status` is completed, stopped_early, interrupted or failed."""

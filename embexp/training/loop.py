@@ -13,6 +13,7 @@ from embexp.errors import DivergedError
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
 from embexp.training.runtime import Runtime
+from embexp.training.saving import SaveTimes
 
 _CALL_SECONDS = 0.2
 """How long one call into the runtime should last: short enough for a progress bar and for Ctrl-C."""
@@ -41,6 +42,14 @@ class LoopSchedule:
             (done // self.log_every + 1) * self.log_every,
             (done // self.evaluate_every + 1) * self.evaluate_every,
         )
+
+    def logs_at(self, step: int) -> bool:
+        """Whether the loss is logged after this step."""
+        return step % self.log_every == 0 or step == self.steps
+
+    def evaluates_at(self, step: int) -> bool:
+        """Whether the validation split is evaluated after this step."""
+        return step % self.evaluate_every == 0 or step == self.steps
 
 
 def loop_schedule(
@@ -84,16 +93,38 @@ class Validation:
     keep_best: Callable[[], object] = lambda: None
 
 
+@dataclass(frozen=True)
+class Saving:
+    """How the state of the training is saved.
+
+    Attributes:
+        times: decides when.
+        save: saves the state after the steps of an outcome.
+    """
+
+    times: SaveTimes
+    save: Callable[[Outcome], object]
+
+    def save_now(self, outcome: Outcome) -> None:
+        """Saves the state, unless that after this step is saved already."""
+        if outcome.steps and outcome.steps != self.times.last_step:
+            began = time.perf_counter()
+            self.save(outcome)
+            self.times.saved(outcome.steps, time.perf_counter() - began)
+
+
 @dataclass
 class Outcome:
-    """The outcome of a training loop.
+    """The outcome of a training loop so far.
 
     Attributes:
         status: "completed", "stopped_early" or "interrupted".
         steps: steps executed.
-        best_step: step of the best evaluation; None without early stopping.
+        best_step: step of the best evaluation; None without one.
         train_loss: mean loss since the last log event.
         validation: metrics of the last evaluation, if that came after the last step.
+        logged_at: step of the last log event.
+        loss_sum: sum of the losses since.
         examples_per_second: over all steps, without the first call (which traces) and without evaluations.
         step_ms_median: median over the calls into the runtime, but the first, of milliseconds per step.
     """
@@ -103,6 +134,8 @@ class Outcome:
     best_step: int | None = None
     train_loss: float = math.nan
     validation: Mapping[str, float] | None = None
+    logged_at: int = 0
+    loss_sum: float = 0.0
     examples_per_second: float | None = None
     step_ms_median: float | None = None
     _timings: list[tuple[int, float]] = field(default_factory=list, repr=False)
@@ -113,87 +146,134 @@ class Outcome:
         self.examples_per_second = batch_size * sum(n for n, _ in self._timings) / sum(s for _, s in self._timings)
         self.step_ms_median = statistics.median(1e3 * s / n for n, s in self._timings)
 
+    def as_json(self) -> dict[str, Any]:
+        """What a training needs to continue from here; floats keep their bits."""
+        return {
+            "steps": self.steps,
+            "best_step": self.best_step,
+            "train_loss": self.train_loss,
+            "validation": None if self.validation is None else dict(self.validation),
+            "logged_at": self.logged_at,
+            "loss_sum": self.loss_sum,
+        }
 
-def train(
-    runtime: Runtime,
-    iterator: Any,
-    *,
-    schedule: LoopSchedule,
-    validation: Validation | None,
-    listeners: Sequence[Listener],
-    interrupted: Callable[[], bool],
-    first_step_done: Callable[[], object],
-) -> Outcome:
-    """Trains until the schedule ends, early stopping or an interruption.
 
-    Args:
+@dataclass(frozen=True)
+class Loop:
+    """The training loop of a run.
+
+    Attributes:
         runtime: executes steps.
-        iterator: yields the batches, starting with that of the first step.
         schedule: how many steps, and when to log and to evaluate.
         validation: how to evaluate; None without a validation split.
         listeners: receive every logged loss and every evaluation.
-        interrupted: whether the user has requested the end; called several times a second.
-        first_step_done: called once, after the first step.
-
-    Returns:
-        Why training ended, after how many steps, and the figures of the run.
-
-    Raises:
-        DivergedError: the loss is not finite.
+        saving: how the state is saved during training; None: it is not.
     """
-    outcome = Outcome()
-    call_steps = 1  # the first call traces and does a single step
-    logged_at, loss_sum = 0, 0.0
-    interval_seconds = 0.0
-    while outcome.steps < schedule.steps and not interrupted():
-        outcome.validation = None
-        steps = min(call_steps, schedule.next_stop(outcome.steps) - outcome.steps)
-        start = time.perf_counter()
-        loss_sum += runtime.train(iterator, steps)
-        seconds = time.perf_counter() - start
-        interval_seconds += seconds
-        if outcome.steps == 0:
-            first_step_done()
-            interval_seconds = 0.0
-        else:
-            outcome.record_call(steps, seconds, schedule.batch_size)
-            call_steps = max(1, min(2 * call_steps, round(_CALL_SECONDS * steps / max(seconds, 1e-9))))
-        outcome.steps += steps
-        for listener in listeners:
-            listener.progressed(outcome.steps)
-        if outcome.steps % schedule.log_every == 0 or outcome.steps == schedule.steps:
-            outcome.train_loss = loss_sum / (outcome.steps - logged_at)
-            _log(listeners, outcome, interval_seconds, logged_at, schedule.batch_size)
-            logged_at, loss_sum, interval_seconds = outcome.steps, 0.0, 0.0
-        evaluation_due = outcome.steps % schedule.evaluate_every == 0 or outcome.steps == schedule.steps
-        if validation is not None and evaluation_due:
-            metrics, stopping = validation.evaluate(), validation.stopping
-            outcome.validation = metrics
-            for listener in listeners:
-                listener.evaluated(outcome.steps, "validation", metrics)
-            # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
-            if stopping is not None and stopping.metric in metrics:
-                if stopping.update(metrics[stopping.metric]):
-                    outcome.best_step = outcome.steps
-                    validation.keep_best()
-                if stopping.stop:
-                    outcome.status = "stopped_early"
-                    return outcome
-    if outcome.steps < schedule.steps:
-        outcome.status = "interrupted"
-        if outcome.steps > logged_at:
-            outcome.train_loss = loss_sum / (outcome.steps - logged_at)
-    return outcome
 
+    runtime: Runtime
+    schedule: LoopSchedule
+    validation: Validation | None = None
+    listeners: Sequence[Listener] = ()
+    saving: Saving | None = None
 
-def _log(listeners: Sequence[Listener], outcome: Outcome, seconds: float, since: int, batch_size: int) -> None:
-    if not math.isfinite(outcome.train_loss):
-        raise DivergedError(
-            f"the loss is {outcome.train_loss} at step {outcome.steps}: the training has diverged; a smaller"
-            " optimizer.learning_rate or dense_optimizer.learning_rate is the usual remedy"
-        )
-    # The first step's time is spent on tracing, so it says nothing about throughput.
-    steps = outcome.steps - max(since, 1)
-    rate = batch_size * steps / seconds if seconds > 0 and steps > 0 else None
-    for listener in listeners:
-        listener.logged(outcome.steps, outcome.train_loss, rate)
+    def train(
+        self,
+        iterator: Any,
+        outcome: Outcome,
+        *,
+        interrupted: Callable[[], bool],
+        first_step_done: Callable[[], object],
+    ) -> Outcome:
+        """Trains until the schedule ends, early stopping or an interruption.
+
+        Args:
+            iterator: yields the batches, starting with that of the step after `outcome.steps`.
+            outcome: of the training before this call: a new one, or that of a checkpoint.
+            interrupted: whether the user has requested the end; called several times a second.
+            first_step_done: called once, after the first step.
+
+        Returns:
+            `outcome`: why training ended, after how many steps, and the figures of the run.
+
+        Raises:
+            DivergedError: the loss is not finite.
+        """
+        schedule, saving = self.schedule, self.saving
+        call_steps = 0  # the first call traces and does a single step
+        interval_seconds, timed_from = 0.0, outcome.steps
+        if saving is not None:
+            saving.times.started()
+        while outcome.steps < schedule.steps and not interrupted():
+            outcome.validation = None
+            steps = min(max(1, call_steps), self._next_stop(outcome.steps) - outcome.steps)
+            start = time.perf_counter()
+            outcome.loss_sum += self.runtime.train(iterator, steps)
+            seconds = time.perf_counter() - start
+            outcome.steps += steps
+            if not call_steps:
+                first_step_done()
+                call_steps, timed_from = 1, outcome.steps
+            else:
+                interval_seconds += seconds
+                outcome.record_call(steps, seconds, schedule.batch_size)
+                call_steps = max(1, min(2 * call_steps, round(_CALL_SECONDS * steps / max(seconds, 1e-9))))
+            for listener in self.listeners:
+                listener.progressed(outcome.steps)
+            if schedule.logs_at(outcome.steps):
+                self._log(outcome, interval_seconds, outcome.steps - timed_from)
+                interval_seconds, timed_from = 0.0, outcome.steps
+            if self.validation is not None and schedule.evaluates_at(outcome.steps) and self._evaluate(outcome):
+                outcome.status = "stopped_early"
+                return outcome
+            if saving is not None and saving.times.due(outcome.steps):
+                saving.save_now(outcome)
+        if outcome.steps < schedule.steps:
+            if saving is not None:
+                saving.save_now(outcome)
+            outcome.status = "interrupted"
+            if outcome.steps > outcome.logged_at:
+                outcome.train_loss = outcome.loss_sum / (outcome.steps - outcome.logged_at)
+        return outcome
+
+    def _next_stop(self, done: int) -> int:
+        """The first step after `done` at which something is to be done."""
+        stop = self.schedule.next_stop(done)
+        save = None if self.saving is None else self.saving.times.next_step(done)
+        return stop if save is None else min(stop, save)
+
+    def _log(self, outcome: Outcome, seconds: float, steps: int) -> None:
+        """Reports the mean loss since the last log event.
+
+        Args:
+            outcome: after the step.
+            seconds: that the timed steps since then took.
+            steps: how many these were.
+        """
+        outcome.train_loss = outcome.loss_sum / (outcome.steps - outcome.logged_at)
+        outcome.logged_at, outcome.loss_sum = outcome.steps, 0.0
+        if not math.isfinite(outcome.train_loss):
+            raise DivergedError(
+                f"the loss is {outcome.train_loss} at step {outcome.steps}: the training has diverged; a smaller"
+                " optimizer.learning_rate or dense_optimizer.learning_rate is the usual remedy"
+            )
+        rate = self.schedule.batch_size * steps / seconds if seconds > 0 and steps > 0 else None
+        for listener in self.listeners:
+            listener.logged(outcome.steps, outcome.train_loss, rate)
+
+    def _evaluate(self, outcome: Outcome) -> bool:
+        """Evaluates the validation split, and returns whether the training is to stop early."""
+        if self.validation is None:
+            return False
+        metrics, stopping = self.validation.evaluate(), self.validation.stopping
+        outcome.validation = metrics
+        for listener in self.listeners:
+            listener.evaluated(outcome.steps, "validation", metrics)
+        # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
+        if stopping is None or stopping.metric not in metrics:
+            return False
+        if stopping.update(metrics[stopping.metric]):
+            outcome.best_step = outcome.steps
+            if self.saving is not None:
+                self.saving.save_now(outcome)
+            self.validation.keep_best()
+        return stopping.stop

@@ -48,6 +48,10 @@ class ProgressBar(Listener):
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=5)
         self._live.start()
 
+    def resumed(self, step: int) -> None:
+        """Starts the bar where the earlier process ended."""
+        self._progress.reset(self._task, completed=step)
+
     def progressed(self, step: int) -> None:
         """Advances the bar."""
         self._progress.update(self._task, completed=step)
@@ -61,6 +65,10 @@ class ProgressBar(Listener):
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Shows the metrics."""
         self._evaluation = f"{split} [dim](step {step:,})[/dim] {_metrics(metrics)}"
+
+    def warned(self, sentence: str) -> None:
+        """Prints the warning above the bar."""
+        self._console.print(f"warning: {sentence}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def ended(self, status: str) -> None:
         """Stops the bar and leaves it on the terminal, with the status."""
@@ -84,7 +92,7 @@ class ProgressLines(Listener):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._total = 0
-        self._step = 0
+        self._step = self._first = 0
         self._start = self._last_line = 0.0
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
@@ -92,6 +100,11 @@ class ProgressLines(Listener):
         self._total = total_steps
         self._start = self._last_line = time.monotonic()
         self._print(f"training for {total_steps:,} steps on {examples_per_epoch:,} examples")
+
+    def resumed(self, step: int) -> None:
+        """Prints where the training continues."""
+        self._step = self._first = step
+        self._print(f"continuing after step {step:,}")
 
     def progressed(self, step: int) -> None:
         """Remembers the step for the last line."""
@@ -106,13 +119,18 @@ class ProgressLines(Listener):
         parts = [f"step {step:,} of {self._total:,}", f"loss {loss:.4f}"]
         if examples_per_second is not None:
             parts.append(_rate(examples_per_second))
-        if 0 < step < self._total:
-            parts.append(f"{_duration((now - self._start) * (self._total - step) / step)} left")
+        if self._first < step < self._total:
+            each = (now - self._start) / (step - self._first)
+            parts.append(f"{_duration(each * (self._total - step))} left")
         self._print(", ".join(parts))
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Prints the metrics."""
         self._print(f"step {step:,} of {self._total:,}, {split}: {_metrics(metrics)}")
+
+    def warned(self, sentence: str) -> None:
+        """Prints the warning."""
+        self._print(f"warning: {sentence}")
 
     def ended(self, status: str) -> None:
         """Prints the status and the duration."""

@@ -80,7 +80,7 @@ class PrincipalComponents:
         return result
 
 
-def misfit(project: Project, file_dim: int, dim: int) -> str:
+def mismatch(project: Project, file_dim: int, dim: int) -> str:
     """Why rows of a file can't become rows of a table, as a sentence without a full stop, or "" if they can."""
     lengths = f"the file's rows have {file_dim} numbers, the table's {dim}"
     if file_dim == dim:
@@ -98,9 +98,9 @@ def fit(project: Project, source: VectorSource, dim: int) -> Projection | None:
     """What turns a source's rows into rows of `dim`; None where they are that already.
 
     Raises:
-        ValueError: see `misfit`.
+        ValueError: see `mismatch`.
     """
-    if reason := misfit(project, source.dim, dim):
+    if reason := mismatch(project, source.dim, dim):
         raise ValueError(reason)
     if source.dim == dim:
         return None

@@ -30,7 +30,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["checkpoint", "grow", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW")
     assert commands.main(["checkpoint"]) == 0
-    assert "    grow  a checkpoint for a longer vocabulary" in capsys.readouterr().out
+    assert "    grow   a checkpoint for a longer vocabulary" in capsys.readouterr().out
 
 
 def columns(text: str) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""The command line with real runs, small ones, each in a process of its own."""
+"""The command line with real runs, small ones, each in a process of its own.
+
+Processes whose start matters are started afresh: what they say, and how Ctrl-C reaches them. The others, and the jobs
+of their sweeps, are forked from one in which TensorFlow is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,19 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import preloaded
+
 pytestmark = pytest.mark.slow
 
+Embexp = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs words in the folder `cwd`."""
 SMALL = ["data.examples=3000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=1"]
 
 
@@ -38,15 +48,19 @@ def environment() -> dict[str, str]:
     return {**clean, "COLUMNS": "120", "TERM": "xterm"}
 
 
-def embexp(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "embexp", *words, f"output.cache={cwd}/cache"]
-    if words[0] in ("evaluate", "predict"):
-        command.pop()
+@pytest.fixture(scope="module")
+def embexp() -> Iterator[Embexp]:
+    """The command, forked."""
+    with tempfile.TemporaryDirectory() as commands, preloaded.commands(Path(commands), jobs=True):
+        yield lambda *words, cwd: run_command([f"{commands}/embexp", *words], cwd)
+
+
+def run_command(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment())
 
 
-def test_from_a_users_csv_to_predictions(folder: Path) -> None:
-    run = embexp(
+def test_from_a_users_csv_to_predictions(folder: Path, embexp: Embexp) -> None:
+    words = [
         "run",
         "experiment=ratings",
         "data.path=ratings.csv",
@@ -57,8 +71,9 @@ def test_from_a_users_csv_to_predictions(folder: Path) -> None:
         "train.batch_size=64",
         "train.epochs=30",
         "hydra.run.dir=run",
-        cwd=folder,
-    )
+        f"output.cache={folder}/cache",
+    ]
+    run = run_command([sys.executable, "-m", "embexp", *words], folder)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     summary = json.loads((folder / "run" / "summary.json").read_text())
@@ -76,7 +91,7 @@ def test_from_a_users_csv_to_predictions(folder: Path) -> None:
     assert len((folder / "p.csv").read_text().splitlines()) == 801
 
 
-def test_a_sweep_goes_on_after_a_failure_and_tells_all(folder: Path) -> None:
+def test_a_sweep_goes_on_after_a_failure_and_tells_all(folder: Path, embexp: Embexp) -> None:
     (folder / "failing.py").write_text(
         "def build(activations):\n    raise RuntimeError('this model does not like you')\n"
     )
@@ -84,6 +99,7 @@ def test_a_sweep_goes_on_after_a_failure_and_tells_all(folder: Path) -> None:
         "run",
         "-m",
         *SMALL,
+        f"output.cache={folder}/cache",
         "model=mlp,keras",
         "hydra.sweep.dir=sweep",
         cwd=folder,
@@ -100,6 +116,7 @@ def test_a_sweep_goes_on_after_a_failure_and_tells_all(folder: Path) -> None:
         *SMALL,
         "model=failing,mlp",
         "seed=0,1",
+        f"output.cache={folder}/cache",
         "hydra.sweep.dir=sweep",
         "--config-dir",
         "conf",
@@ -158,7 +175,7 @@ def test_no_chatter_reaches_a_terminal(folder: Path) -> None:
         assert chatter not in text, text
 
 
-def test_a_fault_late_in_a_file_ends_the_run_with_status_1(folder: Path) -> None:
+def test_a_fault_late_in_a_file_ends_the_run_with_status_1(folder: Path, embexp: Embexp) -> None:
     good = (folder / "ratings.csv").read_text()
     lines = good.splitlines()
     (folder / "late.csv").write_text("\n".join([*lines, *lines[1:], "u1,m1,good", ""]))
@@ -170,6 +187,7 @@ def test_a_fault_late_in_a_file_ends_the_run_with_status_1(folder: Path) -> None
         "features.user.column=userId",
         "features.item.column=movieId",
         "hydra.run.dir=late",
+        f"output.cache={folder}/cache",
         cwd=folder,
     )
     assert done.returncode == 1

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import embexp
 from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
+from embexp.records.folder import RunFolder
+from embexp.runs.prepare import prepare
+from embexp.specs.freezing import files_of
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adam
 from embexp.specs.pretrained import NoPretrained
@@ -204,6 +208,32 @@ def test_relative_paths_are_those_of_the_caller(tmp_path: Path, monkeypatch: pyt
     spec = embexp.compose(["experiment=ratings", "data.path=ratings.csv", "data.label=rating", "output.cache=c"])
     assert spec.data.path == str(tmp_path / "ratings.csv")
     assert spec.output.cache == str(tmp_path / "c")
+
+
+@pytest.mark.parametrize("place", ["freeze", "tables.item.freeze"])
+def test_the_files_of_freeze_policies_are_found_from_any_folder(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "tokens.txt").write_text("3\n1\n")
+    np.save(start / "mask.npy", np.arange(20) >= 16)
+    monkeypatch.chdir(start)
+    choice = place if place == "freeze" else f"freeze@{place}"
+    small = ["experiment=clicks", "data.examples=200", "data.users=20", "data.items=20", "output.cache=cache"]
+    listed = embexp.compose(
+        [*small, f"{choice}=rows", f"{place}.tokens_file=tokens.txt", f"{place}.mask_file=mask.npy"]
+    )
+    rules = "[{kind: rows, mask_file: mask.npy}, {kind: rows, tokens_file: tokens.txt, multiplier: 0.5}]"
+    phases = embexp.compose([*small, f"{choice}=schedule", f"{place}.phases=[{{rules: {rules}}}]"])
+
+    monkeypatch.chdir(tmp_path)
+    for spec, frozen in ((listed, 6), (phases, 4)):
+        folder = RunFolder(tmp_path)
+        folder.write_spec(spec)
+        recorded = folder.read_spec()
+        assert set(files_of(recorded.freeze_of("item"))) == {str(start / "tokens.txt"), str(start / "mask.npy")}
+        assert prepare(recorded).tables.policies["item"].frozen_rows == frozen
 
 
 def test_a_users_folder_extends_and_comes_before_the_shipped_one(tmp_path: Path) -> None:

@@ -140,12 +140,12 @@ CASES = {
     "a sequence of single ids": (
         ["features.user.max_sequence_length=4", "model=mlp"],
         "features.user.max_sequence_length",
-        "4: column 'user' holds one id per example, so there is nothing to put in a row.",
+        "4: column 'user' holds one id per example, and this setting is for columns that hold several.",
     ),
     "weights of single ids": (
         [*RATINGS, "data.path=f", "features.user.weights=w"],
         "features.user.weights",
-        "'w': column 'user' holds one id per example, and one id has no weight.",
+        "'w': column 'user' holds one id per example, and this setting is for columns that hold several.",
     ),
     "output_shape against the sequence's length": (
         ["features.history.max_sequence_length=4", "features.history.output_shape=[1024,3]", "model=mlp"],

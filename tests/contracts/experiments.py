@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.checkpoints import store
 from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
@@ -54,6 +55,7 @@ class Made:
 
     execution: Execution
     model: Any
+    checkpoint: Any
     policies: Mapping[str, policies.TablePolicy]
     first: Mapping[str, np.ndarray]
 
@@ -87,17 +89,21 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
 
 
 @contextlib.contextmanager
-def making(spec: RunSpec) -> Iterator[Made]:
+def making(
+    spec: RunSpec, runtime: RuntimeKind = RuntimeKind.FUNCTION, estimator_folder: Path = Path("unused")
+) -> Iterator[Made]:
     """Puts the experiment into execution as a run does."""
     strategy = strategies.build(spec.strategy)
     with strategy.active():
-        yield _made(spec, strategy)
+        made = _made(spec, strategy, runtime, estimator_folder)
+        yield made
+        made.execution.close()
 
 
-def _made(spec: RunSpec, strategy: Strategy) -> Made:
+def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_folder: Path) -> Made:
     captured = []
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
-    settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=RuntimeKind.FUNCTION)
+    settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=runtime)
     prepared = PreparedTables(spec, ROWS, Pretrained(), settled)
     initial = tables.initial_rows(prepared)
 
@@ -109,7 +115,7 @@ def _made(spec: RunSpec, strategy: Strategy) -> Made:
             dense=assembly.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
             strategy=strategy,
         )
-        captured.append(parts.step.model)
+        captured.append(parts)
         return parts
 
     blueprint = Blueprint(
@@ -118,14 +124,15 @@ def _made(spec: RunSpec, strategy: Strategy) -> Made:
         columns={name: spec.column_of(name) for name in spec.features},
         assemble=assemble,
         training_spec=dataset(examples(1)).element_spec,
-        prediction_spec=None,
+        prediction_spec=dataset(examples(1)).element_spec,
         strategy=strategy,
         total_steps=STEPS,
-        estimator_folder=Path("unused"),
+        estimator_folder=estimator_folder,
     )
-    made = start(RuntimeKind.FUNCTION, blueprint)
+    made = start(runtime, blueprint)
     first = {name: source.read(0, source.rows) for name, source in initial.items()}
-    return Made(made, captured[0], settled, first)
+    parts = captured[0] if captured else None  # an Estimator makes them when it trains
+    return Made(made, parts and parts.step.model, parts and parts.checkpoint, settled, first)
 
 
 def examples(steps: int = STEPS, seed: int = 1, batch: int = BATCH) -> list[Examples]:
@@ -206,5 +213,4 @@ def _sparse(lists: Any, part: int, dtype: Any) -> Any:
 
 def saved(made: Made, directory: Path) -> Path:
     """Saves a checkpoint of the experiment there."""
-    made.execution.save(directory)
-    return directory
+    return store.write_by(made.execution.save, directory)

@@ -5,6 +5,7 @@ Within 2e-6 * (|w0| + sum of |dw|) of float64 after 20 steps, per element; froze
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ RULES = {
         learning_rate=0.125, weight_decay_factor=0.0625, clip_weight_max=0.5, clipvalue=0.25
     ),
 }
-FROZEN = np.isin(np.arange(ROWS["item"]), [2, 3, 4, 9])
+FROZEN = (2, 3, 4, 9)
 ROWS_FROZEN = FreezeRows(rows=((2, 5), (9, 10)))
 SCHEDULE = FreezeSchedule(
     phases=(
@@ -40,32 +41,49 @@ SCHEDULE = FreezeSchedule(
         Phase(step=10, rules=(RowsRule(rows=((2, 5), (9, 10))),)),
     )
 )
-FREEZES: dict[str, tuple[Any, Storage]] = {
-    "rows": (ROWS_FROZEN, Storage.VARIABLE),
-    "rows, split": (ROWS_FROZEN, Storage.SPLIT),
-    "schedule": (SCHEDULE, Storage.VARIABLE),
-    "table": (FreezeTable(), Storage.AUTO),
-}
 BATCHES = experiments.examples()
 
 
-def factors(freeze: Any) -> exact_training.Factors:
-    """What a freeze policy of the item table makes of its rows' learning rates."""
+@dataclass(frozen=True)
+class Own:
+    """A table's own settings: its rule, its freeze policy, and how it is stored."""
 
-    def of(table: str, step: int) -> np.ndarray:
-        factor = np.ones(ROWS[table])
-        if table == "item" and freeze is not None:
-            if freeze is SCHEDULE and step < 10:
-                factor[10:14] = 0.25
-            factor[FROZEN if freeze.kind != "table" else slice(None)] = 0
+    rule: str
+    freeze: Any = None
+    storage: Storage = Storage.AUTO
+
+    @property
+    def still(self) -> bool:
+        """Whether the whole table is frozen."""
+        return isinstance(self.freeze, FreezeTable)
+
+    @property
+    def slots(self) -> dict[str, float]:
+        """Slots with their initial values."""
+        return {} if self.still else optimizers.slots_of(RULES[self.rule])
+
+    def frozen(self, rows: int) -> np.ndarray:
+        """Bool [rows]: those that never move."""
+        return np.isin(np.arange(rows), () if self.freeze is None else range(rows) if self.still else FROZEN)
+
+    def factor(self, rows: int, step: int) -> np.ndarray:
+        """What the policy makes of the rows' learning rates."""
+        factor = np.ones(rows)
+        if self.freeze is SCHEDULE and step < 10:
+            factor[10:14] = 0.25
+        factor[self.frozen(rows)] = 0
         return factor
 
-    return of
 
-
-def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean", freeze: Any = None) -> None:
-    settings = {} if freeze is None else {"freeze": freeze[0], "storage": freeze[1]}
-    with experiments.making(experiments.spec_of(strategy, rule, combiner=combiner, **settings)) as made:
+def compare(strategy: Any, directory: Path, *, item: Own, word: Own, combiner: str = "mean") -> None:
+    own = {"item": item, "word": word}
+    spec = experiments.spec_of(strategy, RULES["sgd"], combiner=combiner)
+    settings = {
+        name: {"optimizer": RULES[each.rule], "freeze": each.freeze, "storage": each.storage}
+        for name, each in own.items()
+    }
+    tables = {name: table.model_copy(update=settings[name]) for name, table in spec.tables.items()}
+    with experiments.making(spec.model_copy(update={"tables": tables})) as made:
         kernel, bias = (weight.numpy() for weight in made.model.trainable_weights)
         first = {name: rows.copy() for name, rows in made.first.items()}
         runtime = made.execution.runtime
@@ -73,57 +91,70 @@ def compare(strategy: Any, rule: Any, directory: Path, *, combiner: str = "mean"
         losses = [runtime.train(iterator, 1) for _ in range(STEPS)]
         found = checkpoint_values.tables(experiments.saved(made, directory))
 
-    slots = optimizers.slots_of(rule)
     expected = exact_training.train(
         BATCHES,
         experiments.looked(combiner),
-        dict.fromkeys(ROWS, rule),
+        {name: RULES[each.rule] for name, each in own.items()},
         first,
         kernel,
         bias,
         rate=RATE,
-        factors=factors(freeze and freeze[0]),
+        factors=lambda table, step: own[table].factor(ROWS[table], step),
     )
     np.testing.assert_allclose(losses, expected.losses, rtol=1e-5)
-    still = freeze is not None and freeze[0].kind == "table"
-    for name in ROWS:
-        assert set(found[name]) == {None} | (set(slots) if name != "item" or not still else set())
+    for name, each in own.items():
+        assert set(found[name]) == {None, *each.slots}
         errors = expected.tables[name].errors(found[name])
         assert all((error <= 1).all() for error in errors.values()), (name, errors)
-    if freeze is not None:
-        frozen = np.ones(ROWS["item"], bool) if still else FROZEN
-        assert found["item"][None][frozen].tobytes() == first["item"][frozen].tobytes()
-        for slot, start in slots.items():
-            if not still:
-                assert (found["item"][slot][frozen] == np.float32(start)).all()
-    moved = (found["word"][None] != first["word"]).any(1)
-    assert moved[:-2].all()
-    assert not moved[-2:].any() or not getattr(rule, "lazy_adam", True)
+        frozen = each.frozen(ROWS[name])
+        assert found[name][None][frozen].tobytes() == first[name][frozen].tobytes()
+        for slot, start in each.slots.items():
+            assert (found[name][slot][frozen] == np.float32(start)).all()
+        moved = (found[name][None] != first[name]).any(1)
+        assert moved[:-2][~frozen[:-2]].all()
+        assert not moved[-2:].any() or not getattr(RULES[each.rule], "lazy_adam", True)
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(name, marks=[] if name == "adagrad" else pytest.mark.slow) for name in RULES]
+    ("item", "word", "combiner"),
+    [
+        ("adagrad", "adam", "mean"),
+        pytest.param("ftrl", "sgd", "sum", marks=pytest.mark.slow),
+        pytest.param("adagrad_momentum", "adam, all rows", "sqrtn", marks=pytest.mark.slow),
+        pytest.param("adam, all rows", "adagrad, decayed and clipped", "mean", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("strategy", NAMES)
-def test_optimizers(strategy: str, rule: str, tmp_path: Path) -> None:
-    compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved")
+def test_optimizers_and_combiners(strategy: str, item: str, word: str, combiner: str, tmp_path: Path) -> None:
+    """Each table has a rule of its own; the features of `item` are combined, those of `word` are sequences."""
+    compare(STRATEGIES[strategy], tmp_path / "saved", item=Own(item), word=Own(word), combiner=combiner)
+
+
+VARIABLE, SPLIT, TABLE = (ROWS_FROZEN, Storage.VARIABLE), (ROWS_FROZEN, Storage.SPLIT), (FreezeTable(), Storage.AUTO)
+SCHEDULED = (SCHEDULE, Storage.VARIABLE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
+@pytest.mark.parametrize(
+    ("item", "word"),
+    [
+        pytest.param(VARIABLE, SPLIT, id="rows, and rows split"),
+        pytest.param(SPLIT, VARIABLE, id="rows split, and rows"),
+        pytest.param(TABLE, (None, Storage.AUTO), id="table"),
+        pytest.param(SCHEDULED, TABLE, id="schedule, and table"),
+        pytest.param(TABLE, SCHEDULED, id="table, and schedule"),
+    ],
+)
 @pytest.mark.parametrize("strategy", NAMES)
-def test_combiners(strategy: str, combiner: str, tmp_path: Path) -> None:
-    compare(STRATEGIES[strategy], RULES["adagrad"], tmp_path / "saved", combiner=combiner)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["adam", "adagrad, decayed and clipped"])
-@pytest.mark.parametrize("freeze", FREEZES)
-@pytest.mark.parametrize("strategy", NAMES)
-def test_frozen_rows(strategy: str, freeze: str, rule: str, tmp_path: Path) -> None:
-    if freeze == "schedule" and isinstance(STRATEGIES[strategy], TPUSimulator):
+def test_frozen_rows(strategy: str, item: Any, word: Any, tmp_path: Path) -> None:
+    if SCHEDULED in (item, word) and isinstance(STRATEGIES[strategy], TPUSimulator):
         pytest.skip("a TPU keeps no schedule: such a run is refused before it starts")
-    compare(STRATEGIES[strategy], RULES[rule], tmp_path / "saved", freeze=FREEZES[freeze])
+    compare(
+        STRATEGIES[strategy],
+        tmp_path / "saved",
+        item=Own("adam", *item),
+        word=Own("adagrad, decayed and clipped", *word),
+    )
 
 
 @pytest.mark.parametrize("strategy", NAMES[1:])

@@ -207,15 +207,15 @@ class TestOneIdWhereSeveralAreNeeded:
     def test_a_sequence(self, data: Data) -> None:
         found = columns(data, who=feature(table="t", column="user", max_sequence_length=5))
         assert told(data, found) == [
-            "features.who.max_sequence_length = 5: column 'user' holds one id per example, so there is nothing to put "
-            "in a row.\n    leave it out, or name a column that holds several"
+            "features.who.max_sequence_length = 5: column 'user' holds one id per example, and this setting is for "
+            "columns that hold several.\n    leave it out, or name a column that holds several"
         ]
 
     def test_weights(self, data: Data) -> None:
         found = columns(data, user=feature(table="t", weights="one"))
         assert told(data, found) == [
-            "features.user.weights = 'one': column 'user' holds one id per example, and one id has no weight.\n"
-            "    leave it out, or name a column that holds several"
+            "features.user.weights = 'one': column 'user' holds one id per example, and this setting is for columns "
+            "that hold several.\n    leave it out, or name a column that holds several"
         ]
 
     def test_every_feature_that_asks_is_named(self, data: Data) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary, from_counts
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import VocabularyRules
+from embexp.specs.sources import VocabularyRules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 awkward = texts | st.sampled_from(

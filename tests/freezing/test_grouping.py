@@ -109,9 +109,9 @@ def test_groups_are_the_rules_row_by_row(data: st.DataObject) -> None:
 def test_what_each_rule_took() -> None:
     rules = (RowsRule(rows=((0, 3),)), RowsRule(rows=((2, 9),), tokens=("nowhere", "the"), multiplier=0.5), TableRule())
     first, second, third = group([Phase(rules=rules)], [0], facts()).taken
-    assert (first.named, first.rows, first.misfit) == (3, 3, "")
+    assert (first.named, first.rows, first.shortfall) == (3, 3, "")
     assert (second.named, second.rows, second.multiplier) == (5, 3, 0.5)
-    assert second.misfit == (
+    assert second.shortfall == (
         "[2, 9] goes beyond the table's 6 rows; 1 of 2 tokens are not in the vocabulary ('nowhere')"
     )
     assert (third.kind, third.named, third.rows) == ("table", 6, 0)
@@ -149,7 +149,7 @@ def test_a_mask_of_another_table_names_nothing(tmp_path: Path) -> None:
     phases = phases_of(FreezeRows(mask_file=str(tmp_path / "mask.npy")))
     [taken] = group(phases, [0], facts()).taken
     assert taken.rows == 0
-    assert "has 5 values, and the table 6 rows" in taken.misfit
+    assert "has 5 values, and the table 6 rows" in taken.shortfall
 
 
 def test_tokens_need_a_vocabulary(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class Runs:
         values["step"] = np.array(12, np.int64)
         values["optimizer/_trainable_variables/0"] = generator.normal(size=(4, 2)).astype(np.float32)
         keys = [f"{key}{END}" for key in values] + ["_CHECKPOINTABLE_OBJECT_GRAPH"]
-        tensors = [*map(tf.constant, values.values()), tf.constant(b"\x0a\x00graph")]
+        tensors = [*map(tf.constant, values.values()), tf.constant(b"\x0a\x00")]
         tf.raw_ops.SaveV2(
             prefix=str(path / "checkpoints" / "final" / "checkpoint"),
             tensor_names=keys,

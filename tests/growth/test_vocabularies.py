@@ -14,7 +14,7 @@ from embexp.errors import CommandLineError, DataError, NotARunError
 from embexp.growth import vocabularies
 from embexp.growth.plan import Gone, growths
 from embexp.pretrained import earlier
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.specs.pretrained import Match
 from tests.growth.conftest import Runs
 
@@ -22,7 +22,7 @@ BEFORE = TokenVocabulary(pa.array(["a", "b"], pa.large_string()), np.array([5, 3
 
 
 @pytest.fixture(scope="module")
-def source(runs: Runs) -> Earlier:
+def source(runs: Runs) -> EarlierCheckpoint:
     return earlier.open_run(runs.make(["a", "b", "c"]).path, cache=runs.folder / "cache")
 
 
@@ -78,7 +78,7 @@ def test_row_numbers(tmp_path: Path) -> None:
         vocabularies.read(tmp_path / "more", before)
 
 
-def test_words(source: Earlier, tmp_path: Path) -> None:
+def test_words(source: EarlierCheckpoint, tmp_path: Path) -> None:
     file, odd = tmp_path / "new.txt", tmp_path / "a=b.txt"
     for each in (file, odd):
         each.write_text("a\n")
@@ -90,7 +90,7 @@ def test_words(source: Earlier, tmp_path: Path) -> None:
     assert vocabularies.files([str(folder)], source) == {"item": folder / "item.tsv", "user": folder / "user.json"}
 
 
-def test_every_wrong_word_is_told_at_once(source: Earlier, tmp_path: Path) -> None:
+def test_every_wrong_word_is_told_at_once(source: EarlierCheckpoint, tmp_path: Path) -> None:
     file = tmp_path / "new.txt"
     file.write_text("a\n")
     (tmp_path / "film.tsv").write_text("")
@@ -108,7 +108,7 @@ def test_every_wrong_word_is_told_at_once(source: Earlier, tmp_path: Path) -> No
     ]
 
 
-def test_nothing_in_common(source: Earlier, tmp_path: Path) -> None:
+def test_nothing_in_common(source: EarlierCheckpoint, tmp_path: Path) -> None:
     file = tmp_path / "new.txt"
     file.write_text("A\nB\n")
     with pytest.raises(DataError, match="not one of its 2 tokens is in the vocabulary of table 'item'"):

@@ -17,8 +17,8 @@ from embexp.growth import vocabularies, write
 from embexp.growth.plan import Gone, TableGrowth, growths
 from embexp.pretrained import earlier, succession
 from embexp.specs.pretrained import Match, MissingRows
+from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle import writer as bundle_writer
-from embexp.vectors import checkpoint
 from embexp.vectors.alignment import Alignment, RowKind
 from tests.growth.conftest import DIM, END, Made, Runs
 
@@ -208,7 +208,7 @@ def test_memory_does_not_grow_with_the_table(runs: Runs, monkeypatch: pytest.Mon
     file = runs.new().with_suffix(".txt")
     file.write_text("\n".join(reversed(tokens)))
     tables = growths(opened, {"item": file}, match=Match.EXACT, gone=Gone.DROP)
-    for module in (write, bundle_writer, checkpoint):
+    for module in (write, bundle_writer, tensor):
         monkeypatch.setattr(module, "_CHUNK_BYTES", 1 << 20)
     tracemalloc.start()
     try:

@@ -83,8 +83,8 @@ def test_coverage_is_that_of_a_count_by_hand(world: World) -> None:
 def test_a_top_level_file_fills_what_it_fits_and_tells_the_rest(world: World) -> None:
     found = aligned(world.spec("pretrained=file", f"pretrained.path={world.glove}"))
     assert list(found.tables) == ["item"]
-    assert found.unfit["user"].startswith("not one of the table's 8 tokens ('u")
-    assert found.unfit["item_bias"] == "the file's rows have 5 numbers, the table's 1"
+    assert found.mismatches["user"].startswith("not one of the table's 8 tokens ('u")
+    assert found.mismatches["item_bias"] == "the file's rows have 5 numbers, the table's 1"
 
 
 def test_a_top_level_file_is_not_cut_down_to_biases(world: World) -> None:
@@ -169,7 +169,7 @@ def test_a_file_without_tokens_is_taken_by_position(world: World, tmp_path: Path
     assert list(found.tables) == ["item"]
     content = found.as_json()["tables"]["item"]
     assert (content["match"], content["rows_pretrained"], content["rows_special"]) == ("position", 40, 0)
-    assert found.unfit["user"].endswith("the file has no tokens, and it has 40, the table 60")
+    assert found.mismatches["user"].endswith("the file has no tokens, and it has 40, the table 60")
     np.testing.assert_array_equal(
         values(clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}")), matrix
     )

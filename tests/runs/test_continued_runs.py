@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
+from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.pretrained import succession
@@ -111,7 +112,7 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
         training = execute.training_batches(prepared)
         made = execute.build(prepared, sources, training.element_spec, strategy, directory / "estimator")
         try:
-            made.save(directory / "saved")
+            store.write_by(made.save, directory / "saved")
             values = stored(directory / "saved")
             for name, table in made.tables.items():
                 np.testing.assert_array_equal(np.concatenate(list(table.blocks())), values[f"embedding/{name}"])

@@ -211,14 +211,14 @@ def test_real_graphs(name: str, tmp_path: Path) -> None:
 
 
 def test_settings_that_a_study_makes_itself_are_faults(graph: Path) -> None:
-    wrong = ["freeze=table", "data.new_entities={share: 0.2}", "output.checkpoint=false"]
+    wrong = ["freeze=table", "data.new_entities={share: 0.2}", "checkpoint.save=never"]
     with pytest.raises(ConfigError) as caught:
         embexp.compose(words(graph, *wrong, "freeze@tables.relation.freeze=table"))
     assert {fault.path for fault in caught.value.faults} == {
         "freeze",
         "tables.relation.freeze",
         "data.new_entities",
-        "output.checkpoint",
+        "checkpoint.save",
     }
     with pytest.raises(ConfigError, match=r"study\.grown\.triples = 'known': .* set new or all"):
         embexp.compose(words(graph, "study.grown.triples=known"))

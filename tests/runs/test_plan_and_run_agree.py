@@ -309,7 +309,7 @@ def test_they_refuse_alike_and_agree_on_what_to_do(
 
 @pytest.mark.slow
 @given(DRAWN)
-@examples(20)
+@examples(10)
 def test_what_was_planned_is_done(folder: Path, ratings: RunSpec, drawn: Settings) -> None:
     spec = changed(ratings, drawn, folder)
     _, why = planned(spec)

@@ -6,10 +6,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from embexp.specs import rules
-from embexp.specs.data import Clicks, Data, Place, Triples
+from embexp.specs.data import Clicks, Data
 from embexp.specs.models import MLP, ComplEx, Model, Task, TransE
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
+from embexp.specs.triples import Place, Triples
 
 FEATURES = {
     "source": Feature(table="entity"),

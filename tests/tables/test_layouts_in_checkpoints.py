@@ -127,10 +127,14 @@ def test_a_checkpoint_of_another_size(tmp_path: Path) -> None:
     other = EmbeddingTable("item", ROWS + 1, DIM, slots=optimizers.slots_of(Adam()))
     other.write(0, np.zeros((ROWS + 1, DIM), np.float32))
     store.write(checkpoint(other), tmp_path / "c")
-    with pytest.raises(CheckpointError, match=r"item/momenta is \[9, 3\], the checkpoint's \[10, 3\]"):
+    with pytest.raises(
+        CheckpointError, match=r"\(item/momenta\) float32 \[9, 3\], in the checkpoint float32 \[10, 3\]"
+    ):
         store.read(checkpoint(table_of("split", tmp_path)), tmp_path / "c")
     bare = EmbeddingTable("item", ROWS, DIM)
     bare.write(0, VALUES)
     store.write(checkpoint(bare), tmp_path / "bare")
-    with pytest.raises(CheckpointError, match=r"it lacks item/momenta \(9, 3\)"):
+    with pytest.raises(
+        CheckpointError, match=r"missing.*\n    embedding/item\.Smomenta \(item/momenta\) float32 \[9, 3\]"
+    ):
         store.read(checkpoint(table_of("split", tmp_path)), tmp_path / "bare")

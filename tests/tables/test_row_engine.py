@@ -109,7 +109,7 @@ def test_rows_that_no_id_names_keep_every_bit(name: str) -> None:
 
 
 def test_adam_that_is_not_lazy_moves_rows_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embexp.tables.row_engine._BLOCK", 4)
+    monkeypatch.setattr("embexp.tables.row_updates._BLOCK", 4)
     rule = Adam(learning_rate=0.5, lazy_adam=False)
     table = filled("item", 11, rule)
     table.write(0, np.ones((11, DIM), np.float32), "momenta")

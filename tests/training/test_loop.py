@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from embexp.errors import DivergedError
 from embexp.training import loop
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
+from embexp.training.saving import SaveTimes
 
 
 class Recorder(Listener):
@@ -32,14 +35,23 @@ class Recorder(Listener):
         self.evaluations.append(step)
 
 
-def train(recorder: Recorder, schedule: loop.LoopSchedule, **changes: object) -> loop.Outcome:
-    arguments: dict[str, object] = {
-        "validation": loop.Validation(lambda: {"rmse": 1.0}),
-        "listeners": [recorder],
-        "interrupted": lambda: False,
-        "first_step_done": lambda: setattr(recorder, "first", recorder.first + 1),
-    }
-    return loop.train(recorder, None, schedule=schedule, **(arguments | changes))  # type: ignore[arg-type]
+def train(
+    recorder: Recorder,
+    schedule: loop.LoopSchedule,
+    *,
+    validation: loop.Validation | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    saving: loop.Saving | None = None,
+    outcome: loop.Outcome | None = None,
+) -> loop.Outcome:
+    validation = validation or loop.Validation(lambda: {"rmse": 1.0})
+    training = loop.Loop(recorder, schedule, validation, [recorder], saving)  # type: ignore[arg-type]
+    return training.train(
+        None,
+        loop.Outcome() if outcome is None else outcome,
+        interrupted=interrupted,
+        first_step_done=lambda: setattr(recorder, "first", recorder.first + 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,3 +117,62 @@ def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
     assert outcome.steps == 40
     assert outcome.best_step == 20
     assert kept == [10, 20]
+
+
+def saved_steps(times: SaveTimes, schedule: loop.LoopSchedule, **changes: Any) -> list[int]:
+    saved: list[int] = []
+
+    def save(outcome: loop.Outcome) -> bool:
+        saved.append(outcome.steps)
+        return True
+
+    train(Recorder(), schedule, saving=loop.Saving(times, save), **changes)
+    return saved
+
+
+def test_the_state_is_saved_every_so_many_steps_and_when_interrupted() -> None:
+    schedule = loop.LoopSchedule(steps=100, log_every=10, evaluate_every=50, batch_size=8)
+    assert saved_steps(SaveTimes(every_steps=33), schedule) == [33, 66, 99]
+    calls = iter([False, False, True])
+    assert saved_steps(SaveTimes(every_steps=1000), schedule, interrupted=lambda: next(calls)) == [3]
+
+
+def test_the_best_state_is_saved_before_it_is_kept() -> None:
+    values = iter([3.0, 2.0, 2.5, 2.1, 1.0])
+    stopping = EarlyStopping(metric="rmse", lower_is_better=True, patience=None)
+    validation = loop.Validation(lambda: {"rmse": next(values)}, stopping)
+    schedule = loop.LoopSchedule(steps=50, log_every=10, evaluate_every=10, batch_size=8)
+    assert saved_steps(SaveTimes(every_steps=1000), schedule, validation=validation) == [10, 20, 50]
+
+
+def test_a_loop_continues_where_another_ended() -> None:
+    schedule = loop.LoopSchedule(steps=100, log_every=8, evaluate_every=25, batch_size=8)
+    whole, first, second = Recorder(0.5), Recorder(0.5), Recorder(0.5)
+    expected = train(whole, schedule)
+    states: list[str] = []
+
+    def save(outcome: loop.Outcome) -> bool:
+        states.append(json.dumps(outcome.as_json()))
+        return True
+
+    train(first, schedule, saving=loop.Saving(SaveTimes(every_steps=30), save))
+    outcome = train(second, schedule, outcome=loop.Outcome(**json.loads(states[1])))
+    assert outcome.as_json() == expected.as_json()
+    assert second.losses == [each for each in whole.losses if each[0] > 60]
+    assert second.evaluations == [75, 100]
+
+
+def test_without_an_interval_the_cost_of_a_save_decides() -> None:
+    now = 0.0
+    times = SaveTimes(clock=lambda: now)
+    times.started()
+    now = 59.0
+    assert not times.due(10)
+    now = 60.0
+    assert times.due(10)
+    times.saved(10, 4.0)
+    now = 60.0 + 199.0
+    assert not times.due(20)
+    now += 2.0
+    assert times.due(20)
+    assert not times.due(10)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.specs.models import Task
-from embexp.training import metrics
+from embexp.training import formulas, metrics
 
 NUMBERS = st.floats(-1e6, 1e6)
 SCORES = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.floats(-50, 50))
@@ -30,10 +30,10 @@ def pairs_won(examples: list[tuple[int, float]]) -> Fraction:
 def test_auc_is_exact(examples: list[tuple[int, float]]) -> None:
     labels, scores = zip(*examples, strict=True)
     if len(set(labels)) == 2:
-        assert metrics.auc(labels, scores) == float(pairs_won(examples))
+        assert formulas.auc(labels, scores) == float(pairs_won(examples))
     else:
         with pytest.raises(ValueError, match="there is only one"):
-            metrics.auc(labels, scores)
+            formulas.auc(labels, scores)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_auc_is_exact(examples: list[tuple[int, float]]) -> None:
     ids=["right", "wrong", "tied", "published", "signed zeros tie"],
 )
 def test_auc_of_named_cases(labels: list[int], scores: list[float], expected: float) -> None:
-    assert metrics.auc(labels, scores) == expected
+    assert formulas.auc(labels, scores) == expected
 
 
 def test_auc_does_not_mind_many_examples() -> None:
@@ -62,7 +62,7 @@ def test_auc_does_not_mind_many_examples() -> None:
     won = Fraction(tied * tied, 2) + Fraction(rising * tied) + Fraction(rising * (rising + 1), 2)
     # The first rising score is 0 and negative: it ties with the tied positives.
     won += Fraction(tied, 2)
-    assert metrics.auc(labels, scores) == float(won / Fraction(half * half))
+    assert formulas.auc(labels, scores) == float(won / Fraction(half * half))
 
 
 @given(examples=CLICKS)
@@ -73,7 +73,7 @@ def test_log_loss_against_python_s_floats(examples: list[tuple[int, float]]) -> 
 
     labels, logits = zip(*examples, strict=True)
     expected = math.fsum(one(*example) for example in examples) / len(examples)
-    assert metrics.log_loss(labels, logits) == pytest.approx(expected, rel=1e-12, abs=0)
+    assert formulas.log_loss(labels, logits) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_log_loss_against_python_s_floats(examples: list[tuple[int, float]]) -> 
     ids=["even", "sure and right", "sure and wrong", "sure the other way", "tiny losses keep their digits"],
 )
 def test_log_loss_of_named_cases(label: int, logit: float, expected: float) -> None:
-    assert metrics.log_loss([label], [logit]) == pytest.approx(expected, rel=1e-15, abs=0)
+    assert formulas.log_loss([label], [logit]) == pytest.approx(expected, rel=1e-15, abs=0)
 
 
 @given(examples=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30))
@@ -103,8 +103,8 @@ def test_metrics_are_in_float64() -> None:
     """A float32 sum over these would be off in the third digit."""
     labels = np.zeros(2_000_000, np.float32)
     predictions = np.full(2_000_000, 0.1, np.float32)
-    assert metrics.rmse(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
-    assert metrics.mae(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
+    assert formulas.rmse(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
+    assert formulas.mae(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
 
 
 def test_evaluate_clicks() -> None:
@@ -157,7 +157,7 @@ def test_metrics_of_classes_by_their_definitions(examples: list[tuple[int, list[
 
 def test_macro_f1_of_a_published_example() -> None:
     """The example in the documentation of scikit-learn's f1_score: 0.26… with average="macro"."""
-    assert metrics.macro_f1([0, 1, 2, 0, 1, 2], [0, 2, 1, 0, 0, 1]) == pytest.approx(0.8 / 3, rel=1e-15)
+    assert formulas.macro_f1([0, 1, 2, 0, 1, 2], [0, 2, 1, 0, 0, 1]) == pytest.approx(0.8 / 3, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_macro_f1_of_a_published_example() -> None:
     ids=["even", "sure and right", "sure and wrong", "far below 0", "tiny losses keep their digits"],
 )
 def test_log_loss_of_classes_of_named_cases(label: int, logits: list[float], expected: float) -> None:
-    assert metrics.softmax_log_loss([label], [logits]) == pytest.approx(expected, rel=1e-14, abs=0)
+    assert formulas.softmax_log_loss([label], [logits]) == pytest.approx(expected, rel=1e-14, abs=0)
 
 
 def test_log_loss_of_many_examples_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     logits, labels = generator.normal(size=(1001, 7)), generator.integers(0, 7, 1001)
-    whole = metrics.softmax_log_loss(labels, logits)
-    monkeypatch.setattr(metrics, "_CELLS", 100)
-    assert metrics.softmax_log_loss(labels, logits) == whole
+    whole = formulas.softmax_log_loss(labels, logits)
+    monkeypatch.setattr(formulas, "_CELLS", 100)
+    assert formulas.softmax_log_loss(labels, logits) == whole
 
 
 def logits_of(task: Task, values: list[float]) -> list[list[float]] | list[float]:

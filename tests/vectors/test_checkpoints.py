@@ -63,7 +63,7 @@ def test_name_based_with_several_tensors(tmp_path: Path) -> None:
         np.testing.assert_array_equal(source.memory_map(), expected)
     with pytest.raises(DataError, match=r"found 5 matrices, expected a key .*: a/x \[9, 4\], b \[2, 4\], d "):
         opened(tmp_path / "c")
-    with pytest.raises(DataError, match="i: found a tensor of TensorFlow's type 9, expected float16, bfloat16"):
+    with pytest.raises(DataError, match="i: found a tensor of int64, expected float16, bfloat16"):
         opened(tmp_path / "c", key="i")
     with pytest.raises(DataError, match="found no tensor 'y'; the matrices in it are a/x"):
         opened(tmp_path / "c", key="y")
@@ -92,14 +92,15 @@ def test_tensors_in_slices(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.memory_map(), values)
 
 
-def test_slices_of_columns_are_refused(tmp_path: Path) -> None:
+def test_slices_of_columns(tmp_path: Path) -> None:
     parts = []
     for start in (0, 2):
         parts.append(str(tmp_path / f"part{start}"))
         name_based(Path(parts[-1]), {"t": VALUES[:, start : start + 2]}, {"t": f"9 4 0,9:{start},2"})
     tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(tmp_path / "c"))
-    with pytest.raises(DataError, match=r"t: found a piece of shape \[9, 2\], expected whole rows of 4"):
-        opened(tmp_path / "c")
+    source = opened(tmp_path / "c")
+    np.testing.assert_array_equal(source.read(2, 5), VALUES[2:5])
+    np.testing.assert_array_equal(source.memory_map(), VALUES)
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
     stored = checkpoint.read(tmp_path / "c.index", "t")
     data = tmp_path / "c.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"c.data-00000-of-00001: the file is cut short, t is not in it whole"):
+    with pytest.raises(DataError, match=r"t: found 143 bytes in c.data-00000-of-00001, expected 144: the file is cut"):
         stored.check()
 
 

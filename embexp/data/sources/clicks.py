@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
-from embexp.errors import DataError, Fault
+from embexp.data.source import FORMAT, Description, Division, DrawnSource, split_key, unknown_columns
+from embexp.errors import Fault
 from embexp.specs.data import Clicks
 from embexp.system.progress import Progress
 
@@ -23,8 +23,10 @@ _DRAWN = {"examples", "users", "items", "rank", "history_length", "zipf", "signa
 
 
 @dataclass(frozen=True)
-class ClickSource(Source):
+class ClickSource(DrawnSource):
     """Clicks of users on items."""
+
+    no_other_file = "a synthetic click log has no other file"
 
     data: Clicks
 
@@ -89,19 +91,6 @@ class ClickSource(Source):
         for column, table in columns.ids.items():
             sizes[table] = max(sizes.get(table, 0), known[column])
         return {table: IdentityVocabulary(size) for table, size in sizes.items()}
-
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Never:
-        """Raises DataError: the log is drawn, so there is no other file of it."""
-        raise DataError(f"a synthetic click log has no other file, so {path} can't be read for it")
 
     def _sizes(self) -> dict[str, int]:
         """Id column -> how many ids it may hold."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.corpus import Corpus, user_faults
+from embexp.data.corpus import Corpus, corpus_of, described, user_faults
 from embexp.data.source import (
     FORMAT,
     Description,
     Division,
-    Source,
+    DrawnSource,
     single_columns,
     split_key,
     unknown_columns,
 )
-from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import SkipGram
+from embexp.errors import ConfigError, Fault
+from embexp.specs.texts import SkipGram
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,8 +34,10 @@ _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", 
 
 
 @dataclass(frozen=True)
-class SkipGramSource(Source):
+class SkipGramSource(DrawnSource):
     """Pairs of words that stand together, and of words that do not."""
+
+    no_other_file = "pairs of words are drawn from the run's own texts"
 
     data: SkipGram
 
@@ -51,8 +53,7 @@ class SkipGramSource(Source):
 
     def description(self) -> Description:
         """Where the texts are, and the split."""
-        texts = self.data.path or "of the standard library"
-        return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
+        return described(self.data)
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files."""
@@ -62,7 +63,6 @@ class SkipGramSource(Source):
         """Draws the pairs; ids are rows already."""
         from embexp.data import word_pairs
         from embexp.data.examples import Encoded
-        from embexp.data.words import PATTERN
         from embexp.system import caching, digests
 
         if faults := user_faults(self.data.split):
@@ -74,9 +74,7 @@ class SkipGramSource(Source):
                 "format": FORMAT,
                 "content": content,
                 "kind": self.data.kind,
-                "words": PATTERN,
-                "text": self.data.text,
-                "form": corpus.form,
+                **corpus.settings(),
                 **self.data.model_dump(mode="json", include=_DRAWN),
             }
         )
@@ -101,18 +99,5 @@ class SkipGramSource(Source):
 
         return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Never:
-        """Raises DataError: pairs are drawn from the run's own texts."""
-        raise DataError(f"pairs of words are drawn from the run's own texts, so {path} can't be read for it")
-
     def _corpus(self) -> Corpus:
-        return Corpus(None if self.data.path is None else Path(self.data.path), self.data.text, None)
+        return corpus_of(self.data, None)

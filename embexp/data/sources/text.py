@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.corpus import Corpus, user_faults
-from embexp.data.source import FORMAT, Description, Division, Source, split_key, unknown_columns
+from embexp.data.corpus import Corpus, corpus_of, described, user_faults
+from embexp.data.source import FORMAT, Description, Division, split_key, unknown_columns
+from embexp.data.token_source import TokenSource
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Text
+from embexp.specs.texts import Text
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
-    from embexp.data.examples import Encoded, Examples
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.examples import Encoded
 
 
 @dataclass(frozen=True)
-class TextSource(Source):
+class TextSource(TokenSource):
     """Texts and the classes that they belong to."""
 
     data: Text
@@ -36,8 +36,7 @@ class TextSource(Source):
 
     def description(self) -> Description:
         """Where the texts are, and the split."""
-        texts = self.data.path or "of the standard library"
-        return Description(f"{self.data.kind} {texts}; {self.data.described_split()}")
+        return described(self.data)
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files and, where folders are the classes, of their names."""
@@ -64,31 +63,15 @@ class TextSource(Source):
             splits.keep_some(folder / "train.npy", self.data.train_examples, seed=self.data.split.seed)
         return Division()
 
-    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """The one that `divide` made from the training split."""
-        from embexp.data import rows
-
-        return rows.learned(encoded, folder)
-
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_other(
+        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
+    ) -> Encoded:
         """Texts in any of the forms, of the run's classes."""
-        from embexp.data import rows
-
-        corpus = Corpus(path, self.data.text, columns.label)
-        encoded = self._encode(corpus, columns, classes, cache=cache, progress=progress)
-        return rows.numbered(encoded, vocabularies, cache=cache)
+        corpus = replace(self._corpus(columns.label), path=path)
+        return self._encode(corpus, columns, classes, cache=cache, progress=progress)
 
     def _corpus(self, label: str | None) -> Corpus:
-        return Corpus(None if self.data.path is None else Path(self.data.path), self.data.text, label)
+        return corpus_of(self.data, label)
 
     def _encode(
         self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
@@ -96,7 +79,6 @@ class TextSource(Source):
         """Encodes texts; without `classes` these follow from the labels."""
         from embexp.data import encode, labelled_texts
         from embexp.data.examples import CLASSES, Encoded
-        from embexp.data.words import PATTERN
         from embexp.system import caching, digests
 
         content = corpus.digest(cache=cache)
@@ -105,9 +87,7 @@ class TextSource(Source):
                 "format": FORMAT,
                 "content": content,
                 "kind": self.data.kind,
-                "words": PATTERN,
-                "text": self.data.text,
-                "form": corpus.form,
+                **corpus.settings(),
                 "ids": list(columns.ids.items()),
                 "label": columns.label,
                 "max_length": self.data.max_length,
@@ -126,9 +106,6 @@ class TextSource(Source):
                 folder,
                 columns,
                 lists=frozenset([labelled_texts.WORDS]),
-                label_threshold=None,
-                timestamp=None,
-                group=None,
                 progress=progress,
             )
 

@@ -22,7 +22,7 @@ from embexp.data.source import (
 )
 from embexp.data.triple_files import files_of, lines_of
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.triples import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:

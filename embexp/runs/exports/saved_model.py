@@ -14,14 +14,15 @@ from embexp.checkpoints import saved_model, weights
 from embexp.data.columns import Columns, columns_of
 from embexp.errors import RunError
 from embexp.models import build as models
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs.exports.features import FeatureModel, IdColumn
 from embexp.runs.exports.texts import words
 from embexp.runs.exports.tokens import ServedVocabulary
 from embexp.runs.exports.triples import TripleModel
-from embexp.specs.data import RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.specs.texts import Text
+from embexp.specs.triples import RELATION, SOURCE, Triples
 from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.progress import Progress
@@ -33,7 +34,7 @@ Inputs = dict[str, dict[str, str]]
 """Name and description of each input, by signature."""
 
 
-def write(run: Earlier, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> Inputs:
+def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> Inputs:
     """Writes a run's model into an empty directory.
 
     Args:
@@ -72,7 +73,7 @@ def write(run: Earlier, tables: Mapping[str, Rows], directory: Path, *, progress
     return {name: _inputs(function) for name, function in signatures.items()}
 
 
-def _model(run: Earlier, tables: Mapping[str, ExportedTable], columns: Columns) -> Any:
+def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns: Columns) -> Any:
     """The dense part, with the weights of the run."""
     spec = run.spec
     model = models.build(
@@ -108,7 +109,7 @@ def _parts(model: Any) -> list[Any]:
 
 
 def _module(
-    run: Earlier, step: Step, columns: Columns, vocabularies: Mapping[str, ServedVocabulary], parts: list[Any]
+    run: EarlierCheckpoint, step: Step, columns: Columns, vocabularies: Mapping[str, ServedVocabulary], parts: list[Any]
 ) -> FeatureModel | TripleModel:
     spec, predict = run.spec, step.predict
     if spec.task is Task.RANKING:
@@ -135,7 +136,7 @@ def _module(
     return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, columns.dense, parts)
 
 
-def _several(run: Earlier) -> dict[str, bool]:
+def _several(run: EarlierCheckpoint) -> dict[str, bool]:
     """By id column, whether it holds several values per example.
 
     Raises:

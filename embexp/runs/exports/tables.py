@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from embexp.data.vocabulary import OOV_TOKEN, TokenVocabulary
 from embexp.errors import DataError
-from embexp.pretrained.earlier import Earlier
+from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.succession import row_tokens
 from embexp.system.progress import Progress
 from embexp.system.rows import Rows, SomeRows
@@ -20,7 +20,7 @@ from embexp.vectors import write as vectors
 from embexp.vectors.stored import shown
 
 
-def write_npy(run: Earlier, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
+def write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
     """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
 
     The line of the OOV row is `<oov>`, or empty if that is a token; lines of rows without a token are empty.
@@ -39,7 +39,7 @@ def write_npy(run: Earlier, tables: Mapping[str, Rows], directory: Path, *, prog
 
 
 def write_word2vec(
-    run: Earlier, tables: Mapping[str, Rows], directory: Path, *, binary: bool, progress: Progress
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, binary: bool, progress: Progress
 ) -> None:
     """Writes word2vec's text, `NAME.vec`, or binary form, `NAME.bin`, with the rows that have a token.
 
@@ -56,7 +56,7 @@ def write_word2vec(
         vectors.write(some, known.tokens, path, progress=progress)
 
 
-def write_projector(run: Earlier, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
+def write_projector(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
     """Writes the rows that stand for something, with tokens and frequencies, for TensorBoard's Embedding Projector."""
     shapes = {}
     for name, rows in tables.items():

@@ -1,0 +1,202 @@
+"""What a restore came to: every value of a checkpoint and of a program, in one of a few lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from embexp.errors import CheckpointError
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a checkpoint, or of an object that wants one.
+
+    Attributes:
+        path: its object path, such as `model/dense/kernel`; empty if the checkpoint is name-based and nothing has it.
+        name: its variable's global name, such as `dense/kernel`; empty if it is no variable.
+        shape: None if that is not known.
+        dtype: name of its type, such as `float32`; empty if that is not known.
+    """
+
+    path: str
+    name: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+    def __str__(self) -> str:
+        name = self.name if not self.path else f"{self.path} ({self.name})" if self.name else self.path
+        return f"{name} {self.kind}".rstrip()
+
+    @property
+    def kind(self) -> str:
+        """Type and shape."""
+        shape = "" if self.shape is None else str(list(self.shape))
+        return f"{self.dtype} {shape}".strip()
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A value whose shape or type is not that of the variable, which keeps what it had.
+
+    Attributes:
+        wanted: the variable.
+        stored: the value in the checkpoint.
+    """
+
+    wanted: Value
+    stored: Value
+
+    def __str__(self) -> str:
+        return f"{self.wanted}, in the checkpoint {self.stored.kind}"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where every value went.
+
+    Attributes:
+        source: the checkpoint.
+        restored: values that variables have from the checkpoint; in a graph: that `run_restore_ops` restores.
+        missing: wanted, and not in the checkpoint.
+        extra: in the checkpoint, and not wanted.
+        mismatched: of another shape or type.
+        waiting: values of objects that are there, whose variables are not yet. They are restored when they are created.
+        left_out: values in the checkpoint, and variables, that the restore was told to leave out.
+    """
+
+    source: str
+    restored: tuple[Value, ...] = ()
+    missing: tuple[Value, ...] = ()
+    extra: tuple[Value, ...] = ()
+    mismatched: tuple[Mismatch, ...] = ()
+    waiting: tuple[Value, ...] = ()
+    left_out: tuple[Value, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.source}: {len(self.restored)} restored"]
+        for words, values in self._faults():
+            lines += _listed(words, values)
+        if self.left_out:
+            lines += _listed("left out, as told", self.left_out)
+        return "\n".join(lines)
+
+    def assert_complete(self) -> None:
+        """Checks that every variable of the program was restored; the checkpoint may have more.
+
+        Raises:
+            CheckpointError: a variable is missing in the checkpoint, has another shape or type, or does not exist yet;
+                or nothing was restored. The message lists everything.
+        """
+        self._check([fault for fault in self._faults() if fault[1] is not self.extra])
+
+    def assert_consumed(self) -> None:
+        """Checks that every variable of the program was restored, and every value of the checkpoint used.
+
+        Raises:
+            CheckpointError: as `assert_complete`, or the checkpoint has extra values. The message lists everything.
+        """
+        self._check(self._faults())
+
+    def faults(self) -> list[str]:
+        """Lines that list all that is missing, extra, of another shape or type, or waiting; none if nothing is."""
+        return _whole(self._faults())
+
+    def _faults(self) -> list[tuple[str, Sequence[Value | Mismatch]]]:
+        faults: list[tuple[str, Sequence[Value | Mismatch]]] = [
+            ("missing in the checkpoint", self.missing),
+            ("of another shape or type", self.mismatched),
+            ("waiting for variables that do not exist yet", self.waiting),
+            ("extra in the checkpoint", self.extra),
+        ]
+        return [(words, values) for words, values in faults if values]
+
+    def _check(self, faults: Sequence[tuple[str, Sequence[Value | Mismatch]]]) -> None:
+        if not faults and self.restored:
+            return
+        lines = [f"{self.source} was not restored as expected: {len(self.restored) or 'nothing'} restored"]
+        raise CheckpointError("\n".join([*lines, *_whole(faults)]))
+
+
+class LiveAccount:
+    """The account of a restore, as of the time it is read: what waits now may be restored later.
+
+    It is also what a graph of TensorFlow 1 has to run.
+    """
+
+    def __init__(self, take: Callable[[], Account], run: Callable[..., None], initialize: Callable[..., None]) -> None:
+        """Takes no account yet.
+
+        Args:
+            take: takes it.
+            run: `run(session=…)` runs the restore operations of a graph.
+            initialize: `initialize(session=…)` does that, and initializes what the checkpoint lacks.
+        """
+        self._take, self._run, self._initialize = take, run, initialize
+
+    @property
+    def now(self) -> Account:
+        """The account as of now, which does not change any more."""
+        return self._take()
+
+    @property
+    def restored(self) -> tuple[Value, ...]:
+        """See `Account`, as all properties."""
+        return self.now.restored
+
+    @property
+    def missing(self) -> tuple[Value, ...]:
+        """Wanted, and not in the checkpoint."""
+        return self.now.missing
+
+    @property
+    def extra(self) -> tuple[Value, ...]:
+        """In the checkpoint, and not wanted."""
+        return self.now.extra
+
+    @property
+    def mismatched(self) -> tuple[Mismatch, ...]:
+        """Of another shape or type."""
+        return self.now.mismatched
+
+    @property
+    def waiting(self) -> tuple[Value, ...]:
+        """Values of objects whose variables do not exist yet."""
+        return self.now.waiting
+
+    @property
+    def left_out(self) -> tuple[Value, ...]:
+        """What the restore was told to leave out."""
+        return self.now.left_out
+
+    def __str__(self) -> str:
+        return str(self.now)
+
+    def assert_complete(self) -> LiveAccount:
+        """See `Account.assert_complete`; returns itself."""
+        self.now.assert_complete()
+        return self
+
+    def assert_consumed(self) -> LiveAccount:
+        """See `Account.assert_consumed`; returns itself."""
+        self.now.assert_consumed()
+        return self
+
+    def run_restore_ops(self, session: object = None) -> None:
+        """Restores the variables of a graph in a session; None: the default one. Eagerly, there is nothing to run."""
+        self._run(session=session)
+
+    def initialize_or_restore(self, session: object = None) -> None:
+        """Restores the variables of a graph in a session, and initializes those that the checkpoint lacks."""
+        self._initialize(session=session)
+
+
+def _whole(faults: Sequence[tuple[str, Sequence[Value | Mismatch]]]) -> list[str]:
+    return [line for words, values in faults for line in _listed(words, values, len(values))]
+
+
+def _listed(words: str, values: Sequence[Value | Mismatch], shown: int = _SHOWN) -> list[str]:
+    lines = [f"  {len(values)} {words}:", *(f"    {each}" for each in values[:shown])]
+    return lines + ([f"    … and {len(values) - shown} more"] if len(values) > shown else [])

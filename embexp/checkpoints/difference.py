@@ -1,0 +1,226 @@
+"""What differs between two checkpoints, and how far their values moved. Values are read in blocks."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from embexp.checkpoints import groups
+from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
+
+_BLOCK_BYTES = 1 << 21
+RowMatch = Callable[[int, int], np.ndarray]
+"""For rows [start, stop) of a table in A, int64: the rows of B that have the same tokens; -1 for none."""
+
+
+@dataclass(frozen=True)
+class MovedRow:
+    """A row that moved.
+
+    Attributes:
+        row: in A.
+        distance: L2 norm of its change.
+        norm: L2 norm of the row in A.
+    """
+
+    row: int
+    distance: float
+    norm: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far the values of a key moved from A to B.
+
+    Attributes:
+        info: of the key in A.
+        key_of_b: in B; another one where keys were matched by names of variables.
+        compared: rows that were compared; a scalar is one row.
+        changed: those with at least one other bit.
+        largest: the largest absolute change of a number; None for strings.
+        relative: L2 norm of the change, divided by that of A; infinite where A is 0; None for strings.
+        moved: the rows that moved most, the farthest first; only of tables.
+        unmatched: of tables matched by token, the rows of A and of B that have no partner; None: matched by number.
+    """
+
+    info: KeyInfo
+    key_of_b: str
+    compared: int
+    changed: int
+    largest: float | None = None
+    relative: float | None = None
+    moved: tuple[MovedRow, ...] = ()
+    unmatched: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between two checkpoints.
+
+    Attributes:
+        by_variable: whether keys were matched by the global names of variables, as only one of the two is name-based.
+        only_a: keys that B lacks.
+        only_b: keys that A lacks.
+        unlike: keys whose shapes or types differ, in A and in B.
+        changes: of all keys that were compared, in the order in which A lists them.
+        unread: keys whose values NumPy can't read.
+    """
+
+    by_variable: bool
+    only_a: tuple[KeyInfo, ...]
+    only_b: tuple[KeyInfo, ...]
+    unlike: tuple[tuple[KeyInfo, KeyInfo], ...]
+    changes: tuple[Change, ...]
+    unread: tuple[KeyInfo, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.only_a or self.only_b or self.unlike or any(each.changed for each in self.changes))
+
+
+def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, RowMatch] | None = None) -> Difference:
+    """Compares two checkpoints.
+
+    Args:
+        a: the first.
+        b: the second.
+        rows: how many of the rows that moved most are named for each table.
+        matches: for tables and slots whose rows are to be matched by token, by key in A.
+
+    Raises:
+        DataError: values can't be read.
+    """
+    by_variable = (a.kind is StoredKind.NAME) != (b.kind is StoredKind.NAME)
+    of_a, of_b = (_named(a), _named(b)) if by_variable else (dict(a.entries), dict(b.entries))
+    unlike, changes, unread = [], [], []
+    for name, first in of_a.items():
+        if name not in of_b:
+            continue
+        second = of_b[name]
+        match = (matches or {}).get(first.info.key)
+        if not _comparable(first.info, second.info, by_token=match is not None):
+            unlike.append((first.info, second.info))
+        elif first.values.dtype is None or second.values.dtype is None:
+            unread.append(first.info)
+        else:
+            changes.append(_change(first, second, rows, match))
+    return Difference(
+        by_variable,
+        tuple(entry.info for name, entry in of_a.items() if name not in of_b),
+        tuple(entry.info for name, entry in of_b.items() if name not in of_a),
+        tuple(unlike),
+        tuple(changes),
+        tuple(unread),
+    )
+
+
+def _named(contents: Contents) -> dict[str, Stored]:
+    """Keys by names of variables; those without a name, or that share one, by key. Without the object graph."""
+    named = [
+        (entry.info.variable or entry.info.short, entry)
+        for entry in contents.entries.values()
+        if entry.info.group != groups.GRAPH
+    ]
+    count: dict[str, int] = {}
+    for name, _ in named:
+        count[name] = count.get(name, 0) + 1
+    return {name if count[name] == 1 else entry.info.short: entry for name, entry in named}
+
+
+def _comparable(a: KeyInfo, b: KeyInfo, *, by_token: bool) -> bool:
+    shapes = (a.shape[1:], b.shape[1:]) if by_token else (a.shape, b.shape)
+    return a.dtype == b.dtype and shapes[0] == shapes[1]
+
+
+def _change(a: Stored, b: Stored, rows: int, match: RowMatch | None) -> Change:
+    compared = changed = 0
+    largest = squares = squares_of_a = 0.0
+    farthest: list[tuple[float, int, float]] = []
+    for numbers, first, second in _pairs(a, b, match):
+        compared += len(first)
+        if not a.numeric:
+            changed += int((first != second).reshape(len(first), -1).any(axis=1).sum())
+            continue
+        other = _other_bits(first, second)
+        changed_rows = np.flatnonzero(other.any(axis=1))
+        changed += len(changed_rows)
+        before = _wide(first)
+        squares_of_a += float(np.sum(np.abs(before) ** 2))
+        if not len(changed_rows):
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            # Equal bits count as equal, also those of NaN and of infinity.
+            moves = np.where(other[changed_rows], np.abs(_wide(second[changed_rows]) - before[changed_rows]), 0.0)
+            largest = float(np.max([largest, moves.max()]))
+            squares += float(np.sum(moves**2))
+            if rows and a.info.group == groups.TABLES:
+                distances = np.sqrt(np.sum(moves**2, axis=1))
+                norms = np.sqrt(np.sum(np.abs(before[changed_rows]) ** 2, axis=1))
+                best = np.argsort(-np.nan_to_num(distances, nan=np.inf), kind="stable")[:rows]
+                block = zip(distances[best], -numbers[changed_rows][best], norms[best], strict=True)
+                farthest = heapq.nlargest(rows, [*farthest, *block], key=lambda each: (_sortable(each[0]), each[1]))
+    unmatched = None if match is None else (a.info.rows - compared, b.info.rows - compared)
+    if not a.numeric:
+        return Change(a.info, b.info.key, compared, changed, unmatched=unmatched)
+    return Change(
+        a.info,
+        b.info.key,
+        compared,
+        changed,
+        largest,
+        _ratio(math.sqrt(squares), math.sqrt(squares_of_a)),
+        tuple(MovedRow(-int(row), float(distance), float(norm)) for distance, row, norm in farthest),
+        unmatched,
+    )
+
+
+def _pairs(a: Stored, b: Stored, match: RowMatch | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Blocks of rows of A and their partners in B, as matrices, with the rows' numbers in A."""
+    if not a.info.shape:
+        yield np.zeros(1, np.int64), a.values.value().reshape(1, 1), b.values.value().reshape(1, 1)
+        return
+    for start, first in a.blocks(_BLOCK_BYTES):
+        numbers = np.arange(start, start + len(first))
+        if match is None:
+            second = b.values.read(start, start + len(first))
+        else:
+            partners = match(start, start + len(first))
+            kept = np.flatnonzero(partners >= 0)
+            numbers, first, partners = numbers[kept], first[kept], partners[kept]
+            if not len(kept):
+                continue
+            low = int(partners.min())
+            second = b.values.read(low, int(partners.max()) + 1)[partners - low]
+        yield numbers, _matrix(first), _matrix(second)
+
+
+def _matrix(values: np.ndarray) -> np.ndarray:
+    """Rows of any shape as vectors; a row of nothing has one number, 0."""
+    return values.reshape(len(values), -1) if values.size else np.zeros((len(values), 1), values.dtype)
+
+
+def _other_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Bool [n, width]: which numbers have other bits; -0 and 0 do, equal NaN don't."""
+    size = min(8, a.dtype.itemsize)  # complex128 has 16 bytes
+    bits = [np.ascontiguousarray(each).view(f"u{size}").reshape(*each.shape, -1) for each in (a, b)]
+    found: np.ndarray = (bits[0] != bits[1]).any(axis=-1)
+    return found
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
+def _sortable(distance: float) -> float:
+    return math.inf if math.isnan(distance) else distance
+
+
+def _ratio(change: float, base: float) -> float:
+    if change == 0:
+        return 0.0
+    return change / base if base else math.inf

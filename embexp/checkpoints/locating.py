@@ -1,0 +1,38 @@
+"""Finding a checkpoint from what users name, and where a new one goes. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from embexp.checkpoints.opening import find_index
+from embexp.errors import DataError
+from embexp.tensor_bundle.increments import is_incremental
+from embexp.tensor_bundle.rekeying import object_index
+
+NAME = "checkpoint"
+"""Prefix of a checkpoint in a folder of its own."""
+
+
+def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
+    """The index of a TensorFlow checkpoint.
+
+    Args:
+        path: see `opening.open_checkpoint`; of no other format.
+        as_objects: whether the object-based one is taken where a run saved both kinds over the same data files.
+
+    Raises:
+        DataError: there is none, or it is incremental.
+    """
+    index = find_index(Path(path))
+    if is_incremental(index.with_suffix("")):
+        raise DataError(
+            f"{index.parent} is an incremental checkpoint, which has some rows of its tables only; give a whole one,"
+            " such as checkpoints/final of a run"
+        )
+    return object_index(index.parent) if as_objects and index.name == f"{NAME}.index" else index
+
+
+def prefix_for(path: Path | str) -> Path:
+    """The prefix of a checkpoint to write: the path itself, or `checkpoint` in it if it is a folder."""
+    path = Path(path)
+    return path / NAME if path.is_dir() else path

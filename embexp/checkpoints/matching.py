@@ -1,0 +1,162 @@
+"""Which value of a checkpoint belongs to which object of a program, and which are to be restored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from embexp.checkpoints import graph_protos, live
+from embexp.checkpoints.account import Mismatch, Value
+from embexp.tensor_bundle.index import Entry
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A value of a checkpoint.
+
+    Attributes:
+        key: of its tensor, or what those of its tensors begin with.
+        node: of the object graph; None: no object has it.
+        value: as accounts list it.
+    """
+
+    key: str
+    node: int | None
+    value: Value
+
+
+@dataclass
+class Matching:
+    """What is restored into what, before anything is.
+
+    Attributes:
+        proto: the object graph of the checkpoint.
+        stored: all its values.
+        objects: the objects of the program by node, as far as they exist.
+        left_out: keys of values that are not restored, as told.
+        mismatched: values of another shape or type than their variables, by key.
+    """
+
+    proto: Any
+    stored: list[Stored]
+    objects: dict[int, Any] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+    mismatched: dict[str, Mismatch] = field(default_factory=dict)
+
+
+def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> list[Stored]:
+    """The values of an object graph.
+
+    Args:
+        proto: the graph.
+        entries: the tensors of the checkpoint.
+        tensor_of: key of the tensor for each key in the graph.
+    """
+    found = []
+    for number, (path, node) in enumerate(zip(graph_protos.paths_of(proto), proto.nodes, strict=True)):
+        for attribute in node.attributes:
+            key = attribute.checkpoint_key
+            whole = path if attribute.name == live.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
+            if key in tensor_of:
+                value = described(whole, attribute.full_name, entries[tensor_of[key]])
+            else:  # of a hash table or an iterator, say, whose tensors have keys that begin with this one
+                value = Value(whole, attribute.full_name)
+            found.append(Stored(key, number, value))
+        if node.registered_saver.name and not node.registered_saver.name.endswith(live.CALLBACK):
+            found.append(Stored(registered_key(node), number, Value(path, "")))
+    return found
+
+
+def registered_key(node: Any) -> str:
+    """What stands for the key of an object that has a saver of its own."""
+    return f"{node.registered_saver.object_name}/{node.registered_saver.name}"
+
+
+def described(path: str, name: str, entry: Entry) -> Value:
+    """A tensor as accounts list it."""
+    return Value(path, name, entry.shape, tf.dtypes.as_dtype(entry.kind).name)
+
+
+def wanted(each: live.LiveValue) -> Value:
+    """A value of a program as accounts list it."""
+    if not each.is_variable:
+        return Value(each.path, each.name)
+    shape = tf.TensorShape(each.object.shape)
+    return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype_of(each.object))
+
+
+def dtype_of(variable: Any) -> str:
+    """The name of a variable's type."""
+    if isinstance(variable, keras.Variable):
+        return str(variable.dtype)
+    return "float32" if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
+
+
+def match(proto: Any, graph: live.LiveGraph) -> dict[int, Any]:
+    """The objects of a program by their nodes in a checkpoint: the same edges lead to both.
+
+    That is how TensorFlow matches them: breadth-first, the first path to a node decides. A slot variable belongs to
+    the same optimizer and the same variable.
+    """
+    number_of = {id(each): number for number, each in enumerate(graph.objects)}
+    found = {0: graph.objects[0]}
+    pending = deque([0])
+    while pending:
+        number = pending.popleft()
+        known = graph.proto.nodes[number_of[id(found[number])]]
+        children = {child.local_name: graph.objects[child.node_id] for child in known.children}
+        for child in proto.nodes[number].children:
+            target = children.get(child.local_name)
+            if target is not None and child.node_id not in found:
+                found[child.node_id] = target
+                pending.append(child.node_id)
+    for number, node in enumerate(proto.nodes):
+        if number not in found or not node.slot_variables:
+            continue
+        slots = {
+            (slot.original_variable_node_id, slot.slot_name): graph.objects[slot.slot_variable_node_id]
+            for slot in graph.proto.nodes[number_of[id(found[number])]].slot_variables
+        }
+        for slot in node.slot_variables:
+            original = number_of.get(id(found.get(slot.original_variable_node_id)), -1)
+            if (original, slot.slot_name) in slots:
+                found[slot.slot_variable_node_id] = slots[original, slot.slot_name]
+    return found
+
+
+def mismatches(matching: Matching, graph: live.LiveGraph) -> dict[str, Mismatch]:
+    """Values of another shape or type than the variables that they belong to, by key."""
+    values = {id(each.object): each for each in graph.values if each.is_variable}
+    found = {}
+    for stored in matching.stored:
+        each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
+        if each is None or stored.value.shape is None:
+            continue
+        fits = tf.TensorShape(each.object.shape).is_compatible_with(stored.value.shape)
+        if not fits or dtype_of(each.object) != stored.value.dtype:
+            found[stored.key] = Mismatch(wanted(each), stored.value)
+    return found
+
+
+def selected(value: Value, patterns: Collection[str] | None) -> bool:
+    """Whether a value is one of those to restore.
+
+    Args:
+        value: of the checkpoint, or of the program.
+        patterns: object paths or names, of values or of objects that have them; `*` stands for anything. None: all are.
+    """
+    if patterns is None:
+        return True
+    return any(fits(value, pattern) for pattern in patterns)
+
+
+def fits(value: Value, pattern: str) -> bool:
+    """Whether a pattern names a value."""
+    candidates = [each for each in (value.path, value.name) if each]
+    return any(each == pattern or each.startswith(f"{pattern}/") or fnmatchcase(each, pattern) for each in candidates)

@@ -1,0 +1,76 @@
+"""What users save and restore, as a `tf.train.Checkpoint`: trackables, models, mappings of them, lists of variables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.checkpoints import live
+from embexp.errors import CheckpointError
+
+
+def checkpoint_of(objects: Any) -> Any:
+    """A `tf.train.Checkpoint` of some objects.
+
+    Args:
+        objects: a `tf.train.Checkpoint`; another trackable, such as a `tf.Module` or a Keras model, which is the root;
+            a mapping from the name of an edge to a trackable; or variables, the edges to which have their names.
+
+    Raises:
+        CheckpointError: they are none of these, or several variables of a list have one name.
+    """
+    if isinstance(objects, tf.train.Checkpoint):
+        return objects
+    if live.is_variable(objects):
+        objects = [objects]
+    if isinstance(objects, list | tuple | set | frozenset):
+        objects = _by_name(list(objects))
+    if isinstance(objects, Mapping):
+        root = tf.__internal__.tracking.AutoTrackable()
+        for name, value in objects.items():
+            setattr(root, name, value)
+        _check({name: getattr(root, name) for name in objects})
+        return tf.train.Checkpoint(root)
+    _check({"": objects})
+    return tf.train.Checkpoint(objects)
+
+
+def names_of(objects: Any, graph: live.LiveGraph) -> dict[str, str]:
+    """Unique global names of all variables, by object path.
+
+    That is the name of the variable, or its object path where several share a name. A variable in a mapping has its
+    key as the name.
+
+    Args:
+        objects: what `checkpoint_of` was given.
+        graph: of the checkpoint.
+    """
+    given = {id(value): name for name, value in objects.items()} if isinstance(objects, Mapping) else {}
+    return live.unique_names(
+        [(each.path, given.get(id(each.object), each.name)) for each in graph.values if each.is_variable]
+    )
+
+
+def _by_name(variables: list[Any]) -> dict[str, Any]:
+    if strange := [each for each in variables if not live.is_variable(each)]:
+        kinds = ", ".join(sorted({type(each).__name__ for each in strange}))
+        raise CheckpointError(f"found {kinds} in a list, expected variables; give trackables in a mapping, by name")
+    count = Counter(live.global_name(each) for each in variables)
+    if shared := sorted(f"{name!r} ({times} times)" for name, times in count.items() if times > 1 or not name):
+        raise CheckpointError(
+            f"found variables that share a name: {', '.join(shared)}; give them in a mapping, by name"
+        )
+    return {live.global_name(each): each for each in variables}
+
+
+def _check(objects: Mapping[str, Any]) -> None:
+    trackable = tf.__internal__.tracking.Trackable
+    if strange := {name: each for name, each in objects.items() if not isinstance(each, trackable)}:
+        found = ", ".join(f"{name}: {type(each).__name__}".lstrip(": ") for name, each in strange.items())
+        raise CheckpointError(
+            f"found {found}; expected a tf.Module, a Keras model or another trackable, a mapping of these by name, or a"
+            " list of variables"
+        )

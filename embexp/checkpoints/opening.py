@@ -1,0 +1,107 @@
+"""Finding the checkpoint that a path stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from embexp.checkpoints.contents import Contents
+from embexp.errors import DataError
+from embexp.tensor_bundle import location
+from embexp.tensor_bundle.index import MAGIC
+from embexp.tensor_bundle.rekeying import object_index
+
+EXPECTED = (
+    "a run's directory, a checkpoint's prefix, folder or .index file, a SavedModel, or a .weights.h5 or .keras file"
+)
+_OF_RUN = "checkpoint.index"
+_ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_STEP = re.compile(r"step_(\d+)$")
+_HDF5, _ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
+
+
+def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
+    """What a checkpoint holds; no values are read.
+
+    Args:
+        path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
+            TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
+            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
+        as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
+
+    Raises:
+        DataError: there is no checkpoint, or its index is damaged.
+    """
+    path = Path(path)
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(8)
+        if start.startswith((_HDF5, _ZIP)):
+            from embexp.checkpoints import keras_weights
+
+            return keras_weights.contents(path)
+    from embexp.checkpoints import bundles
+
+    index = find_index(path)
+    if as_objects and index.name == _OF_RUN:
+        index = object_index(index.parent)
+    saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
+    return bundles.contents(path, index, saved_model=saved_model)
+
+
+def find_index(path: Path) -> Path:
+    """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
+
+    Raises:
+        DataError: there is none.
+    """
+    prefix = _ENDING.sub("", path.name)
+    beside = path.parent / f"{prefix}.index"
+    if beside.is_file() or prefix != path.name:
+        return beside
+    if not path.is_dir():
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder; give {EXPECTED}")
+        if _ends_as_table(path):
+            raise DataError(
+                f"{path}: found a checkpoint of TensorFlow's first format (V1), which can't be read; restore it with"
+                " TensorFlow and save it again"
+            )
+        raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
+    if _is_saved_model(path):
+        variables = path / "variables" / "variables.index"
+        if not variables.is_file():
+            raise DataError(f"{path}: found a SavedModel without variables")
+        return variables
+    for folder in (path, *_of_run(path / "checkpoints"), *_of_run(path)):
+        if (found := _newest(folder)) is not None:
+            return found
+    runs = sorted(each.parent.name for each in path.glob("*/checkpoints"))
+    hint = f"its folders {', '.join(runs[:5])} have some" if runs else f"give {EXPECTED}"
+    raise DataError(f"{path}: found no checkpoint in this folder; {hint}")
+
+
+def _of_run(checkpoints: Path) -> list[Path]:
+    """Folders in which a run may have a checkpoint, the best first."""
+    steps = [(int(found[1]), each) for each in checkpoints.glob("step_*") if (found := _STEP.search(each.name))]
+    newest_first = [each for _, each in sorted(steps, reverse=True)]
+    return [checkpoints / "final", *newest_first, checkpoints / "estimator", checkpoints / "best"]
+
+
+def _newest(folder: Path) -> Path | None:
+    """The index of the newest checkpoint in a folder; None: it has none."""
+    found = location.indexes_in(folder)
+    if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
+        return marked
+    return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
+
+
+def _ends_as_table(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
+        return file.read() == MAGIC.to_bytes(8, "little")
+
+
+def _is_saved_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))

@@ -1,0 +1,45 @@
+"""The account of a restore before it is done: what fits an object, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from embexp.checkpoints import graph_protos, live, matching
+from embexp.checkpoints.account import Account
+from embexp.checkpoints.matching import Matching
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
+
+
+def account(source: str, checkpoint: Any, index: Path) -> Account:
+    """Compares an object-based checkpoint with an object all of whose variables exist; reads no values.
+
+    Args:
+        source: the checkpoint, for readers.
+        checkpoint: a `tf.train.Checkpoint`.
+        index: of the checkpoint.
+
+    Raises:
+        CheckpointError: the object graph can't be read.
+        DataError: the index is damaged.
+    """
+    graph, entries = live.graph_of(checkpoint), read_index(index)
+    for key, some in increments.link(index.with_suffix("")).matrices.items():
+        entries[key] = replace(entries[key], shape=some.shape)  # the base has the other rows
+    proto = graph_protos.read(index)
+    found = Matching(proto, matching.values_in(proto, entries, {key: key for key in entries if key != OBJECT_GRAPH}))
+    found.objects = matching.match(proto, graph)
+    mismatched = matching.mismatches(found, graph)
+    filled = {id(found.objects[each.node]) for each in found.stored if each.node in found.objects}
+    return Account(
+        source,
+        restored=tuple(
+            each.value for each in found.stored if each.node in found.objects and each.key not in mismatched
+        ),
+        missing=tuple(matching.wanted(each) for each in graph.values if id(each.object) not in filled),
+        extra=tuple(each.value for each in found.stored if each.node not in found.objects),
+        mismatched=tuple(mismatched.values()),
+    )

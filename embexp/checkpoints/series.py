@@ -1,0 +1,146 @@
+"""The checkpoints of a training: one directory per step, the newest kept. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.errors import DataError, EmbexpError
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.index import Entry
+from embexp.tensor_bundle.rows import read_content
+
+STATE = "state.json"
+_PREFIX = "checkpoint"
+_CHUNK_BYTES = 1 << 24
+_STRING = 7
+"""Its number in TensorFlow's types.proto."""
+_STEP = re.compile(r"step_(\d{8,})")
+
+
+@dataclass(frozen=True)
+class SavedStep:
+    """The checkpoint of a step, of which `state.json` tells how the training stood.
+
+    Attributes:
+        directory: of the checkpoint.
+        state: the content of `state.json`.
+    """
+
+    directory: Path
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Number of steps done."""
+        return int(self.state["outcome"]["steps"])
+
+
+def step_directory(checkpoints: Path, step: int) -> Path:
+    """Directory of the checkpoint of a step."""
+    return checkpoints / f"step_{step:08d}"
+
+
+def step_directories(checkpoints: Path) -> list[Path]:
+    """Directories of the checkpoints of steps, oldest first."""
+    if not checkpoints.is_dir():
+        return []
+    found = {match[1]: path for path in checkpoints.iterdir() if (match := _STEP.fullmatch(path.name))}
+    return [found[step] for step in sorted(found, key=int)]
+
+
+def read_state(directory: Path) -> SavedStep:
+    """Reads `state.json` and checks that all files of the checkpoint are there, with their sizes.
+
+    Raises:
+        DataError: the checkpoint is torn, or holds no state to continue from.
+    """
+    path = directory / STATE
+    try:
+        state = json.loads(path.read_bytes())
+        sizes = dict(state["files"])
+        int(state["outcome"]["steps"])
+    except FileNotFoundError:
+        raise DataError(f"{directory}: there is no {STATE} in it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    for name, size in sizes.items():
+        file = directory / name
+        found = file.stat().st_size if file.is_file() else None
+        if found != size:
+            words = "is missing" if found is None else f"has {found} bytes"
+            raise DataError(f"{directory}: {name} {words}, and was written with {size}")
+    return SavedStep(directory, state)
+
+
+def check_content(directory: Path) -> None:
+    """Reads every numeric tensor once, also of those that an incremental checkpoint needs, and compares checksums.
+
+    Raises:
+        CheckpointError: a checkpoint that an incremental one needs is missing, or has changed.
+        DataError: a tensor, or an index, is damaged.
+    """
+    for link in increments.chain(directory / _PREFIX):
+        _check(link.entries())
+
+
+def _check(entries: Mapping[str, Entry]) -> None:
+    for key, entry in entries.items():
+        if entry.kind == _STRING:  # its checksum is of another form; it holds the graph of objects
+            continue
+        for piece in entry.pieces:
+            for _ in read_content(key, piece, _CHUNK_BYTES):
+                pass
+
+
+def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) -> Iterator[SavedStep]:
+    """The whole checkpoints of a training, newest first; a torn one is skipped.
+
+    Args:
+        checkpoints: the folder of all checkpoints.
+        torn: receives a sentence about each that is skipped.
+        checked: whether every tensor is read and checked.
+    """
+    for directory in reversed(step_directories(checkpoints)):
+        try:
+            saved = read_state(directory)
+            if checked:
+                check_content(directory)
+        except EmbexpError as error:
+            torn.append(f"skipped the checkpoint {directory.name}: {error}")
+        else:
+            yield saved
+
+
+def prune(checkpoints: Path, keep: int | None) -> None:
+    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all."""
+    if keep is not None:
+        directories = step_directories(checkpoints)
+        kept = increments.needed(directories[max(0, len(directories) - keep) :], _PREFIX)
+        for directory in directories:
+            if directory not in kept:
+                remove(directory)
+
+
+def remove(directory: Path) -> None:
+    """Removes a checkpoint, which is gone for readers at once: renamed first, then deleted."""
+    gone = directory.with_name(f".{directory.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    try:
+        directory.rename(gone)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def remove_leftovers(checkpoints: Path) -> None:
+    """Removes what a killed process left of checkpoints that it was writing or removing."""
+    if checkpoints.is_dir():
+        for path in checkpoints.iterdir():
+            if path.name.startswith(".") and path.name.endswith((".part", ".gone")):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,138 @@
+"""Taking the account of a restore, from what TensorFlow has bound to the objects of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from embexp.checkpoints import live, matching
+from embexp.checkpoints.account import Account, Value
+from embexp.checkpoints.matching import Matching, Stored
+from embexp.tensor_bundle.rekeying import KEY_END
+
+_COUNTER = "save_counter"
+SAVE_COUNTER = _COUNTER + KEY_END
+"""Key of TensorFlow's own count of saves, which `tf.train.Checkpoint.save` writes and `write` does not."""
+
+
+class Taking:
+    """Takes the account of one restore, as often as it is asked."""
+
+    def __init__(
+        self, source: str, checkpoint: Any, found: Matching, coordinator: Any, only: Collection[str] | None
+    ) -> None:
+        """Remembers what was found before the restore.
+
+        Args:
+            source: the checkpoint, for readers.
+            checkpoint: the `tf.train.Checkpoint` that was restored.
+            found: what was to be restored into what.
+            coordinator: TensorFlow's record of what it has restored into what.
+            only: what was to be restored.
+        """
+        self._source, self._checkpoint, self._found = source, checkpoint, found
+        self._coordinator, self._only = coordinator, only
+
+    def take(self) -> Account:
+        """The account as of now."""
+        graph = live.graph_of(self._checkpoint)
+        values = {id(each.object): each for each in graph.values}
+        lists: dict[str, list[Any]] = {name: [] for name in ("restored", "extra", "waiting", "left_out")}
+        done = self._filled()
+        for stored in self._found.stored:
+            if stored.key in self._found.mismatched:
+                continue
+            bound = self._bound(stored)
+            if stored.key in self._found.left_out:
+                lists["left_out"].append(stored.value)
+            elif bound is not None:
+                each = values.get(id(bound))
+                lists["restored"].append(_with_name(stored.value, each))
+            elif stored.key == SAVE_COUNTER:
+                continue
+            else:
+                lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
+        missing = [each for each in graph.values if id(each.object) not in done and each.path != _COUNTER]
+        wanted = [matching.wanted(each) for each in missing]
+        chosen = [each for each in wanted if matching.selected(each, self._only)]
+        left_out = [each for each in wanted if not matching.selected(each, self._only)]
+        return Account(
+            self._source,
+            missing=tuple(chosen),
+            mismatched=tuple(self._found.mismatched.values()),
+            restored=tuple(lists["restored"]),
+            extra=tuple(lists["extra"]),
+            waiting=tuple(lists["waiting"]),
+            left_out=(*lists["left_out"], *(each for each in left_out if each not in lists["left_out"])),
+        )
+
+    def initialize(self, session: Any) -> None:
+        """Runs the initializers of all variables of a graph that were not restored."""
+        done = self._filled(only_restored=True)
+        others = [each.object for each in live.graph_of(self._checkpoint).values if id(each.object) not in done]
+        session.run([each.initializer for each in others if hasattr(each, "initializer")])
+
+    def _filled(self, *, only_restored: bool = False) -> set[int]:
+        """Ids of objects whose value in the checkpoint is accounted for: restored, of another shape, or left out."""
+        without = {*self._found.left_out, *self._found.mismatched} if only_restored else set()
+        bound = (self._bound(each) for each in self._found.stored if each.key not in without)
+        return {id(each) for each in bound if each is not None}
+
+    def _bound(self, stored: Stored) -> Any:
+        return None if stored.node is None else self._coordinator.object_by_proto_id.get(stored.node)
+
+    def _waits(self, stored: Stored, graph: live.LiveGraph) -> bool:
+        """Whether an object above a value exists, and has no variables yet."""
+        if stored.node is None:
+            return False
+        nodes = self._found.proto.nodes
+        for number, node in enumerate(nodes):
+            if any(slot.slot_variable_node_id == stored.node for slot in node.slot_variables):
+                optimizer = self._coordinator.object_by_proto_id.get(number)
+                return optimizer is not None and not _live_node(graph, optimizer).slot_variables
+        pending, seen = [stored.node], {stored.node}
+        while pending:
+            number = pending.pop(0)
+            for parent, node in enumerate(nodes):
+                if parent in seen or all(child.node_id != number for child in node.children):
+                    continue
+                seen.add(parent)
+                above = self._coordinator.object_by_proto_id.get(parent)
+                if above is None:
+                    pending.append(parent)
+                elif _unbuilt(above, graph):
+                    return True
+        return False
+
+
+def _unbuilt(above: Any, graph: live.LiveGraph) -> bool:
+    """Whether an object has yet to make its variables: Keras says so, others have none; a root not even objects."""
+    built = getattr(above, "built", None)
+    if isinstance(built, bool):
+        return not built
+    if above is graph.objects[0] and len(graph.objects) > 1:
+        return False
+    holders = {each.node for each in graph.values}
+    numbers = {id(each): number for number, each in enumerate(graph.objects)}
+    pending = [numbers[id(above)]] if id(above) in numbers else []
+    seen = set(pending)
+    while pending:
+        number = pending.pop()
+        if number in holders:
+            return False
+        fresh = {child.node_id for child in graph.proto.nodes[number].children} - seen
+        seen |= fresh
+        pending += fresh
+    return True
+
+
+def _live_node(graph: live.LiveGraph, value: Any) -> Any:
+    return next(node for each, node in zip(graph.objects, graph.proto.nodes, strict=True) if each is value)
+
+
+def _with_name(value: Value, each: live.LiveValue | None) -> Value:
+    """The value of a checkpoint under the path and name that the program has for it."""
+    if each is None:
+        return value
+    suffix = value.path.partition("/.ATTRIBUTES/")[2]
+    return Value(f"{each.path}/.ATTRIBUTES/{suffix}" if suffix else each.path, each.name, value.shape, value.dtype)

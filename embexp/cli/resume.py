@@ -1,0 +1,79 @@
+"""`embexp resume`: completes a run that was interrupted or killed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, FAILED
+from embexp.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from embexp.runs.run import RunResult
+
+USAGE = "embexp resume DIR [OVERRIDES]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Completes a run from its newest whole checkpoint, in its own directory: tables, slots, model and metrics end as if it
+had never been interrupted. Without a checkpoint it starts again. A run that has ended is left as it is, unless an
+override makes it longer.
+
+overrides
+    train.epochs=40, train.steps=100000      train longer
+    output.KEY=VALUE, checkpoint.KEY=VALUE   what is written, which changes no result
+
+    embexp resume outputs/2026-01-31/12-00-00
+    embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
+
+exit status: 0 success, 1 the run failed or was interrupted again, 2 the command line is invalid
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: those after `resume`.
+    """
+    parser = Parser("resume", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("overrides", nargs="*")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    if options.directory is None or "=" in options.directory:
+        raise CommandLineError(f"embexp resume: which run? give its directory\n    usage: {USAGE}")
+    result = _resume(Path(options.directory), options.overrides)
+    return FAILED if result.status in ("interrupted", "failed") else DONE
+
+
+def _resume(directory: Path, overrides: Sequence[str]) -> RunResult:
+    from embexp.cli.logged import Shown, logged
+    from embexp.records.folder import RunFolder
+
+    recorded = RunFolder(directory).recorded_spec()
+    changed = None
+    if overrides:
+        from embexp.config import composition
+        from embexp.config.changed_spec import changed_spec
+
+        changed = changed_spec(recorded, overrides, composition.loader())
+
+    def execute(shown: Shown) -> RunResult:
+        from embexp.studies import run as studies
+
+        return studies.resume(
+            directory,
+            changed,
+            listeners=shown.listeners,
+            progress=shown.stages,
+            announce=shown.announce,
+            say=shown.say,
+        )
+
+    return logged(recorded, directory, execute)

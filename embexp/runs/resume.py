@@ -1,0 +1,115 @@
+"""Resumes a run that was interrupted or killed, from its newest whole checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from embexp.checkpoints import series
+from embexp.checkpoints.series import SavedStep
+from embexp.errors import RunError
+from embexp.records.folder import RunFolder
+from embexp.runs import saved_state
+from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.run import RunResult, complete, prepare_machine, record
+from embexp.specs.run import RunSpec
+from embexp.specs.schedules import CosineSchedule
+from embexp.system.progress import Progress, quiet
+from embexp.training.listeners import Listener
+
+
+def resume(
+    directory: Path,
+    changed: RunSpec | None = None,
+    *,
+    listeners: Sequence[Listener] = (),
+    progress: Progress = quiet,
+    say: Callable[[str], object] = lambda sentence: None,
+) -> RunResult:
+    """Completes a run, with the bits of one that was never interrupted. A completed one is left as it is.
+
+    Args:
+        directory: of the run.
+        changed: the spec to go on with, such as one with more epochs; None: that of the run.
+        listeners: called during training, beside those that write the run's files.
+        progress: called with the stages before and after training.
+        say: called with a sentence on where the run is resumed, and about checkpoints that are skipped.
+
+    Raises:
+        NotARunError: there is no run in the directory.
+        RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
+    """
+    folder = RunFolder(directory)
+    spec = folder.read_spec()
+    summary = folder.read_summary() if folder.summary.exists() else None
+    if changed is None and summary is not None and summary["status"] != "interrupted":
+        say(f"the run has ended after {summary['steps']:,} steps ({summary['status']}); nothing is left to do")
+        return RunResult(directory, summary)
+    machine = prepare_machine(spec.strategy)
+    prepared = prepare(spec, progress)
+    saved = _newest(folder, summary, say)
+    if saved is not None and prepared.run_id not in saved.state["run_ids"]:
+        raise RunError(_changed_since(folder, saved, prepared))
+    if changed is not None:
+        if saved is None and summary is not None:
+            raise RunError(
+                f"{directory} has no checkpoint of its last step to continue from: early stopping has restored step"
+                f" {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
+                " checkpoint.keep=null"
+            )
+        steps, prepared = prepared.schedule.steps, prepare(changed, progress)
+        if saved is not None and saved.step > prepared.schedule.steps:
+            raise RunError(
+                f"{directory} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
+            )
+        if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
+            say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
+        if saved is not None:
+            saved = saved_state.adopted(saved, folder, str(prepared.run_id))
+    say(_where(saved, prepared.schedule.steps))
+    saved_state.cut(folder, saved)
+    folder.write_spec(prepared.requested)
+    if saved is None or not folder.manifest.exists():
+        record(prepared, machine, folder)
+    return complete(prepared, machine, folder, saved=saved, listeners=listeners, progress=progress)
+
+
+def _newest(folder: RunFolder, summary: dict[str, Any] | None, say: Callable[[str], object]) -> SavedStep | None:
+    """The newest whole checkpoint of the training, the final one of a run that has ended included."""
+    torn: list[str] = []
+    found = next(series.newest_first(folder.checkpoints, torn), None)
+    for sentence in torn:
+        say(f"warning: {sentence}")
+    if found is None and summary is not None and (folder.final_checkpoint / series.STATE).is_file():
+        found = series.read_state(folder.final_checkpoint)
+        series.check_content(folder.final_checkpoint)
+    return found
+
+
+def _where(saved: SavedStep | None, steps: int) -> str:
+    if saved is None:
+        return "no checkpoint was saved yet: starting again from step 0"
+    return f"resuming from step {saved.step:,} of {steps:,}"
+
+
+def _spanning(spec: RunSpec) -> str:
+    """The config paths of learning-rate schedules that depend on the length of the training."""
+    optimizers: dict[str, Any] = {"optimizer": spec.optimizer, "dense_optimizer": spec.dense_optimizer}
+    optimizers |= {f"tables.{name}.optimizer": table.optimizer for name, table in spec.tables.items()}
+    schedules = {path: each.schedule for path, each in optimizers.items() if each is not None}
+    return ", ".join(
+        f"{path}.schedule"
+        for path, each in schedules.items()
+        if isinstance(each, CosineSchedule) and each.decay_steps is None
+    )
+
+
+def _changed_since(folder: RunFolder, saved: SavedStep, prepared: Prepared) -> str:
+    """What has changed since a checkpoint was saved."""
+    return (
+        f"{folder.path} can't be resumed: its data, its pretrained files or its spec.json have changed since"
+        f" {saved.directory.name} was saved (run_id {saved.state['run_ids'][-1][:12]} then,"
+        f" {str(prepared.run_id)[:12]} now)."
+        " Restore them, or start a new run"
+    )

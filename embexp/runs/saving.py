@@ -1,0 +1,212 @@
+"""Saves a run during its training and at its end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from embexp.checkpoints import series, store
+from embexp.checkpoints.increments import IncrementalSaves
+from embexp.checkpoints.series import SavedStep
+from embexp.errors import CheckpointError, EmbexpError
+from embexp.records.folder import RunFolder
+from embexp.runs import saved_state
+from embexp.runs.prepare import Prepared
+from embexp.runs.saved_state import TOUCHED, Running
+from embexp.specs.checkpointing import CheckpointKind, OnError, Save
+from embexp.specs.optimizers import slot_count
+from embexp.system import files
+from embexp.system.background import BackgroundDirectories
+from embexp.tables.optimizers import moves_every_row
+from embexp.tensor_bundle import increments, rekeying
+from embexp.training.loop import Outcome, Saving
+from embexp.training.saving import SaveTimes
+
+
+@dataclass
+class RunSaver:
+    """Saves a run into its folder.
+
+    Attributes:
+        running: the run.
+        warn: called with a sentence when a checkpoint can't be written.
+    """
+
+    running: Running
+    warn: Callable[[str], object]
+    _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
+    _increments: IncrementalSaves | None = field(default=None, repr=False)
+    _pending: int = 0
+
+    def saving(self, saved: SavedStep | None = None) -> Saving | None:
+        """How the training loop saves; None where the config wants nothing saved during training.
+
+        Args:
+            saved: the checkpoint that the run was restored from, if it was.
+        """
+        wanted = self.running.prepared.spec.checkpoint
+        if not wanted.during_training:
+            return None
+        if wanted.incremental is not None:
+            tables = self.running.started.execution.tables
+            every_row = [name for name in tables if moves_every_row(self.running.prepared.spec.optimizer_of(name))]
+            self._increments = IncrementalSaves(
+                tables,
+                whole_every=wanted.incremental,
+                every_row=every_row,
+                restored=None if saved is None else saved.directory,
+            )
+        minutes = wanted.every_minutes
+        last = 0 if saved is None else saved.step
+        return Saving(SaveTimes(wanted.every_steps, None if minutes is None else 60 * minutes, last), self.save)
+
+    def save(self, outcome: Outcome) -> None:
+        """Saves the state after the steps of `outcome`; a thread waits for the disk, then removes old checkpoints.
+
+        Raises:
+            CheckpointError: it, or the one before, can't be written, and `checkpoint.on_error` is stop.
+        """
+        self._wait()
+        directory, self._pending = series.step_directory(self.running.folder.checkpoints, outcome.steps), outcome.steps
+        whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
+        write: Callable[[str], object] = self.running.started.execution.save
+        if self._increments is not None:
+            write = partial(self._increments.write, self.running.started.execution.checkpoint)
+        try:
+            self._write(directory, outcome, write, whole)
+        except CheckpointError as error:
+            self._failed(error)
+
+    def _saved(self, directory: Path) -> None:
+        """A checkpoint of the training is on disk."""
+        if self._increments is not None:
+            self._increments.saved(directory)
+        series.prune(self.running.folder.checkpoints, self.running.prepared.spec.checkpoint.keep)
+
+    def _wait(self) -> None:
+        """Waits until the last checkpoint of the training is on disk."""
+        try:
+            self._background.wait()
+        except (OSError, EmbexpError) as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Goes on without the last checkpoint of the training, or not, as the config wants."""
+        if not isinstance(error, CheckpointError):
+            path = series.step_directory(self.running.folder.checkpoints, self._pending)
+            error = CheckpointError(f"{path}: the checkpoint can't be written: {error}")
+        if self.running.prepared.spec.checkpoint.on_error is OnError.STOP:
+            raise error
+        self.warn(f"step {self._pending:,}: {error}")
+
+    def keep_best(self, outcome: Outcome) -> None:
+        """Keeps the state after the steps of `outcome` as that of the best evaluation."""
+        self._keep(self.running.folder.best_checkpoint, outcome)
+
+    def keep_final(self, outcome: Outcome, final_step: int) -> None:
+        """Writes the final checkpoint, and removes those of the training unless all are to stay.
+
+        An interrupted run keeps its last one, from which it can be resumed.
+
+        Raises:
+            CheckpointError: it can't be written.
+        """
+        settings = self.running.prepared.spec.checkpoint
+        try:
+            if final_step == outcome.steps:
+                self._keep(self.running.folder.final_checkpoint, outcome)
+            else:
+                store.link(self.running.folder.best_checkpoint, self.running.folder.final_checkpoint, finish=self._name)
+        except CheckpointError as error:
+            command = shlex.join(["embexp", "resume", str(self.running.folder.path)])
+            remedy = f"Then complete the run from its last checkpoint: {command}"
+            raise CheckpointError(f"{error}. {remedy}") from error
+        finally:
+            self._background.close()
+        if outcome.status != "interrupted":
+            if settings.keep is not None:
+                series.prune(self.running.folder.checkpoints, 0)
+            if not settings.keep_best and self.running.folder.best_checkpoint.exists():
+                series.remove(self.running.folder.best_checkpoint)
+
+    def _keep(self, directory: Path, outcome: Outcome) -> None:
+        """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
+        self._wait()
+        same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
+        if not same.exists() or increments.is_incremental(same / store.PREFIX):
+            self._write(directory, outcome, self.running.started.execution.save)
+            return
+
+        def finish(temporary: Path) -> None:
+            self._name(temporary)
+            for name in (TOUCHED, series.STATE):
+                rekeying.hard_linked(same / name, temporary / name)
+
+        store.link(same, directory, finish=finish)
+
+    def _write(
+        self,
+        directory: Path,
+        outcome: Outcome,
+        write: Callable[[str], object],
+        whole: store.Whole = files.directory_written_whole,
+    ) -> None:
+        """Writes the state of the run into a directory, which appears whole or not at all.
+
+        Args:
+            directory: of the checkpoint.
+            outcome: of the training so far.
+            write: writes the variables to a prefix.
+            whole: makes the directory.
+
+        Raises:
+            CheckpointError: it can't be written.
+        """
+
+        def finish(temporary: Path) -> None:
+            self._name(temporary)
+            saved_state.add(temporary, outcome, self.running)
+
+        store.write_by(write, directory, finish=finish, whole=whole)
+
+    def _name(self, directory: Path) -> None:
+        """Makes a checkpoint match by name, where the config wants that."""
+        if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
+            rekeying.to_names(directory, self.running.started.execution.names())
+
+
+def check_room(prepared: Prepared, folder: RunFolder) -> None:
+    """Checks before training that the checkpoints can be written.
+
+    Raises:
+        CheckpointError: no permission, or too little room on the disk.
+    """
+    settings = prepared.spec.checkpoint
+    if settings.save is Save.NEVER:
+        return
+    count = 1
+    if settings.during_training:  # a new one is whole before an old one goes
+        count = 2 if settings.keep is None else settings.keep + 1
+    size = sum(_bytes(prepared, name) for name in prepared.spec.tables)
+    try:
+        free = files.free_bytes(folder.checkpoints)
+    except OSError as error:
+        raise CheckpointError(f"{folder.checkpoints} can't be written to: {error.strerror}") from error
+    if free < count * size:
+        raise CheckpointError(
+            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
+            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
+        )
+
+
+def _bytes(prepared: Prepared, name: str) -> int:
+    """Bytes of a table and its slots in a checkpoint."""
+    if prepared.spec.kept_by_reference(name):
+        return 0
+    table = prepared.tables.spec.tables[name]
+    frozen = prepared.tables.policies[name].fully_frozen
+    slots = 0 if frozen else slot_count(prepared.spec.optimizer_of(name))
+    return 4 * prepared.tables.rows[name] * table.width * (1 + slots)

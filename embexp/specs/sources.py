@@ -1,0 +1,92 @@
+"""What sources of data share: the order of examples, splits, and the rules of vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+from pydantic import Field, model_validator
+
+from embexp.errors import Fault
+from embexp.specs import data_rules
+from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.splits import Split, SplitKind
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
+
+
+class Source(Spec):
+    """Keys of every source. Each also has a `label_column`."""
+
+    shuffle: bool = True
+    """Read the training examples in a new order each epoch."""
+    window: Count = 1_048_576
+    """Size of the shuffle window in examples; bounds the memory of a pass over the data."""
+
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """Numeric columns that the model gets in addition to the embeddings."""
+        return ()
+
+    def holds_one_id(self, column: str) -> bool:
+        """Whether a column holds one id per example; False if that depends on a file's header."""
+        return False
+
+
+class DividedData(Source):
+    """Sources whose examples are split by `split`; other sources come with their splits."""
+
+    folds: Annotated[int, Field(ge=2, strict=True)] | None = None
+    """Number of folds of a k-fold split."""
+    fold: WholeNumber | None = None
+    """The fold that tests, from 0."""
+    split: Split = Split()
+
+    @model_validator(mode="after")
+    def _folds(self) -> DividedData:
+        if self.split.kind is SplitKind.FOLDS:
+            if self.folds is None or self.fold is None:
+                raise ValueError("split.kind=folds needs data.folds and data.fold")
+            if self.fold >= self.folds:
+                raise ValueError("fold counts from 0 and must be below folds")
+        return self
+
+    def described_split(self) -> str:
+        """A description of the split for people."""
+        split = self.split
+        match split.kind:
+            case SplitKind.FOLDS:
+                return f"fold {self.fold} of {self.folds} tests, {split.validation:.0%} of the rest validates"
+            case SplitKind.LEAVE_ONE_OUT:
+                return f"the last of each {split.group} tests, the one before validates"
+            case SplitKind.RANDOM:
+                return f"{split.validation:.0%} validates, {split.test:.0%} tests, at random"
+            case SplitKind.TIME:
+                return f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
+            case _:
+                assert_never(split.kind)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings that belong to another kind of split."""
+        return data_rules.split_faults(self)
+
+
+class UnknownPolicy(StrEnum):
+    """How to handle a value that the vocabulary lacks."""
+
+    OOV = "oov"
+    ERROR = "error"
+
+
+class VocabularyRules(Spec):
+    """How vocabularies are built from the training split: by falling frequency, then by code point."""
+
+    unknown: UnknownPolicy = UnknownPolicy.OOV
+    """oov: values not in the vocabulary share row 0 of each table, the OOV row. error: such a value ends the run."""
+    min_frequency: Count = 1
+    """Values seen less often in the training split are unknown."""
+    max_size: Count | None = None
+    """Keep only this many of the most frequent values; null: all."""

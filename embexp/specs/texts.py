@@ -1,0 +1,75 @@
+"""Sources of data made of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from embexp.errors import Fault
+from embexp.specs import data_rules
+from embexp.specs.base import Count, NonNegative, WholeNumber
+from embexp.specs.partial import where_known
+from embexp.specs.sources import DividedData, VocabularyRules
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.scope import Scope
+
+
+class Texts(DividedData):
+    """Sources made of texts."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """File or folder of texts; null: the documentation in Python's own standard library."""
+    text: str = "text"
+    """Column of the text, of CSV and Parquet."""
+
+
+class Text(Texts):
+    """Labelled texts as words. Column `words`: the words of a text in order."""
+
+    kind: Literal["text"] = "text"
+    label: str = "label"
+    """Column of the name of a text's class, of CSV and Parquet."""
+    max_length: Count | None = None
+    """Only the first words of a text, up to this number; null: all."""
+    train_examples: Count | None = None
+    """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
+    vocabulary: VocabularyRules = VocabularyRules()
+
+    @property
+    def label_column(self) -> str:
+        """Column of the class's number."""
+        return self.label
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings that belong to another kind of split, and classes as ratings."""
+        return where_known(data_rules.split_faults(self), data_rules.text_faults(spec))
+
+
+class SkipGram(Texts):
+    """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
+
+    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that occur together, 0 for a
+    center with a random word.
+    """
+
+    label_column: ClassVar[str] = "together"
+
+    kind: Literal["skipgram"] = "skipgram"
+    min_count: Count = 5
+    """Rarer words are removed from the texts."""
+    max_words: Count | None = None
+    """Keep only this many of the most frequent words; null: all."""
+    context_window: Count = 10
+    """Farthest context on each side; each center draws its own distance from 1 to this."""
+    subsample: NonNegative = 3e-4
+    """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
+    negatives: WholeNumber = 5
+    """Random words drawn for each positive pair."""
+    power: NonNegative = 0.75
+    """Negatives are drawn with p ~ count ^ power."""
+    seed: WholeNumber = 0
+    """Seed of all random draws, independent of the run's seed."""

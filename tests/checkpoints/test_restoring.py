@@ -1,0 +1,381 @@
+"""Restoring with an account: what TensorFlow's own asserts say, and what they don't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from embexp import checkpoints
+from embexp.checkpoints import blocks
+from embexp.errors import CheckpointError, DataError
+
+
+class Net(tf.Module):
+    """Two layers; the second one's attribute has a name of choice."""
+
+    def __init__(self, second: str = "l2", *, units: int = 2, value: float = 0.0) -> None:
+        super().__init__()
+        self.l1 = Layer(value + 1)
+        setattr(self, second, Layer(value + 2, units))
+
+
+class Layer(tf.Module):
+    def __init__(self, value: float, units: int = 2) -> None:
+        super().__init__()
+        self.kernel = tf.Variable(tf.fill([3, units], float(value)), name="kernel")
+        self.bias = tf.Variable(tf.fill([units], float(value)), name="bias")
+
+
+class Lazy(tf.Module):
+    """A layer that makes its variables at its first call, as `tf.Module`s do in the documentation."""
+
+    def __call__(self, x: Any) -> Any:
+        if not hasattr(self, "kernel"):
+            self.kernel = tf.Variable(tf.zeros([x.shape[-1], 2]), name="kernel")
+        return x @ self.kernel
+
+
+def paths(values: Any) -> list[str]:
+    return sorted(each.path for each in values)
+
+
+def equal(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(one.variables, other.variables, strict=True))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    return str(tf.train.Checkpoint(Net(value=10)).write(str(tmp_path / "net")))
+
+
+def test_everything_is_restored_and_said(saved: str) -> None:
+    net = Net()
+    account = checkpoints.restore(saved, net)
+    assert equal(net, Net(value=10))
+    account.assert_consumed().assert_complete()
+    assert paths(account.restored) == ["l1/bias", "l1/kernel", "l2/bias", "l2/kernel"]
+    assert (account.missing, account.extra, account.mismatched, account.waiting, account.left_out) == ((),) * 5
+    (kernel,) = (each for each in account.restored if each.path == "l1/kernel")
+    assert (kernel.name, kernel.shape, kernel.dtype) == ("kernel", (3, 2), "float32")
+    assert str(account) == f"{saved}: 4 restored"
+
+
+def test_a_renamed_attribute_passes_tensorflow_and_fails_here(tmp_path: Path) -> None:
+    """The documented checks of TensorFlow pass although the second layer has nothing from the checkpoint."""
+    path = tf.train.Checkpoint(net=Net(value=10)).write(str(tmp_path / "net"))
+    net = Net("renamed")
+    status = tf.train.Checkpoint(net=net).read(path)
+    status.assert_nontrivial_match().expect_partial()
+    assert not np.array_equal(net.renamed.kernel, Net(value=10).l2.kernel)
+
+    account = checkpoints.restore(path, {"net": net})
+    with pytest.raises(CheckpointError, match=r"(?s)2 missing.*net/renamed/bias.*2 extra.*net/l2/bias") as error:
+        account.assert_consumed()
+    assert "net/renamed/kernel (kernel) float32 [3, 2]" in str(error.value)
+    with pytest.raises(CheckpointError, match="missing"):
+        account.assert_complete()
+
+
+def test_before_there_is_a_variable_tensorflow_passes_and_this_fails(saved: str) -> None:
+    class Empty(tf.Module):
+        pass
+
+    tf.train.Checkpoint(Empty()).read(saved).assert_existing_objects_matched().expect_partial()
+    account = checkpoints.restore(saved, Empty())
+    with pytest.raises(CheckpointError, match="nothing restored"):
+        account.assert_complete()
+    assert paths(account.waiting) == ["l1/bias", "l1/kernel", "l2/bias", "l2/kernel"]
+
+
+def test_by_name_tensorflow_passes_with_unused_entries_and_this_fails(tmp_path: Path) -> None:
+    path = checkpoints.save(tmp_path / "c", {"a": tf.Variable(1.0), "b": tf.Variable(2.0)}, kind="name")
+    mine = tf.Variable(0.0, name="a")
+    tf.train.Checkpoint(v=mine).read(str(path)).assert_consumed()
+    assert float(mine) == 1
+    account = checkpoints.restore(path, [mine])
+    account.assert_complete()
+    assert [each.name for each in account.extra] == ["b"]
+    with pytest.raises(CheckpointError, match=r"1 extra in the checkpoint:\n    b float32 \[\]"):
+        account.assert_consumed()
+
+
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_other_shapes_and_types_are_listed_and_nothing_is_assigned(tmp_path: Path, kind: str) -> None:
+    stored = {"a": tf.Variable(tf.ones([2, 3])), "b": tf.Variable([1, 2]), "c": tf.Variable(5.0)}
+    path = checkpoints.save(tmp_path / "c", stored, kind=kind)
+    into = {"a": tf.Variable(tf.zeros([3, 2])), "b": tf.Variable([0.0, 0.0]), "c": tf.Variable(0.0)}
+    account = checkpoints.restore(path, into)
+    assert float(into["c"]) == 5
+    assert not np.any(into["a"].numpy())
+    assert not np.any(into["b"].numpy())
+    assert sorted(map(str, account.mismatched)) == [
+        f"a ({into['a'].name[:-2]}) float32 [3, 2], in the checkpoint float32 [2, 3]",
+        f"b ({into['b'].name[:-2]}) float32 [2], in the checkpoint int32 [2]",
+    ]
+    for check in (account.assert_complete, account.assert_consumed):
+        with pytest.raises(CheckpointError, match="2 of another shape or type"):
+            check()
+
+
+@pytest.mark.parametrize("make", [Lazy, lambda: keras.layers.Dense(2, use_bias=False)], ids=["tf.Module", "Keras"])
+def test_restored_on_creation_and_the_account_says_so(tmp_path: Path, make: Any) -> None:
+    x = tf.ones([1, 3])
+    first = make()
+    first(x)
+    first.kernel.assign(np.arange(6, dtype=np.float32).reshape(3, 2))
+    wanted = first(x)
+    path = checkpoints.save(tmp_path / "c", {"net": {"dense": first}, "step": tf.Variable(3)})
+
+    second, step = make(), tf.Variable(0)
+    account = checkpoints.restore(path, {"net": {"dense": second}, "step": step})
+    assert (paths(account.restored), len(account.waiting), account.extra) == (["step"], 1, ())
+    assert "waiting for variables that do not exist yet" in str(account)
+    with pytest.raises(CheckpointError, match="waiting"):
+        account.assert_consumed()
+    np.testing.assert_array_equal(second(x), wanted)
+    account.assert_consumed()
+    assert len(account.restored) == 2
+
+
+def test_restored_on_creation_without_the_initializer(saved: str) -> None:
+    calls = []
+
+    class Own(tf.Module):
+        def build(self) -> None:
+            def initializer(shape: Any, dtype: Any, **_: Any) -> Any:
+                calls.append(shape)
+                return tf.zeros(shape, dtype)
+
+            from tensorflow.python.checkpoint.checkpoint import add_variable
+
+            self.kernel = add_variable(self, "kernel", [3, 2], initializer=initializer)
+            self.bias = add_variable(self, "bias", [2], initializer=initializer)
+
+    own = Own()
+    checkpoints.restore(saved, {"l1": own})
+    own.build()
+    np.testing.assert_array_equal(own.kernel, Net(value=10).l1.kernel)
+    assert calls == []
+
+
+def test_what_waits_is_restored_though_the_account_is_gone(tmp_path: Path) -> None:
+    first = keras.layers.Dense(2)
+    first.build((None, 3))
+    path = checkpoints.save(tmp_path / "[1] c", first)
+    second = keras.layers.Dense(2)
+    checkpoints.restore(path, second)
+    second.build((None, 3))
+    np.testing.assert_array_equal(second.kernel, first.kernel)
+
+
+def test_an_object_put_in_the_place_of_a_restored_one_is_not_said_to_be_restored(saved: str) -> None:
+    net = Net()
+    account = checkpoints.restore(saved, net).assert_consumed()
+    net.l2 = Layer(0.0)
+    assert paths(account.missing) == ["l2/bias", "l2/kernel"]
+    with pytest.raises(CheckpointError, match="2 missing"):
+        account.assert_consumed()
+
+
+@pytest.mark.parametrize(
+    ("only", "restored"),
+    [
+        (["l1"], ["l1/bias", "l1/kernel"]),
+        (["*/kernel"], ["l1/kernel", "l2/kernel"]),
+        (["kernel"], ["l1/kernel", "l2/kernel"]),
+        (["l2/bias", "l1/*"], ["l1/bias", "l1/kernel", "l2/bias"]),
+    ],
+)
+def test_only_what_is_named_is_restored(saved: str, only: list[str], restored: list[str]) -> None:
+    net, before, after = Net(), Net(), Net(value=10)
+    account = checkpoints.restore(saved, net, only=only)
+    assert paths(account.restored) == restored
+    assert paths(account.left_out) == sorted({"l1/bias", "l1/kernel", "l2/bias", "l2/kernel"} - {*restored})
+    account.assert_consumed()
+    for layer in ("l1", "l2"):
+        for name in ("kernel", "bias"):
+            source = after if f"{layer}/{name}" in restored else before
+            wanted = getattr(getattr(source, layer), name)
+            np.testing.assert_array_equal(getattr(getattr(net, layer), name), wanted)
+
+
+def test_what_is_left_out_does_not_come_later(saved: str) -> None:
+    lazy = Lazy()
+    checkpoints.restore(saved, {"l1": lazy}, only=["l2", "l1/bias"])
+    lazy(tf.ones([1, 3]))
+    assert not np.any(lazy.kernel.numpy())
+
+
+def test_only_something_that_is_not_there(saved: str) -> None:
+    with pytest.raises(CheckpointError, match=r"nothing of the name l3, x\*, to restore only that; it has l1/kernel"):
+        checkpoints.restore(saved, Net(), only=["l1", "l3", "x*"])
+
+
+def test_objects_are_restored_under_another_path(saved: str) -> None:
+    net = Net("renamed")
+    checkpoints.restore(saved, net, rename={"l2": "renamed"}).assert_consumed()
+    np.testing.assert_array_equal(net.renamed.kernel, Net(value=10).l2.kernel)
+    swapped = Net()
+    checkpoints.restore(saved, swapped, rename={"l1/bias": "l2/bias", "l2/bias": swapped.l1.bias}).assert_consumed()
+    np.testing.assert_array_equal(swapped.l1.bias, Net(value=10).l2.bias)
+    np.testing.assert_array_equal(swapped.l2.bias, Net(value=10).l1.bias)
+    later = Lazy()
+    account = checkpoints.restore(saved, {"sub": later}, rename={"l1/kernel": "sub/kernel"})
+    assert paths(account.waiting) == ["sub/kernel"]
+    later(tf.ones([1, 3]))
+    np.testing.assert_array_equal(later.kernel, Net(value=10).l1.kernel)
+
+
+def test_names_are_restored_under_another_name(tmp_path: Path) -> None:
+    stored = {"dense/kernel": tf.Variable(tf.ones([3, 2])), "dense/bias": tf.Variable([1.0, 2.0])}
+    path = checkpoints.save(tmp_path / "c", stored, kind="name")
+    layer = keras.layers.Dense(2, name="other")
+    layer.build((None, 3))
+    checkpoints.restore(path, layer, rename={"dense": "other"}).assert_consumed()
+    np.testing.assert_array_equal(layer.bias, [1, 2])
+    again = keras.layers.Dense(2, name="third")
+    again.build((None, 3))
+    account = checkpoints.restore(path, again, rename={"dense/bias": again.bias})
+    assert [each.name for each in account.restored] == ["third/bias"]
+    assert [each.name for each in account.extra] == ["dense/kernel"]
+    assert [each.name for each in account.missing] == ["third/kernel"]
+
+
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_all_faults_of_rename_at_once(tmp_path: Path, kind: str) -> None:
+    path = checkpoints.save(tmp_path / "c", {"a": tf.Variable(1.0), "b": tf.Variable(2.0)}, kind=kind)
+    rename = {"x": "a", "y": "b", "a": tf.Variable(0.0)}
+    with pytest.raises(CheckpointError, match=r"no x; .*no y; a is to go to what is no part of the objects"):
+        checkpoints.restore(path, {"a": tf.Variable(0.0), "b": tf.Variable(0.0)}, rename=rename)
+
+
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_large_variables_are_assigned_in_blocks(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 400)
+    random = np.random.default_rng(0)
+    values = {
+        "matrix": random.standard_normal((103, 7)).astype(np.float32),
+        "ids": random.integers(0, 1000, 333),
+        "halves": random.standard_normal((31, 5, 3)).astype(np.float16),
+        "small": random.standard_normal((3, 3)),
+    }
+    path = checkpoints.save(tmp_path / "c", {name: tf.Variable(value) for name, value in values.items()}, kind=kind)
+    sizes = []
+    real = blocks.read_content
+    monkeypatch.setattr(blocks, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size))
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        mirrored = tf.Variable(np.zeros_like(values["matrix"]))
+    into = {name: tf.Variable(np.zeros_like(value)) for name, value in values.items()}
+    checkpoints.restore(path, {**into, "matrix": mirrored}).assert_consumed()
+    for name, value in values.items():
+        found = mirrored if name == "matrix" else into[name]
+        np.testing.assert_array_equal(found, value)
+    for part in mirrored.values:
+        np.testing.assert_array_equal(part, values["matrix"])
+    assert len(sizes) == 3
+    assert max(sizes) <= 400
+
+
+def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = checkpoints.save(tmp_path / "c", [tf.Variable(tf.ones([200, 3]), name="v")])
+    (data,) = tmp_path.glob("c.data*")
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(bytes(content))
+    with pytest.raises(CheckpointError, match="TensorFlow can't restore it"):
+        checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 400)
+    with pytest.raises(DataError, match="the file is damaged"):
+        checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        checkpoints.restore(tmp_path / "other", Net())
+
+
+def test_two_models_with_two_optimizers(tmp_path: Path) -> None:
+    def made() -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        for name in ("generator", "discriminator"):
+            model = keras.Sequential([keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)])
+            model.build((None, 2))
+            optimizer = keras.optimizers.Adam(0.01)
+            optimizer.build(model.trainable_variables)
+            parts |= {name: model, f"{name}_optimizer": optimizer}
+        return {**parts, "step": tf.Variable(0, dtype=tf.int64)}
+
+    def values(parts: dict[str, Any]) -> list[np.ndarray]:
+        holders = [part for name, part in parts.items() if name != "step"]
+        return [each.numpy() for part in holders for each in part.variables] + [parts["step"].numpy()]
+
+    first = made()
+    for name in ("generator", "discriminator"):
+        model = first[name]
+        first[f"{name}_optimizer"].apply([tf.ones_like(each) for each in model.trainable_variables])
+    first["step"].assign(7)
+    path = checkpoints.save(tmp_path / "objects", first)
+    second = made()
+    checkpoints.restore(path, second).assert_consumed()
+    assert all(map(np.array_equal, values(second), values(first)))
+    third = made()
+    tf.train.Checkpoint(**third).read(str(path)).assert_consumed()
+    assert all(map(np.array_equal, values(third), values(first)))
+
+    by_name = checkpoints.save(tmp_path / "names", first, kind="name")
+    for each, value in zip(first["generator"].variables, range(99), strict=False):
+        each.assign(tf.fill(each.shape, float(value)))
+    account = checkpoints.restore(by_name, first)
+    account.assert_consumed()
+    assert all(map(np.array_equal, values(first), values(third)))
+
+
+def test_tensorflows_own_optimizer_slots(tmp_path: Path) -> None:
+    """Slot variables of TensorFlow 1's optimizers, which have edges of their own kind."""
+
+    def made(value: float) -> tuple[Any, Any]:
+        variable = tf.Variable([value, value], name="w")
+        optimizer = tf.compat.v1.train.AdamOptimizer(0.1)
+        return variable, optimizer
+
+    variable, optimizer = made(1.0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variable**2)
+    optimizer.apply_gradients([(tape.gradient(loss, variable), variable)])
+    path = checkpoints.save(tmp_path / "c", {"v": variable, "optimizer": optimizer})
+    other, fresh = made(0.0)
+    account = checkpoints.restore(path, {"v": other, "optimizer": fresh})
+    assert account.waiting
+    assert not account.extra
+    fresh.apply_gradients([(tf.zeros([2]), other)])
+    account.assert_consumed()
+    np.testing.assert_array_equal(fresh.get_slot(other, "m"), 0.9 * optimizer.get_slot(variable, "m").numpy())
+
+
+def test_the_count_of_saves_is_no_matter(tmp_path: Path) -> None:
+    net = Net(value=10)
+    path = tf.train.Checkpoint(net=net).save(str(tmp_path / "net"))
+    checkpoints.restore(path, {"net": Net()}).assert_consumed()
+    own = tf.train.Checkpoint(net=Net())
+    checkpoints.restore(path, own).assert_consumed()
+    assert int(own.save_counter) == 1
+    assert own.save(str(tmp_path / "net")).endswith("net-2")
+
+
+def test_what_is_no_variable_is_restored_too(tmp_path: Path) -> None:
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    table.insert(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64))
+    data = tf.data.Dataset.range(10)
+    iterator = iter(data)
+    next(iterator), next(iterator)
+    path = checkpoints.save(tmp_path / "c", {"table": table, "data": iterator})
+    other = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    fresh = iter(data)
+    checkpoints.restore(path, {"table": other, "data": fresh}).assert_consumed()
+    assert other.lookup(tf.constant(["b", "c"])).numpy().tolist() == [2, -1]
+    assert int(next(fresh)) == 2
+    with pytest.raises(CheckpointError, match=r"holds variables only, and these are none: .*table"):
+        checkpoints.save(tmp_path / "n", {"table": table}, kind="name")
