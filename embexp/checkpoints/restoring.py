@@ -21,7 +21,7 @@ from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.plain_paths import plain_temporary
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import increments, rekeying
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 
@@ -57,6 +57,7 @@ def restore(
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
     index = locating.index_of(path)
+    increments.require_whole(index)
     entries = read_index(index)
     checkpoint = objects.checkpoint_of(into)
     graph = live.graph_of(checkpoint)
