@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from embexp.checkpoints import graph_protos, live, matching
 from embexp.checkpoints.account import Account
 from embexp.checkpoints.matching import Matching
-from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.increments import entries_as_whole
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 
 
@@ -20,15 +18,13 @@ def account(source: str, checkpoint: Any, index: Path) -> Account:
     Args:
         source: the checkpoint, for readers.
         checkpoint: a `tf.train.Checkpoint`.
-        index: of the checkpoint.
+        index: of the checkpoint, which may be incremental.
 
     Raises:
         CheckpointError: the object graph can't be read.
         DataError: the index is damaged.
     """
-    graph, entries = live.graph_of(checkpoint), read_index(index)
-    for key, some in increments.link(index.with_suffix("")).matrices.items():
-        entries[key] = replace(entries[key], shape=some.shape)  # the base has the other rows
+    graph, entries = live.graph_of(checkpoint), entries_as_whole(index)
     proto = graph_protos.read(index)
     found = Matching(proto, matching.values_in(proto, entries, {key: key for key in entries if key != OBJECT_GRAPH}))
     found.objects = matching.match(proto, graph)
