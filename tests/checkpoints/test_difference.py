@@ -141,7 +141,9 @@ def test_rows_matched_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (change.compared, change.changed, change.largest, change.unmatched) == (4, 1, 1.0, (2, 0))
 
 
-def test_rows_that_became_nan_moved_farthest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [16, 1000])
+def test_rows_that_became_nan_moved_farthest(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "_BLOCK_BYTES", block)
     first = np.full((4, 2), 1e100)
     second = first + np.array([[0, 0], [0, 1e90], [0, np.nan], [1e120, 0]])
     # The squares of `huge` are larger than float64's largest number.
