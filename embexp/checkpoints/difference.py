@@ -138,45 +138,70 @@ def _comparable(a: KeyInfo, b: KeyInfo, *, by_token: bool) -> bool:
 
 
 def _change(a: Stored, b: Stored, rows: int, match: RowMatch | None) -> Change:
-    compared = changed = 0
-    largest = squares = squares_of_a = 0.0
-    farthest: list[tuple[float, int, float]] = []
+    moves = _Moves(rows if a.info.group == groups.TABLES else 0)
     for numbers, first, second in _pairs(a, b, match):
-        compared += len(first)
-        if not a.numeric:
-            changed += int((first != second).reshape(len(first), -1).any(axis=1).sum())
-            continue
-        other = _other_bits(first, second)
-        changed_rows = np.flatnonzero(other.any(axis=1))
-        changed += len(changed_rows)
-        before = _wide(first)
-        squares_of_a += float(np.sum(np.abs(before) ** 2))
-        if not len(changed_rows):
-            continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            # Equal bits count as equal, also those of NaN and of infinity.
-            moves = np.where(other[changed_rows], np.abs(_wide(second[changed_rows]) - before[changed_rows]), 0.0)
-            largest = float(np.max([largest, moves.max()]))
-            squares += float(np.sum(moves**2))
-            if rows and a.info.group == groups.TABLES:
-                distances = np.sqrt(np.sum(moves**2, axis=1))
-                norms = np.sqrt(np.sum(np.abs(before[changed_rows]) ** 2, axis=1))
-                best = np.argsort(-np.nan_to_num(distances, nan=np.inf), kind="stable")[:rows]
-                block = zip(distances[best], -numbers[changed_rows][best], norms[best], strict=True)
-                farthest = heapq.nlargest(rows, [*farthest, *block], key=lambda each: (_sortable(each[0]), each[1]))
-    unmatched = None if match is None else (a.info.rows - compared, b.info.rows - compared)
-    if not a.numeric:
-        return Change(a.info, b.info.key, compared, changed, unmatched=unmatched)
+        if a.numeric:
+            moves.add(numbers, first, second)
+        else:
+            moves.add_strings(first, second)
     return Change(
-        a.info,
-        b.info.key,
-        compared,
-        changed,
-        largest,
-        _ratio(math.sqrt(squares), math.sqrt(squares_of_a)),
-        tuple(MovedRow(-int(row), float(distance), float(norm)) for distance, row, norm in farthest),
-        unmatched,
+        info=a.info,
+        key_of_b=b.info.key,
+        compared=moves.compared,
+        changed=moves.changed,
+        largest=moves.largest if a.numeric else None,
+        relative=_ratio(math.sqrt(moves.squares), math.sqrt(moves.squares_of_a)) if a.numeric else None,
+        moved=tuple(moves.farthest),
+        unmatched=None if match is None else (a.info.rows - moves.compared, b.info.rows - moves.compared),
     )
+
+
+class _Moves:
+    """Adds up what changed, a block of rows at a time.
+
+    Attributes:
+        compared: rows so far.
+        changed: those that changed.
+        largest: the largest absolute change of a number.
+        squares: sum of the squared changes.
+        squares_of_a: sum of the squares of all numbers of A.
+        farthest: the rows that moved most, the farthest first.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.compared = self.changed = 0
+        self.largest = self.squares = self.squares_of_a = 0.0
+        self.farthest: list[MovedRow] = []
+
+    def add_strings(self, first: np.ndarray, second: np.ndarray) -> None:
+        self.compared += len(first)
+        self.changed += int((first != second).any(axis=1).sum())
+
+    @np.errstate(invalid="ignore", over="ignore")
+    def add(self, numbers: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+        other = _other_bits(first, second)
+        some = np.flatnonzero(other.any(axis=1))
+        before = _wide(first)
+        self.compared += len(first)
+        self.changed += len(some)
+        self.squares_of_a += float(np.sum(np.abs(before) ** 2))
+        if not len(some):
+            return
+        # Equal bits count as equal, also those of NaN and of infinity.
+        moves = np.where(other[some], np.abs(_wide(second[some]) - before[some]), 0.0)
+        self.largest = float(np.max([self.largest, moves.max()]))
+        self.squares += float(np.sum(moves**2))
+        if self._rows:
+            distances = np.sqrt(np.sum(moves**2, axis=1))
+            best = np.argsort(-np.nan_to_num(distances, nan=np.inf), kind="stable")[: self._rows]
+            norms = np.sqrt(np.sum(np.abs(before[some[best]]) ** 2, axis=1))
+            block = map(MovedRow, numbers[some[best]].tolist(), distances[best].tolist(), norms.tolist())
+            self.farthest = heapq.nsmallest(self._rows, [*self.farthest, *block], key=_farthest_first)
+
+
+def _farthest_first(row: MovedRow) -> tuple[float, int]:
+    return -math.inf if math.isnan(row.distance) else -row.distance, row.row
 
 
 def _pairs(a: Stored, b: Stored, match: RowMatch | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -214,10 +239,6 @@ def _other_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
-
-
-def _sortable(distance: float) -> float:
-    return math.inf if math.isnan(distance) else distance
 
 
 def _ratio(change: float, base: float) -> float:

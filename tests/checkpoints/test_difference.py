@@ -141,6 +141,19 @@ def test_rows_matched_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (change.compared, change.changed, change.largest, change.unmatched) == (4, 1, 1.0, (2, 0))
 
 
+@pytest.mark.parametrize("block", [16, 1000])
+def test_rows_that_became_nan_moved_farthest(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "_BLOCK_BYTES", block)
+    first = np.full((4, 2), 1e100)
+    second = first + np.array([[0, 0], [0, 1e90], [0, np.nan], [1e120, 0]])
+    # The squares of `huge` are larger than float64's largest number.
+    a = written(tmp_path / "a", graphed({"embedding/item": first, "huge": first * 1e100}))
+    b = written(tmp_path / "b", graphed({"embedding/item": second, "huge": second * 1e100}))
+    [change] = [each for each in difference(a, b, rows=2).changes if each.moved]
+    assert [each.row for each in change.moved] == [2, 3]
+    assert math.isnan(change.relative)
+
+
 def test_keys_shapes_and_types(tmp_path: Path) -> None:
     one = np.ones((2, 3), np.float32)
     a = written(tmp_path / "a", {"same": one, "gone": one, "shape": one, "type": one})
