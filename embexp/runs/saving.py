@@ -53,11 +53,19 @@ class RunSaver:
         if wanted.incremental is not None:
             tables = self.running.started.execution.tables
             every_row = [name for name in tables if moves_every_row(self.running.prepared.spec.optimizer_of(name))]
+            if every_row:
+                self.warn(
+                    f"checkpoint.incremental: adam with lazy_adam=false moves all rows of {', '.join(every_row)}, so"
+                    " every checkpoint has them all"
+                )
             self._increments = IncrementalSaves(
                 tables,
                 whole_every=wanted.incremental,
                 every_row=every_row,
-                restored=None if saved is None else saved.directory,
+                # An increment's base lies beside it, which the final checkpoint does not.
+                restored=None
+                if saved is None or saved.directory.name == self.running.folder.final_checkpoint.name
+                else saved.directory,
             )
         minutes = wanted.every_minutes
         last = 0 if saved is None else saved.step
@@ -115,6 +123,7 @@ class RunSaver:
             CheckpointError: it can't be written.
         """
         settings = self.running.prepared.spec.checkpoint
+        self._wait()
         try:
             if final_step == outcome.steps:
                 self._keep(self.running.folder.final_checkpoint, outcome)

@@ -58,12 +58,12 @@ def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path, monkeypa
         writer("new")(prefix)
         raise OSError("the disk is full")
 
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(CheckpointError, match="the disk is full"):
         store.write_by(broken, directory)
     assert list(tmp_path.iterdir()) == []
 
     store.write_by(writer("old"), directory)
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(CheckpointError, match="the disk is full"):
         store.write_by(broken, directory)
     assert set(files_in(directory).values()) == {"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
@@ -76,7 +76,7 @@ def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path, monkeypa
         return real(path, target)
 
     monkeypatch.setattr(Path, "rename", refused)
-    with pytest.raises(OSError, match="no rename"):
+    with pytest.raises(CheckpointError, match="no rename"):
         store.write_by(writer("new"), directory)
     assert set(files_in(directory).values()) == {"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["final"]

@@ -341,7 +341,7 @@ PREFIXES = ["", "+", "++"]
         ("tables.item.dimm", "dim"),
         ("features.user.colunm", "column"),
         ("sead", "seed"),
-        ("output.checkpiont", "checkpoint"),
+        ("output.tensorbord", "tensorboard"),
         ("strategy.intra_op_thread", "intra_op_threads"),
     ],
 )
