@@ -112,19 +112,18 @@ class _Target:
 
 def _restored(path: Path, target: _Target, only: Collection[str] | None, rename: Mapping[str, Any]) -> LiveAccount:
     checkpoint, names = target.checkpoint, target.names
-    weights = _temporary(path.parent) if locating.is_keras_file(path) else None
-    index = locating.index_of(path) if weights is None else keras_bundle.write(path, Path(weights.name))
-    entries, graph = read_index(index), live.graph_of(checkpoint)
-    found, tensor_of = _matched(index, entries, graph, names, rename)
-    _leave_out(index, found, names, only)
-    found.mismatched = matching.mismatches(found, graph)
-    assigned = blocks.assignable(found, entries, tensor_of)
-    without = {*found.left_out, *found.mismatched, *assigned}
-    counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
-    status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
-    if weights is not None:
-        weakref.finalize(status._checkpoint, weights.cleanup)
-    source = str(index).removesuffix(".index") if weights is None else str(path)
+    with contextlib.ExitStack() as stack:
+        index = _index(path, stack)
+        entries, graph = read_index(index), live.graph_of(checkpoint)
+        found, tensor_of = _matched(index, entries, graph, names, rename)
+        _leave_out(index, found, names, only)
+        found.mismatched = matching.mismatches(found, graph)
+        assigned = blocks.assignable(found, entries, tensor_of)
+        without = {*found.left_out, *found.mismatched, *assigned}
+        counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
+        status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
+        weakref.finalize(status._checkpoint, stack.pop_all().close)
+    source = str(path) if locating.is_keras_file(path) else str(index).removesuffix(".index")
     account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
 
     def run(session: Any = None) -> None:
@@ -143,6 +142,13 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         run()
         return LiveAccount(account.take, lambda session: None, initialize)
     return LiveAccount(account.take, run, initialize)
+
+
+def _index(path: Path, stack: contextlib.ExitStack) -> Path:
+    """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
+    if not locating.is_keras_file(path):
+        return locating.index_of(path)
+    return keras_bundle.write(path, Path(stack.enter_context(_temporary(path.parent))))
 
 
 def _matched(
