@@ -3,9 +3,9 @@
     python -m bench.checkpoint [--quick] [--repetitions N] [--folder DIR] [--json FILE]
 
 A table of 5 million × 64 with Adagrad trains in a process of its own; a step looks up 4,096 ids, uniform over the
-vocabulary or skewed like a power law (Zipf, exponent 1.1). After each 1,000 steps the state of the same variables is
-saved in three ways, in rotating order: embexp whole, embexp incremental, and `tf.train.CheckpointManager`. The table is
-the whole checkpoint, as the rest is small.
+vocabulary or skewed like a power law (Zipf, exponent 1.1). After each 1,000 steps the same variables are saved in one
+of three ways, in rotating order: embexp whole, embexp incremental, and `tf.train.CheckpointManager`. The checkpoint is
+the table and its slot, as all else is small.
 
 Seconds taken from training are those until `save` returns, and those by which the following steps are slower than
 usual until all is on disk: embexp waits for the disk in a thread, `CheckpointManager` does not wait for it at all.
@@ -130,10 +130,10 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
                 file.write(np.concatenate([block, block]).data)
     reused.unlink()
     for repetition in range(repetitions):
-        changes.collect()
-        changes.saved()
-        usual = statistics.median(training.run(10) for _ in range(steps // 10))
         for way in [*WAYS[repetition % 3 :], *WAYS[: repetition % 3]]:
+            changes.collect()
+            changes.saved()
+            usual = statistics.median(training.run(10) for _ in range(steps // 10))
             os.sync()
             touched = int(np.count_nonzero(changes.collect()["item"]))
             with PeakMemory() as memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,7 +33,7 @@ class KeyInfo:
         key: as in the file.
         shape: of the tensor.
         dtype: TensorFlow's name of the type, such as `float32` or `string`.
-        bytes: of the values in the file.
+        bytes: of the values in the file; of an incremental checkpoint, of the rows that are in it.
         variable: global name of the variable, such as `dense/kernel`; None: the file has none.
         group: `tables`, `slots`, `dense`, `optimizer`, `random`, `step`, `object graph`, or how the key begins.
         table: name of the table, for keys of tables and their slots.
@@ -57,11 +58,6 @@ class KeyInfo:
     def rows(self) -> int:
         """Length of the first dimension; 1 for a scalar."""
         return self.shape[0] if self.shape else 1
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, on average; at least 1."""
-        return max(1, self.bytes // max(1, self.rows))
 
 
 class StoredValues(Protocol):
@@ -121,7 +117,8 @@ class Stored:
         if not self.info.shape:
             yield 0, self.values.value().reshape(1)
             return
-        step = max(1, size // self.info.row_bytes)
+        width = 1 if self.values.dtype is None else self.values.dtype.itemsize
+        step = max(1, size // max(1, math.prod(self.info.shape[1:]) * width))
         for start in range(0, self.info.rows, step):
             yield start, self.values.read(start, min(self.info.rows, start + step))
 
@@ -135,6 +132,8 @@ class Contents:
         source: prefix of the checkpoint that was found there, or the file.
         kind: of the checkpoint.
         entries: by key, in the order in which they are listed.
+        base: folder of the checkpoint that an incremental one is based on; its tables are listed whole. None: it is
+            whole.
         checksums: whether the format has checksums.
         faults: what is wrong with the files as a whole, a sentence each; keys can be listed all the same.
     """
@@ -143,6 +142,7 @@ class Contents:
     source: Path
     kind: StoredKind
     entries: Mapping[str, Stored]
+    base: Path | None = None
     checksums: bool = True
     faults: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ from typing import Any
 from embexp.checkpoints import graph_protos, live, locating, publishing, renaming
 from embexp.checkpoints.kinds import Kind
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import increments, rekeying
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
 
@@ -55,6 +55,7 @@ def convert(
     """
     kind, prefix = Kind.parse(kind), locating.prefix_for(out)
     index = locating.index_of(path, as_objects=kind is Kind.OBJECT)
+    increments.require_whole(index)
     entries = read_index(index)
     was = Kind.OBJECT if OBJECT_GRAPH in entries else Kind.NAME
     old = {_short(key): key for key in entries if key != OBJECT_GRAPH}

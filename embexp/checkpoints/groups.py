@@ -22,6 +22,7 @@ _BY_START = {
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """A Keras optimizer refers to the model's weights; it is the shortest way to them, so they have such keys."""
 _SLOT_OF_KERAS_2 = "/.OPTIMIZER_SLOT/"
+_STEPS_OF_KERAS = "/iteration"
 _TABLES = "embedding/"
 """Where `TPUEmbedding` is in a checkpoint of embexp, and in TensorFlow's own examples."""
 
@@ -78,19 +79,23 @@ def of_objects(keys: Iterable[str]) -> dict[str, Group]:
 def of_names(keys: Iterable[str]) -> dict[str, Group]:
     """Groups of the keys of a name-based checkpoint.
 
-    An optimizer of TensorFlow 1 calls its slot of a variable `variable/Adam`; embexp calls a table `embedding/table`.
+    An optimizer of TensorFlow 1 calls its slot of a variable `variable/Adam`; one of Keras has `adam/iteration`. embexp
+    calls a table `embedding/table`; where there are tables, what remains is the dense part.
     """
     known = set(keys)
+    tables = {key for key in known if _is_table(key)}
+    optimizers = {key.removesuffix(_STEPS_OF_KERAS) for key in known if key.endswith(_STEPS_OF_KERAS)}
     found: dict[str, Group] = {}
     for key in known:
-        variable, _, slot = key.rpartition("/")
-        if _is_table(key):
+        start, (variable, _, slot) = key.partition("/")[0], key.rpartition("/")
+        if key in tables:
             found[key] = Group(TABLES, key.removeprefix(_TABLES))
-        elif variable in known:
-            table = variable.removeprefix(_TABLES) if _is_table(variable) else None
-            found[key] = Group(OPTIMIZER) if table is None else Group(SLOTS, table, slot)
+        elif variable in tables:
+            found[key] = Group(SLOTS, variable.removeprefix(_TABLES), slot)
+        elif variable in known or start in optimizers:
+            found[key] = Group(OPTIMIZER)
         else:
-            found[key] = of_name(key)
+            found[key] = Group(DENSE) if tables and start not in _BY_START else of_name(key)
     return found
 
 

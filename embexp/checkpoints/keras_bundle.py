@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from embexp.checkpoints import keras_weights, locating
+from embexp.checkpoints import locating, opening
 
 
 def write(path: Path, folder: Path) -> Path:
@@ -24,7 +24,7 @@ def write(path: Path, folder: Path) -> Path:
     prefix = folder / locating.NAME
     parts: list[str] = []
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # the caller may be building a graph
-        for key, stored in keras_weights.contents(path).entries.items():
+        for key, stored in opening.open_checkpoint(path).entries.items():
             if stored.numeric:
                 parts.append(str(folder / f"part-{len(parts)}"))
                 value = stored.values.value()

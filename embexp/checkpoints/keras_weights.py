@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
 
 _CHUNK_BYTES = 1 << 24
+_DAMAGED = (OSError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What h5py and zipfile raise about damaged files."""
 _LOCAL_HEADER = 30
 """Bytes of a zip's header of a file, before the file's name: section 4.3.7 of PKWARE's APPNOTE."""
 
@@ -80,25 +83,23 @@ class Dataset:
         if self.dtype is None:
             raise DataError(f"{self.path}: {self.key}: NumPy has no type for its values")
         with opened_file(self.path, self.member) as file:
-            try:
-                values = np.asarray(file[self.key][rows])
-            except (OSError, RuntimeError, ValueError) as error:
-                raise DataError(f"{self.path}: {self.key} can't be read: {error}") from None
+            values = np.asarray(file[self.key][rows])
         if values.dtype.kind == "V":
             return values.view(self.dtype)
         return values.astype(self.dtype, copy=False)  # in this machine's byte order
 
 
-def contents(path: Path) -> Contents:
+def contents(path: Path, *, zipped: bool) -> Contents:
     """Lists a file.
 
     Args:
-        path: of an HDF5 file, or of a zip with one, as `.keras` is.
+        path: of the file.
+        zipped: whether it is a zip with an HDF5 file in it, as `.keras` is, or an HDF5 file.
 
     Raises:
         DataError: it is neither, or it is damaged.
     """
-    member = _member(path) if zipfile.is_zipfile(path) else None
+    member = _member(path) if zipped else None
     found: dict[str, h5py.Dataset] = {}
     listed: dict[str, Stored] = {}
     with opened_file(path, member) as file:
@@ -125,19 +126,18 @@ def contents(path: Path) -> Contents:
 
 @contextlib.contextmanager
 def opened_file(path: Path, member: str | None) -> Iterator[h5py.File]:
-    """Opens an HDF5 file, or one that is a member of a zip.
+    """Opens an HDF5 file, or one that is a member of a zip. The block reads from it and does nothing else.
 
     Raises:
-        DataError: it is none, or it is damaged.
+        DataError: it is none, or it is damaged, where that is noticed in the block too.
     """
-    with contextlib.ExitStack() as stack:
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
             source = path if member is None else stack.enter_context(_opened_member(path, member))
-            file = stack.enter_context(h5py.File(source, "r"))
-        except (OSError, zipfile.BadZipFile) as error:
-            where = path if member is None else f"{path}: {member}"
-            raise DataError(f"{where}: found no whole HDF5 file: {error}") from None
-        yield file
+            yield stack.enter_context(h5py.File(source, "r"))
+    except _DAMAGED as error:
+        where = path if member is None else f"{path}: {member}"
+        raise DataError(f"{where}: found no whole HDF5 file: {error}") from None
 
 
 class _Section(io.RawIOBase):
@@ -186,8 +186,11 @@ def _opened_member(path: Path, member: str) -> Iterator[io.RawIOBase | io.BytesI
 
 
 def _member(path: Path) -> str:
-    with zipfile.ZipFile(path) as archive:
-        found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
+    except _DAMAGED as error:
+        raise DataError(f"{path}: found no whole zip: {error}") from None
     if len(found) != 1:
         raise DataError(f"{path}: found {len(found)} files *.weights.h5 in the zip, expected one, as a .keras file has")
     return found[0]
@@ -205,7 +208,9 @@ def _type(dataset: h5py.Dataset) -> tuple[np.dtype | None, str]:
 
 
 def _group(key: str) -> str:
-    return groups.of_name(key).name
+    name = groups.of_name(key).name
+    # Keras keeps an object's variables in a group `vars`: those of layers, and of the optimizer.
+    return groups.DENSE if "vars" in key.split("/") and name != groups.OPTIMIZER else name
 
 
 def _variable(dataset: h5py.Dataset) -> str | None:

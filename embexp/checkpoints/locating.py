@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from embexp.checkpoints.opening import find_index, starts_as_keras
+from embexp.errors import DataError
+from embexp.tensor_bundle.increments import is_incremental
 from embexp.tensor_bundle.rekeying import object_index
 
 NAME = "checkpoint"
@@ -19,9 +21,14 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
         as_objects: whether the object-based one is taken where a run saved both kinds over the same data files.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or it is incremental.
     """
     index = find_index(Path(path))
+    if is_incremental(index.with_suffix("")):
+        raise DataError(
+            f"{index.parent} is an incremental checkpoint, which has some rows of its tables only; give a whole one,"
+            " such as checkpoints/final of a run"
+        )
     return object_index(index.parent) if as_objects and index.name == f"{NAME}.index" else index
 
 

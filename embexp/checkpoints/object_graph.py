@@ -13,30 +13,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle import types
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.strings import read_strings
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the graph in the checkpoint."""
-_DTYPES = {
-    1: "float32",
-    2: "float64",
-    3: "int32",
-    4: "uint8",
-    5: "int16",
-    6: "int8",
-    7: "string",
-    8: "complex64",
-    9: "int64",
-    10: "bool",
-    14: "bfloat16",
-    17: "uint16",
-    18: "complex128",
-    19: "float16",
-    22: "uint32",
-    23: "uint64",
-}
-"""Names by number, from tensorflow/core/framework/types.proto."""
 
 
 @dataclass(frozen=True)
@@ -158,4 +140,4 @@ def _value(name: str, full_name: str, key: str, entries: Mapping[str, Entry]) ->
     entry = entries.get(key)
     if entry is None:
         return Value(name, full_name, key, None, "")
-    return Value(name, full_name, key, entry.shape, _DTYPES.get(entry.kind, f"type {entry.kind}"))
+    return Value(name, full_name, key, entry.shape, types.name_of(entry.kind))

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from embexp.checkpoints import bundles
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
 from embexp.tensor_bundle import location
@@ -21,7 +22,7 @@ _STEP = re.compile(r"step_(\d+)$")
 _HDF5, _ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 
 
-def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
+def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool = True) -> Contents:
     """What a checkpoint holds; no values are read.
 
     Args:
@@ -29,28 +30,32 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False) -> Contents:
             TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
             SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
         as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
+        named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
     Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: there is no checkpoint, or its index is damaged.
     """
     path = Path(path)
     if path.is_file() and starts_as_keras(path):
         from embexp.checkpoints import keras_weights
 
-        return keras_weights.contents(path)
-    from embexp.checkpoints import bundles
-
+        return keras_weights.contents(path, zipped=_start(path).startswith(_ZIP))
     index = find_index(path)
     if as_objects and index.name == _OF_RUN:
         index = object_index(index.parent)
     saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
-    return bundles.contents(path, index, saved_model=saved_model)
+    return bundles.contents(path, index, saved_model=saved_model, named=named)
 
 
 def starts_as_keras(path: Path) -> bool:
     """Whether a file begins as HDF5 or as a zip, as Keras' files of weights do."""
+    return _start(path).startswith((_HDF5, _ZIP))
+
+
+def _start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(8).startswith((_HDF5, _ZIP))
+        return file.read(8)
 
 
 def find_index(path: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from embexp.checkpoints import graph_protos, live, matching
 from embexp.checkpoints.account import Account
 from embexp.checkpoints.matching import Matching
-from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle.increments import entries_as_whole
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 
 
@@ -18,13 +18,13 @@ def account(source: str, checkpoint: Any, index: Path) -> Account:
     Args:
         source: the checkpoint, for readers.
         checkpoint: a `tf.train.Checkpoint`.
-        index: of the checkpoint.
+        index: of the checkpoint, which may be incremental.
 
     Raises:
         CheckpointError: the object graph can't be read.
         DataError: the index is damaged.
     """
-    graph, entries = live.graph_of(checkpoint), read_index(index)
+    graph, entries = live.graph_of(checkpoint), entries_as_whole(index)
     proto = graph_protos.read(index)
     found = Matching(proto, matching.values_in(proto, entries, {key: key for key in entries if key != OBJECT_GRAPH}))
     found.objects = matching.match(proto, graph)

@@ -25,6 +25,7 @@ def keys(path: Path | str) -> dict[str, KeyInfo]:
         and the variable's global name.
 
     Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: there is no checkpoint, or its index is damaged.
     """
     return {key: entry.info for key, entry in open_checkpoint(path).entries.items()}
@@ -51,9 +52,10 @@ def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool
         to. It stays valid as long as the file is not overwritten or cut short.
 
     Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: there is no such checkpoint, key or row; or a file is missing, cut short or damaged.
     """
-    contents = open_checkpoint(path)
+    contents = open_checkpoint(path, named=False)
     entry = contents.entry(key)
     rows = entry.values.read(start, stop)
     if verify is None:

@@ -59,6 +59,8 @@ def write(
                 f"the model can't be exported: {first}. Keep variables and lookup tables that it uses as attributes of"
                 " its layers"
             ) from error
+        except tf.errors.OpError as error:
+            raise RunError(f"TensorFlow can't write the model: {error.message}") from error
         prefix = path / "variables" / "variables"
         _add_rows(prefix, tables, progress)
         # It has a hash of the checkpoint's index.

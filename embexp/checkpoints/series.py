@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from embexp.errors import DataError, EmbexpError
-from embexp.tensor_bundle.index import read_index
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.index import Entry
 from embexp.tensor_bundle.rows import read_content
 
 STATE = "state.json"
@@ -78,12 +79,18 @@ def read_state(directory: Path) -> SavedStep:
 
 
 def check_content(directory: Path) -> None:
-    """Reads every numeric tensor once and compares its checksum.
+    """Reads every numeric tensor once, also of those that an incremental checkpoint needs, and compares checksums.
 
     Raises:
-        DataError: a tensor, or the index, is damaged.
+        CheckpointError: a checkpoint that an incremental one needs is missing, or has changed.
+        DataError: a tensor, or an index, is damaged.
     """
-    for key, entry in read_index(directory / f"{_PREFIX}.index").items():
+    for link in increments.chain(directory / _PREFIX):
+        _check(link.entries())
+
+
+def _check(entries: Mapping[str, Entry]) -> None:
+    for key, entry in entries.items():
         if entry.kind == _STRING:  # its checksum is of another form; it holds the graph of objects
             continue
         for piece in entry.pieces:
@@ -111,11 +118,13 @@ def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) ->
 
 
 def prune(checkpoints: Path, keep: int | None) -> None:
-    """Removes all but the `keep` newest checkpoints of steps; None keeps all."""
+    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all."""
     if keep is not None:
         directories = step_directories(checkpoints)
-        for directory in directories[: max(0, len(directories) - keep)]:
-            remove(directory)
+        kept = increments.needed(directories[max(0, len(directories) - keep) :], _PREFIX)
+        for directory in directories:
+            if directory not in kept:
+                remove(directory)
 
 
 def remove(directory: Path) -> None:

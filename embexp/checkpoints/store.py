@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from embexp.tensor_bundle.increments import is_incremental
 from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
-_PREFIX = "checkpoint"
+PREFIX = "checkpoint"
+Whole = Callable[[Path], AbstractContextManager[Path]]
+"""Makes a directory whole or not at all: see `files.directory_written_whole`."""
 
 
 def write(checkpoint: Any, directory: Path) -> Path:
@@ -37,7 +40,11 @@ def write(checkpoint: Any, directory: Path) -> Path:
 
 
 def write_by(
-    write_to: Callable[[str], object], directory: Path, *, finish: Callable[[Path], object] = lambda temporary: None
+    write_to: Callable[[str], object],
+    directory: Path,
+    *,
+    finish: Callable[[Path], object] = lambda temporary: None,
+    whole: Whole = files.directory_written_whole,
 ) -> Path:
     """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does.
 
@@ -45,6 +52,7 @@ def write_by(
         write_to: writes the files of a prefix whose path TensorFlow takes as it is.
         directory: of the checkpoint.
         finish: called with the temporary directory, before it becomes `directory`; it may add files.
+        whole: makes a new directory.
 
     Raises:
         CheckpointError: a file can't be written; what was there before is whole.
@@ -53,16 +61,21 @@ def write_by(
         if directory.exists():
             _replace(write_to, directory, finish)
         else:
-            _write_new(write_to, directory, finish)
+            _write_new(write_to, directory, finish, whole)
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(f"{directory}: the checkpoint can't be written: {_reason(error)}") from error
     return directory
 
 
-def _write_new(write_to: Callable[[str], object], directory: Path, finish: Callable[[Path], object]) -> None:
-    with files.directory_written_whole(directory) as temporary:
+def _write_new(
+    write_to: Callable[[str], object],
+    directory: Path,
+    finish: Callable[[Path], object],
+    whole: Whole = files.directory_written_whole,
+) -> None:
+    with whole(directory) as temporary:
         with plain_path(temporary) as plain:
-            write_to(str(plain / _PREFIX))
+            write_to(str(plain / PREFIX))
         finish(temporary)
 
 
@@ -163,8 +176,8 @@ def prefix_in(directory: Path) -> str:
     Raises:
         CheckpointError: there is none.
     """
-    if not (directory / f"{_PREFIX}.index").exists():
-        raise CheckpointError(f"{directory} holds no checkpoint: there is no {_PREFIX}.index in it")
+    if not (directory / f"{PREFIX}.index").exists():
+        raise CheckpointError(f"{directory} holds no checkpoint: there is no {PREFIX}.index in it")
     return str(object_index(directory)).removesuffix(".index")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError
+from embexp.errors import CheckpointError, CommandLineError, RunError
 
 USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
 
@@ -55,17 +55,26 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
     if out is not None and out.suffix.lower() not in picture.FORMATS:
         endings = ", ".join(picture.FORMATS)
         raise CommandLineError(f"embexp checkpoint graph: -o {out}: the ending must be one of {endings}")
+    if path.is_file() and path.suffix in (".h5", ".hdf5", ".keras"):
+        raise CheckpointError(
+            f"{path} is a file of Keras, which has no object graph\n"
+            "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
+        )
     index = locating.index_of(path)
     if out is None:
         out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
     if out.is_dir():
         raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
     graph = object_graph.read(index)
+    shown = path if path.name else path.resolve()
     tree = spanning_tree(graph, everything=everything)
     branches = list(walk(tree))
     drawn, hidden = len(branches) - 1, sum(branch.hidden for branch in branches)
     objects = sum(not branch.is_reference for branch in branches)
     counts = f"{objects} of {len(graph.nodes)} objects and {drawn} of {drawn + hidden} edges"
     note = f"{counts}; +N: edges that --all draws as well" if hidden else counts
-    picture.write(tree, out, title=f"Dependency graph of {path}", note=note)
+    try:
+        picture.write(tree, out, title=f"Dependency graph of {shown}", note=note)
+    except OSError as error:
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from None
     print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")

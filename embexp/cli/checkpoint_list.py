@@ -107,6 +107,7 @@ def _as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequ
         "path": str(contents.path),
         "source": str(contents.source),
         "kind": contents.kind.value,
+        "base": None if contents.base is None else str(contents.base),
         "bytes": contents.bytes,
         "faults": list(faults),
         "keys": keys,
@@ -153,6 +154,8 @@ def _show(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
                 cells += _figures(figures.get(entry.info.key))
             shown.add_row(*map(Text, cells))
     print(f"{WORDS[contents.kind]} {contents.source}")
+    if contents.base is not None:
+        print(f"incremental: its bytes are of the rows that changed since {contents.base}; tables are listed whole")
     console.print(shown)
     noun = "key" if len(entries) == 1 else "keys"
     print(f"{len(entries)} {noun}, {byte_size(contents.bytes)}: {', '.join(totals)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -74,6 +74,7 @@ def export(
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
     source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
+    source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
     chosen = _chosen(source, kind, tables)
     rows = {name: earlier_rows(source, name) for name in chosen}
     _check_room(out, kind, rows)

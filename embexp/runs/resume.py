@@ -10,7 +10,7 @@ from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
 from embexp.records.folder import RunFolder
-from embexp.runs import saving
+from embexp.runs import saved_state
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.run import RunResult, complete, prepare_machine, record
 from embexp.specs.run import RunSpec
@@ -66,9 +66,9 @@ def resume(
         if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
             say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
         if saved is not None:
-            saved = saving.adopted(saved, folder, str(prepared.run_id))
+            saved = saved_state.adopted(saved, folder, str(prepared.run_id))
     say(_where(saved, prepared.schedule.steps))
-    saving.cut(folder, saved)
+    saved_state.cut(folder, saved)
     folder.write_spec(prepared.requested)
     if saved is None or not folder.manifest.exists():
         record(prepared, machine, folder)

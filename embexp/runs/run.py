@@ -97,8 +97,8 @@ def complete(
         started.watch.kept(trained.outcome.steps, trained.final_step)
         final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
         summary = summarise(prepared, started, trained.outcome, final)
-    if trained.saver.resumed_at:
-        summary["resumed_at"] = list(trained.saver.resumed_at)
+    if trained.saver.running.resumed_at:
+        summary["resumed_at"] = list(trained.saver.running.resumed_at)
     folder.write_json(folder.summary, summary)
     if spec.output.plots:
         truth = prepared.data.scan.truth

@@ -1,38 +1,29 @@
-"""Saves the state of a run during its training, and restores it: all that a run needs to continue.
-
-Beside TensorFlow's files, the checkpoint of a step holds `state.json` (position of the training, metrics so far, sizes
-of the files that are appended to) and `touched.npz` (which rows were looked up).
-"""
+"""Saves a run during its training and at its end."""
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from embexp.checkpoints import series, store
+from embexp.checkpoints.increments import IncrementalSaves
 from embexp.checkpoints.series import SavedStep
-from embexp.errors import CheckpointError, DataError
+from embexp.errors import CheckpointError, EmbexpError
 from embexp.records.folder import RunFolder
-from embexp.runs.execute import Started
+from embexp.runs import saved_state
 from embexp.runs.prepare import Prepared
-from embexp.runs.summary import describe
+from embexp.runs.saved_state import TOUCHED, Running
 from embexp.specs.checkpointing import CheckpointKind, OnError, Save
 from embexp.specs.optimizers import slot_count
 from embexp.system import files
-from embexp.tensor_bundle import rekeying
-from embexp.training.early_stopping import EarlyStopping
+from embexp.system.background import BackgroundDirectories
+from embexp.tables.optimizers import moves_every_row
+from embexp.tensor_bundle import increments, rekeying
 from embexp.training.loop import Outcome, Saving
 from embexp.training.saving import SaveTimes
-
-_TOUCHED = "touched.npz"
 
 
 @dataclass
@@ -40,49 +31,80 @@ class RunSaver:
     """Saves a run into its folder.
 
     Attributes:
-        prepared: the run.
-        started: its variables.
-        folder: of the run.
-        stopping: follows the validation metric; None: nothing does.
+        running: the run.
         warn: called with a sentence when a checkpoint can't be written.
-        resumed_at: steps at which the run was resumed so far.
     """
 
-    prepared: Prepared
-    started: Started
-    folder: RunFolder
-    stopping: EarlyStopping | None
+    running: Running
     warn: Callable[[str], object]
-    resumed_at: tuple[int, ...] = ()
+    _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
+    _increments: IncrementalSaves | None = field(default=None, repr=False)
+    _pending: int = 0
 
-    def saving(self) -> Saving | None:
-        """How the training loop saves; None where the config wants nothing saved during training."""
-        wanted = self.prepared.spec.checkpoint
+    def saving(self, saved: SavedStep | None = None) -> Saving | None:
+        """How the training loop saves; None where the config wants nothing saved during training.
+
+        Args:
+            saved: the checkpoint that the run was restored from, if it was.
+        """
+        wanted = self.running.prepared.spec.checkpoint
         if not wanted.during_training:
             return None
+        if wanted.incremental is not None:
+            tables = self.running.started.execution.tables
+            every_row = [name for name in tables if moves_every_row(self.running.prepared.spec.optimizer_of(name))]
+            self._increments = IncrementalSaves(
+                tables,
+                whole_every=wanted.incremental,
+                every_row=every_row,
+                restored=None if saved is None else saved.directory,
+            )
         minutes = wanted.every_minutes
-        return Saving(SaveTimes(wanted.every_steps, None if minutes is None else 60 * minutes), self.save)
+        last = 0 if saved is None else saved.step
+        return Saving(SaveTimes(wanted.every_steps, None if minutes is None else 60 * minutes, last), self.save)
 
-    def save(self, outcome: Outcome) -> bool:
-        """Saves the state after the steps of `outcome`, and removes old checkpoints; returns whether it could.
+    def save(self, outcome: Outcome) -> None:
+        """Saves the state after the steps of `outcome`; a thread waits for the disk, then removes old checkpoints.
 
         Raises:
-            CheckpointError: it can't be written, and `checkpoint.on_error` is stop.
+            CheckpointError: it, or the one before, can't be written, and `checkpoint.on_error` is stop.
         """
-        settings, checkpoints = self.prepared.spec.checkpoint, self.folder.checkpoints
+        self._wait()
+        directory, self._pending = series.step_directory(self.running.folder.checkpoints, outcome.steps), outcome.steps
+        whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
+        write: Callable[[str], object] = self.running.started.execution.save
+        if self._increments is not None:
+            write = partial(self._increments.write, self.running.started.execution.checkpoint)
         try:
-            self.write(series.step_directory(checkpoints, outcome.steps), outcome)
+            self._write(directory, outcome, write, whole)
         except CheckpointError as error:
-            if settings.on_error is OnError.STOP:
-                raise
-            self.warn(f"step {outcome.steps:,}: {error}")
-            return False
-        series.prune(checkpoints, settings.keep)
-        return True
+            self._failed(error)
+
+    def _saved(self, directory: Path) -> None:
+        """A checkpoint of the training is on disk."""
+        if self._increments is not None:
+            self._increments.saved(directory)
+        series.prune(self.running.folder.checkpoints, self.running.prepared.spec.checkpoint.keep)
+
+    def _wait(self) -> None:
+        """Waits until the last checkpoint of the training is on disk."""
+        try:
+            self._background.wait()
+        except (OSError, EmbexpError) as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Goes on without the last checkpoint of the training, or not, as the config wants."""
+        if not isinstance(error, CheckpointError):
+            path = series.step_directory(self.running.folder.checkpoints, self._pending)
+            error = CheckpointError(f"{path}: the checkpoint can't be written: {error}")
+        if self.running.prepared.spec.checkpoint.on_error is OnError.STOP:
+            raise error
+        self.warn(f"step {self._pending:,}: {error}")
 
     def keep_best(self, outcome: Outcome) -> None:
         """Keeps the state after the steps of `outcome` as that of the best evaluation."""
-        self._keep(self.folder.best_checkpoint, outcome)
+        self._keep(self.running.folder.best_checkpoint, outcome)
 
     def keep_final(self, outcome: Outcome, final_step: int) -> None:
         """Writes the final checkpoint, and removes those of the training unless all are to stay.
@@ -92,38 +114,53 @@ class RunSaver:
         Raises:
             CheckpointError: it can't be written.
         """
-        settings = self.prepared.spec.checkpoint
+        settings = self.running.prepared.spec.checkpoint
         try:
             if final_step == outcome.steps:
-                self._keep(self.folder.final_checkpoint, outcome)
+                self._keep(self.running.folder.final_checkpoint, outcome)
             else:
-                store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
+                store.link(self.running.folder.best_checkpoint, self.running.folder.final_checkpoint, finish=self._name)
         except CheckpointError as error:
-            command = shlex.join(["embexp", "resume", str(self.folder.path)])
+            command = shlex.join(["embexp", "resume", str(self.running.folder.path)])
             remedy = f"Then complete the run from its last checkpoint: {command}"
             raise CheckpointError(f"{error}. {remedy}") from error
+        finally:
+            self._background.close()
         if outcome.status != "interrupted":
             if settings.keep is not None:
-                series.prune(self.folder.checkpoints, 0)
-            if not settings.keep_best and self.folder.best_checkpoint.exists():
-                series.remove(self.folder.best_checkpoint)
+                series.prune(self.running.folder.checkpoints, 0)
+            if not settings.keep_best and self.running.folder.best_checkpoint.exists():
+                series.remove(self.running.folder.best_checkpoint)
 
     def _keep(self, directory: Path, outcome: Outcome) -> None:
-        """Makes `directory` a checkpoint of the present state, from that of the same step where there is one."""
-        same = series.step_directory(self.folder.checkpoints, outcome.steps)
-        if same.exists():
+        """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
+        self._wait()
+        same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
+        if not same.exists() or increments.is_incremental(same / store.PREFIX):
+            self._write(directory, outcome, self.running.started.execution.save)
+            return
 
-            def finish(temporary: Path) -> None:
-                self._name(temporary)
-                for name in (_TOUCHED, series.STATE):
-                    os.link(same / name, temporary / name)
+        def finish(temporary: Path) -> None:
+            self._name(temporary)
+            for name in (TOUCHED, series.STATE):
+                rekeying.hard_linked(same / name, temporary / name)
 
-            store.link(same, directory, finish=finish)
-        else:
-            self.write(directory, outcome)
+        store.link(same, directory, finish=finish)
 
-    def write(self, directory: Path, outcome: Outcome) -> None:
+    def _write(
+        self,
+        directory: Path,
+        outcome: Outcome,
+        write: Callable[[str], object],
+        whole: store.Whole = files.directory_written_whole,
+    ) -> None:
         """Writes the state of the run into a directory, which appears whole or not at all.
+
+        Args:
+            directory: of the checkpoint.
+            outcome: of the training so far.
+            write: writes the variables to a prefix.
+            whole: makes the directory.
 
         Raises:
             CheckpointError: it can't be written.
@@ -131,140 +168,14 @@ class RunSaver:
 
         def finish(temporary: Path) -> None:
             self._name(temporary)
-            self._add_state(temporary, outcome)
+            saved_state.add(temporary, outcome, self.running)
 
-        store.write_by(self.started.execution.save, directory, finish=finish)
+        store.write_by(write, directory, finish=finish, whole=whole)
 
     def _name(self, directory: Path) -> None:
         """Makes a checkpoint match by name, where the config wants that."""
-        if self.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
-            rekeying.to_names(directory, self.started.execution.names())
-
-    def _add_state(self, directory: Path, outcome: Outcome) -> None:
-        touched = {
-            name: np.packbits(mask)
-            for name, table in self.started.execution.tables.items()
-            if not table.frozen and (mask := table.looked_up()) is not None
-        }
-        with (directory / _TOUCHED).open("wb") as file:
-            np.savez(file, allow_pickle=False, **touched)
-        stopping = self.stopping
-        state = {
-            "run_ids": [self.prepared.run_id],
-            "outcome": outcome.as_json(),
-            "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
-            "drift": self.started.watch.reported,
-            "appended": _sizes(self.folder),
-            "resumed_at": self.resumed_at,
-            "summary": describe(self.prepared, self.started) | {"steps": outcome.steps},
-            "files": {
-                str(path.relative_to(directory)): path.stat().st_size
-                for path in sorted(directory.rglob("*"))
-                if path.is_file()
-            },
-        }
-        files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
-
-
-def _sizes(folder: RunFolder) -> dict[str, int]:
-    """Sizes of the files that a training appends to, by their path in the run's folder."""
-    appended = [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]
-    for path in appended:
-        if path.exists():
-            _to_disk(path)
-    return {str(path.relative_to(folder.path)): path.stat().st_size for path in appended if path.exists()}
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def restore(saved: SavedStep, started: Started, stopping: EarlyStopping | None) -> Outcome:
-    """Brings a started run to the state of a checkpoint, and returns the outcome of its training so far.
-
-    Raises:
-        CheckpointError: the checkpoint does not fit the run.
-        DataError: it is damaged.
-    """
-    started.execution.restore(saved.directory)
-    for name, mask in _touched(saved, started).items():
-        started.execution.tables[name].restore_touched(mask)
-    state = saved.state
-    if stopping is not None and state["stopping"] is not None:
-        stopping.best, stopping.waited = state["stopping"]["best"], state["stopping"]["waited"]
-    if state["drift"] is not None:
-        started.watch.reported = (state["drift"][0], state["drift"][1])
-    return Outcome(**state["outcome"])
-
-
-def _touched(saved: SavedStep, started: Started) -> dict[str, np.ndarray]:
-    """Bool [rows] of each table that trains: which rows steps have looked up."""
-    path = saved.directory / _TOUCHED
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            packed: Mapping[str, Any] = {name: stored[name] for name in stored.files}
-        tables = started.execution.tables
-        return {name: np.unpackbits(bits, count=tables[name].rows).astype(bool) for name, bits in packed.items()}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
-
-
-def adopted(saved: SavedStep, folder: RunFolder, run_id: str) -> SavedStep:
-    """A checkpoint that also a changed run may continue from, as the checkpoint of its step.
-
-    Args:
-        saved: the checkpoint of a step, or the final one.
-        folder: of the run.
-        run_id: of the changed run.
-    """
-    state = saved.state | {"run_ids": [*saved.state["run_ids"], run_id]}
-    text = json.dumps(state, indent=2) + "\n"
-    directory = series.step_directory(folder.checkpoints, saved.step)
-    if directory == saved.directory:
-        files.write_text(directory / series.STATE, text)
-    else:
-
-        def finish(temporary: Path) -> None:
-            os.link(saved.directory / _TOUCHED, temporary / _TOUCHED)
-            files.write_text(temporary / series.STATE, text)
-
-        store.link(saved.directory, directory, finish=finish)
-    return SavedStep(directory, state)
-
-
-def cut(folder: RunFolder, saved: SavedStep | None) -> None:
-    """Removes what a run wrote after a checkpoint: lines of metrics.jsonl, events, checkpoints, results.
-
-    Args:
-        folder: of the run.
-        saved: the checkpoint; None: from its beginning.
-
-    Raises:
-        DataError: a file has lost what it held at the time of the checkpoint.
-    """
-    sizes: dict[str, int] = {} if saved is None else saved.state["appended"]
-    for name, size in sizes.items():
-        path = folder.path / name
-        found = path.stat().st_size if path.exists() else 0
-        if found < size:
-            raise DataError(f"{path}: found {found} bytes, and at step {saved.step if saved else 0} it had {size}")
-    folder.summary.unlink(missing_ok=True)
-    for path in [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]:
-        size = sizes.get(str(path.relative_to(folder.path)), 0)
-        if size:
-            os.truncate(path, size)
-        else:
-            path.unlink(missing_ok=True)
-    if saved is None:
-        shutil.rmtree(folder.estimator, ignore_errors=True)
-    series.remove_leftovers(folder.checkpoints)
-    for directory in series.step_directories(folder.checkpoints):
-        if saved is None or directory.name > saved.directory.name:
-            series.remove(directory)
+        if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
+            rekeying.to_names(directory, self.running.started.execution.names())
 
 
 def check_room(prepared: Prepared, folder: RunFolder) -> None:

@@ -8,9 +8,10 @@ from functools import partial
 
 from embexp.checkpoints.series import SavedStep
 from embexp.records.folder import RunFolder
-from embexp.runs import evaluations, saving
+from embexp.runs import evaluations, saved_state, saving
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.runs.saved_state import Running
 from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.training import loop, metrics
@@ -57,7 +58,7 @@ def train(
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     stopping = _stopping(spec)
-    outcome = loop.Outcome() if saved is None else saving.restore(saved, started, stopping)
+    outcome = loop.Outcome() if saved is None else saved_state.restore(saved, started, stopping)
     resumed_at = () if saved is None else (*saved.state["resumed_at"], saved.step)
     lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
     everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
@@ -67,14 +68,14 @@ def train(
         for listener in everyone:
             listener.warned(sentence)
 
-    saver = saving.RunSaver(prepared, started, folder, stopping, warn, resumed_at)
+    saver = saving.RunSaver(Running(prepared, started, folder, stopping, resumed_at), warn)
     watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
     training = loop.Loop(
         execution.runtime,
         schedule,
         _validation(prepared, execution, stopping, partial(saver.keep_best, outcome)),
         everyone,
-        saver.saving(),
+        saver.saving(saved),
     )
     status = "failed"
     for listener in everyone:

@@ -74,6 +74,7 @@ class Execution:
         tables: the tables, to be read, by name.
         save: writes everything that is learned to a prefix, as an object-based checkpoint; see `store.write_by`.
         restore: restores everything that is learned from the directory of such a checkpoint.
+        checkpoint: the `tf.train.Checkpoint` that `save` writes, if its variables are eager.
         names: returns the global name of each variable in a checkpoint, by its key; see `naming.variable_names`.
         seconds: how long making and filling the tables has taken so far.
         graph_def_bytes: bytes that tables and their initialization take in the graph.
@@ -93,6 +94,7 @@ class Execution:
     seconds: Callable[[], float]
     graph_def_bytes: Callable[[], int]
     close: Callable[[], object] = lambda: None
+    checkpoint: Any = None
     dataset: Callable[[Any], Any] = lambda batches: batches
     graph: Callable[[Any], Any] | None = None
     embedding: Any = None

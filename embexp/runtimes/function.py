@@ -42,6 +42,7 @@ def start(blueprint: Blueprint) -> Execution:
         tables=embeddings.tables,
         save=partial(streaming.write, parts.checkpoint),
         restore=restore,
+        checkpoint=parts.checkpoint,
         names=partial(naming.variable_names, parts.checkpoint),
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them

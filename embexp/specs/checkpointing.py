@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from embexp.errors import Fault
 from embexp.specs.base import Count, Positive, Spec
 from embexp.specs.partial import where_known
+from embexp.specs.running import RuntimeKind
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -56,6 +57,8 @@ class Checkpointing(Spec):
     keep_best: bool = False
     """Keep that of the best evaluation, too."""
     kind: CheckpointKind = CheckpointKind.OBJECT
+    incremental: Count | None = None
+    """A whole checkpoint every so many; those between have the rows of tables that changed since. null: all whole."""
     on_error: OnError = OnError.CONTINUE
 
     @property
@@ -65,10 +68,10 @@ class Checkpointing(Spec):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Intervals without effect, and a best checkpoint without a validation split."""
-        return where_known(self._without_effect(scope), self._no_best(spec, scope))
+        return where_known(self._without_effect(scope), self._no_best(spec, scope), self._not_incremental(spec, scope))
 
     def _without_effect(self, scope: Scope) -> Iterator[Fault]:
-        for name in ("every_steps", "every_minutes"):
+        for name in ("every_steps", "every_minutes", "incremental"):
             value = getattr(self, name)
             if value is not None and not self.during_training:
                 rule = f"it has no effect, as checkpoint.save is {self.save.value}"
@@ -76,6 +79,18 @@ class Checkpointing(Spec):
         if self.keep_best and self.save is Save.NEVER:
             rule = "there is no checkpoint to keep, as checkpoint.save is never"
             yield Fault(f"{scope.path}.keep_best", "true", rule, "set it to false, or checkpoint.save=training")
+
+    def _not_incremental(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        if self.incremental is None:
+            return
+        path = f"{scope.path}.incremental"
+        if self.kind is CheckpointKind.NAME:
+            rule = "programs that match by name know nothing of incremental checkpoints"
+            yield Fault(path, str(self.incremental), rule, "set it to null, or checkpoint.kind=object")
+        runtime = spec.executing_runtime
+        if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
+            rule = f"the runtime {runtime} saves by TensorFlow's own savers, which write whole tables"
+            yield Fault(path, str(self.incremental), rule, "set it to null, or runtime=function")
 
     def _no_best(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         split = getattr(spec.data, "split", None)

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from embexp.errors import CheckpointError
@@ -107,6 +107,30 @@ def link(prefix: Path) -> Link:
         raise CheckpointError(f"{path}: found no description of an incremental checkpoint: {error!r}") from None
 
 
+def entries_as_whole(index: Path) -> dict[str, Entry]:
+    """The tensors of a checkpoint, by key; matrices of which it has some rows only have the shape of the whole.
+
+    Args:
+        index: the `.index` file.
+
+    Raises:
+        CheckpointError: the file that describes an incremental checkpoint is damaged.
+        DataError: the index is damaged.
+    """
+    found = link(_prefix(index))
+    entries = found.entries()
+    return entries | {key: replace(entries[key], shape=some.shape) for key, some in found.matrices.items()}
+
+
+def require_whole(index: Path) -> None:
+    """Raises CheckpointError if a checkpoint, given by its `.index` file, is incremental."""
+    if (base := link(_prefix(index)).base) is not None:
+        raise CheckpointError(
+            f"{index.parent} is an incremental checkpoint: it has the rows that changed since {base.parent.name}, and a"
+            " whole one is needed, such as a run writes at its end"
+        )
+
+
 def chain(prefix: Path) -> list[Link]:
     """A checkpoint, its base, the base of that, and so on to a whole one.
 
@@ -148,6 +172,10 @@ def needed(directories: Iterable[Path], name: str = "checkpoint") -> set[Path]:
 
 def _description(prefix: Path) -> Path:
     return prefix.with_name(prefix.name + _ENDING)
+
+
+def _prefix(index: Path) -> Path:
+    return index.with_name(index.name.removesuffix(".index"))
 
 
 def _index(prefix: Path) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -76,13 +77,20 @@ class BundleWriter:
         """
         offset = self._aligned()
         crc = size = 0
-        for block in blocks:
-            if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
-                raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
-            data = np.ascontiguousarray(block).view(np.uint8).reshape(-1)
-            crc = google_crc32c.extend(crc, data)
-            self._file.write(data.data)
-            size += data.nbytes
+        with ThreadPoolExecutor(1) as thread:  # writes a block while the next one is made, which takes as long
+            written: Future[int] | None = None
+            for block in blocks:
+                if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
+                    raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
+                data = np.ascontiguousarray(block).view(np.uint8).reshape(-1)
+                crc = google_crc32c.extend(crc, data)
+                size += data.nbytes
+                if written is not None:
+                    written.result()
+                written = thread.submit(self._file.write, data.data)
+                del block, data
+            if written is not None:
+                written.result()
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
         self._enter(key, FLOAT32, shape, offset, size, masked(crc))

@@ -99,11 +99,11 @@ class Saving:
 
     Attributes:
         times: decides when.
-        save: saves the state after the steps of an outcome; returns whether it could.
+        save: saves the state after the steps of an outcome.
     """
 
     times: SaveTimes
-    save: Callable[[Outcome], bool]
+    save: Callable[[Outcome], object]
 
     def save_now(self, outcome: Outcome) -> None:
         """Saves the state, unless that after this step is saved already."""

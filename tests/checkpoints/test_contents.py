@@ -21,7 +21,8 @@ import embexp.checkpoints
 from embexp.checkpoints.contents import Contents, StoredKind
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.checkpoints.statistics import statistics
-from embexp.errors import DataError
+from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle import increments
 from tests.checkpoints import made
 from tests.thoroughness import examples
 
@@ -96,6 +97,27 @@ def test_a_saver_with_partitioned_variables(tmp_path: Path) -> None:
     assert in_groups(contents)["step"] == ["global_step"]
 
 
+def test_pieces_in_any_order(tmp_path: Path) -> None:
+    """As they come from several machines: a grid of six pieces."""
+    places = [(rows, columns) for rows in ((0, 2), (2, 7), (7, 12)) for columns in ((0, 3), (3, 5))]
+    values = np.random.default_rng(1).normal(size=(12, 5)).astype(np.float32)
+    prefixes = []
+    for number in (4, 1, 5, 0, 3, 2):
+        (top, bottom), (left, right) = places[number]
+        prefixes.append(str(tmp_path / f"part{number}"))
+        tf.raw_ops.SaveV2(
+            prefix=prefixes[-1],
+            tensor_names=["t"],
+            shape_and_slices=[f"12 5 {top},{bottom - top}:{left},{right - left}"],
+            tensors=[values[top:bottom, left:right]],
+        )
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=prefixes, destination_prefix=str(tmp_path / "c"))
+    contents = open_checkpoint(tmp_path / "c")
+    check_like_tensorflow(contents, tmp_path / "c")
+    for start, stop in ((0, 12), (1, 3), (6, 8), (8, 11)):
+        np.testing.assert_array_equal(contents.entry("t").values.read(start, stop), values[start:stop])
+
+
 def test_a_saved_model(tmp_path: Path) -> None:
     made.trained_model().export(tmp_path / "exported", verbose=False)
     contents = open_checkpoint(tmp_path / "exported")
@@ -118,6 +140,7 @@ def test_keras_weights(name: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(entry.values.value(), expected)
             np.testing.assert_array_equal(entry.values.read(1, len(expected)), expected[1:])
             entry.values.verify()
+            assert entry.info.group == "dense"
     slots = [entry for entry in contents.entries.values() if entry.info.group == "optimizer"]
     assert sorted(entry.info.shape for entry in slots) == sorted(
         tuple(variable.shape) for variable in model.optimizer.variables
@@ -194,19 +217,58 @@ def test_tensorflows_own_tpu_embedding(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_incremental_checkpoints(tmp_path: Path) -> None:
+    """Tables are listed whole, the last change of a row counts."""
+    generator = np.random.default_rng(0)
+    key = f"embedding/item{END}"
+    some = increments.SomeRows((20, 3), "numbers", "rows")
+    expected = generator.normal(size=(20, 3)).astype(np.float32)
+    prefixes = [tmp_path / f"step_{number}" / "checkpoint" for number in range(3)]
+    for number, prefix in enumerate(prefixes):
+        prefix.parent.mkdir()
+        chosen = np.sort(generator.choice(20, 6, replace=False))
+        rows = generator.normal(size=(6, 3)).astype(np.float32)
+        values = {"numbers": chosen, "rows": rows} if number else {key: expected.copy()}
+        made.saved(prefix, values | {f"step{END}": np.array(number), "_CHECKPOINTABLE_OBJECT_GRAPH": b"\n\0"})
+        if number:
+            expected[chosen] = rows
+            increments.describe(prefix, prefixes[number - 1], {key: some})
+        contents = open_checkpoint(tmp_path)
+        assert contents.source == prefix
+        assert contents.base == (prefixes[number - 1].parent if number else None)
+        assert [entry.info.short for entry in contents.entries.values()] == [
+            "embedding/item", "step", "_CHECKPOINTABLE_OBJECT_GRAPH"
+        ]  # fmt: skip
+        table = contents.entry("embedding/item")
+        assert (table.info.shape, table.info.bytes) == ((20, 3), 6 * (8 + 12) if number else 240)
+        np.testing.assert_array_equal(table.values.value(), expected)
+        np.testing.assert_array_equal(np.concatenate([block for _, block in table.blocks(50)]), expected)
+        np.testing.assert_array_equal(embexp.checkpoints.read_rows(tmp_path, "embedding/item", 7, 12), expected[7:12])
+        table.values.verify()
+    made.change_byte(tmp_path / "step_1" / "checkpoint.data-00000-of-00001", 60)
+    with pytest.raises(DataError, match=r"step_1/checkpoint.data-\d+-of-\d+: found the checksum"):
+        open_checkpoint(tmp_path).entry("embedding/item").values.verify()
+    (tmp_path / "step_0" / "checkpoint.data-00000-of-00001").unlink()
+    assert "step_0/checkpoint.data" in open_checkpoint(tmp_path).faults[0]
+    (tmp_path / "step_0" / "checkpoint.index").unlink()
+    with pytest.raises(CheckpointError, match=r"the rows that changed since .*step_0, which is missing"):
+        open_checkpoint(tmp_path)
+
+
 def test_groups_of_names(tmp_path: Path) -> None:
     """As embexp and the optimizers of TensorFlow 1 name variables."""
     names = ["embedding/item", "embedding/item/Adam_1", "embedding/deep/item", "global_step"]
-    names += ["dense/kernel", "dense/kernel/Adam"]
+    names += ["dense/kernel", "dense/kernel/Adam", "adam/iteration", "adam/dense_kernel_momentum"]
     contents = open_checkpoint(made.saver_checkpoint(tmp_path / "c", dict.fromkeys(names, VALUES), {}))
     assert in_groups(contents) == {
         "tables": ["embedding/item"],
         "slots": ["embedding/item/Adam_1"],
-        "optimizer": ["dense/kernel/Adam"],
+        "optimizer": ["adam/dense_kernel_momentum", "adam/iteration", "dense/kernel/Adam"],
         "step": ["global_step"],
-        "dense": ["dense/kernel"],
-        "embedding": ["embedding/deep/item"],
+        "dense": ["dense/kernel", "embedding/deep/item"],
     }
+    others = made.saver_checkpoint(tmp_path / "d", dict.fromkeys(("a/b", "a/b/Adam", "c", "step"), VALUES), {})
+    assert in_groups(open_checkpoint(others)) == {"optimizer": ["a/b/Adam"], "step": ["step"], "a": ["a/b"], "c": ["c"]}
     info = contents.entry("embedding/item/Adam_1").info
     assert (info.table, info.slot, contents.entry("embedding/item").info.table) == ("item", "Adam_1", "item")
 
@@ -419,8 +481,26 @@ def test_zips_that_are_no_keras_file(tmp_path: Path) -> None:
     made.trained_model().save(tmp_path / "n.keras")
     whole = (tmp_path / "n.keras").read_bytes()
     (tmp_path / "n.keras").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"n.keras: found no whole HDF5 file"):
+    with pytest.raises(DataError, match=r"n.keras: found no whole zip"):
         open_checkpoint(tmp_path / "n.keras")
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
+def test_damaged_keras_files(name: str, tmp_path: Path) -> None:
+    """There are no checksums, but what no longer fits is an error of ours, not of a library."""
+    model = made.trained_model()
+    (model.save_weights if name.endswith(".h5") else model.save)(tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    generator = np.random.default_rng(0)
+    noticed = 0
+    for at in generator.integers(0, len(whole), 25):
+        (tmp_path / name).write_bytes(whole[:at] + generator.bytes(8) + whole[at + 8 :])
+        try:
+            for entry in open_checkpoint(tmp_path / name).entries.values():
+                entry.values.verify()
+        except DataError:
+            noticed += 1
+    assert noticed
 
 
 @pytest.mark.parametrize("folder", ["plain", "a[64,32]", "b*?", "{c} ü='%", "back\\slash"])

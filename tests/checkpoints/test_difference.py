@@ -87,15 +87,15 @@ def test_figures_are_numpys(
 
 def test_bits_decide(tmp_path: Path) -> None:
     """Equal NaN and infinities have not moved, 0 and -0 differ, and what became NaN has moved to NaN."""
-    first = np.array([[np.nan, 1], [np.inf, 1], [0.0, 1], [1, 1]], np.float32)
-    second = np.array([[np.nan, 1], [np.inf, 1], [-0.0, 1], [2, 1]], np.float32)
-    a = written(tmp_path / "a", {"v": first, "w": first[2:], "z": np.zeros(2), "word": np.array([b"a", b"b"], object)})
+    first = np.array([[np.nan, 1], [np.inf, 1], [0.0, 1], [1, 1], [np.nan, 1], [np.inf, 1]], np.float32)
+    second = np.array([[np.nan, 1], [np.inf, 1], [-0.0, 1], [2, 1], [np.nan, 4], [np.inf, 3]], np.float32)
+    a = written(tmp_path / "a", {"v": first, "w": first[2:4], "z": np.zeros(2), "word": np.array([b"a", b"b"], object)})
     b = written(
         tmp_path / "b",
         {"v": second, "w": first[:2], "z": np.ones(2), "word": np.array([b"a", b"c"], object)},
     )
     found = changes(a, b)
-    assert (found["v"].compared, found["v"].changed, found["v"].largest) == (4, 2, 1.0)
+    assert (found["v"].compared, found["v"].changed, found["v"].largest) == (6, 4, 3.0)
     assert found["w"].changed == 2
     assert math.isnan(found["w"].largest)
     assert found["z"].relative == math.inf

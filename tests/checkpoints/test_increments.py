@@ -14,6 +14,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import embexp.checkpoints
 from embexp.checkpoints import graph_saver, increments, store
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
@@ -274,7 +275,7 @@ def test_damage_anywhere_in_the_chain_is_found(tmp_path: Path, number: int) -> N
 def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
     directories, _ = three(tmp_path)
     larger = EmbeddingTable("item", ROWS + 1, DIM, slots={"accumulators": 0.1})
-    with pytest.raises(CheckpointError, match=r"item is \[38, 3\], the checkpoint's \[37, 3\]"):
+    with pytest.raises(CheckpointError, match=r"\(item\) float32 \[38, 3\], in the checkpoint float32 \[37, 3\]"):
         store.read(seen([larger]), directories[2])
     assert store.keys(directories[2])["embedding/item.Saccumulators"] == (ROWS, DIM)
 
@@ -286,6 +287,15 @@ def test_it_is_not_copied_away_from_its_base(tmp_path: Path) -> None:
     ):
         store.copy(store.prefix_in(directories[2]), str(tmp_path / "copy"))
     assert not [*tmp_path.glob("copy*")]
+
+
+def test_where_a_whole_one_is_needed(tmp_path: Path) -> None:
+    directories, _ = three(tmp_path)
+    words = "step_00000002 is an incremental checkpoint: it has the rows that changed since step_00000001"
+    with pytest.raises(CheckpointError, match=words):
+        embexp.checkpoints.restore(directories[2], tf.train.Checkpoint())
+    with pytest.raises(CheckpointError, match=words):
+        embexp.checkpoints.convert(directories[2], tmp_path / "names", kind="name")
 
 
 def test_vectors_are_not_read_from_it(tmp_path: Path) -> None:

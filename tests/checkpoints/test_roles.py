@@ -14,7 +14,7 @@ from hypothesis import given
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.object_graph import ObjectGraph
 from embexp.checkpoints.roles import Role, roles
-from tests import object_graphs
+from tests import object_graphs, short_runs
 from tests.thoroughness import examples
 
 
@@ -77,6 +77,19 @@ def test_keras_optimizers(name: str, tmp_path: Path) -> None:
     assert [alone.count(role) for role in (Role.SLOT, Role.OPTIMIZER)] == [2 * slots, 1]
 
 
+def test_variables_of_the_model_that_an_optimizer_keeps_are_no_slots(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
+    optimizer = keras.optimizers.SGD(momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    optimizer.kept = list(model.trainable_variables)
+    alone = by_role(saved(tmp_path, optimizer=optimizer))
+    assert {"optimizer/kept/0", "optimizer/kept/1"} <= alone[Role.VARIABLE]
+    optimizer.all_kept = list(model.variables)
+    beside = by_role(saved(tmp_path, model=model, optimizer=optimizer))
+    assert {f"optimizer/all_kept/{number}" for number in range(4)} <= beside[Role.VARIABLE]
+    assert {"optimizer/momentums/0", "optimizer/momentums/1"} <= alone[Role.SLOT] & beside[Role.SLOT]
+
+
 def test_a_compiled_model_with_a_scaled_loss(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(momentum=0.9))
@@ -120,6 +133,24 @@ def test_tables_of_tensorflow(tmp_path: Path) -> None:
     slots = {"momenta", "velocities"}
     assert found[Role.SLOT] == {f"embedding/{path}item/{slot}" for path in ("", "_variables/") for slot in slots}
     assert {"embedding/item", "embedding/_variables/item/parameters"} <= found[Role.VARIABLE]
+
+
+def test_a_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    result = short_runs.runner(tmp_path_factory)("model=mlp", "train.steps=2")
+    prefix = result.directory / "checkpoints" / "final" / "checkpoint"
+    graph = object_graph.read(Path(f"{prefix}.index"))
+    view = tf.train.CheckpointView(str(prefix))
+    assert [{edge.name: edge.node for edge in node.edges} for node in graph.nodes] == [
+        dict(view.children(number)) for number in range(len(graph.nodes))
+    ]
+    found = by_role(graph)
+    assert found[Role.OPTIMIZER] == {"optimizer"}
+    tables = {path for path in found[Role.SLOT] if path.startswith("embedding/") and "_variables" not in path}
+    assert tables == {f"embedding/{table}/{slot}" for table in ("user", "item") for slot in ("momenta", "velocities")}
+    dense = {path for path in found[Role.SLOT] if not path.startswith("embedding/")}
+    assert {path.split("/")[1] for path in dense} == {"_variables", "_momentums", "_velocities"}
+    assert {"embedding/user", "step", "optimizer/_iterations", "model/_operations/5/bias"} <= found[Role.VARIABLE]
+    assert {"embedding", "model", "model/_operations/5"} <= found[Role.OBJECT]
 
 
 def test_what_only_looks_like_an_optimizer(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ from embexp.system.memory import PeakMemory
 from embexp.tables.exported import ExportedTable
 
 class Table:
-    rows, dim = 1_000_000, 100
+    rows, dim = 500_000, 100
 
     def read(self, start, stop):
         return np.full((stop - start, self.dim), start, np.float32)
@@ -117,7 +117,7 @@ print(memory.added)
 def test_a_table_is_never_in_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
     added = int(done.stdout)
-    table = 4 * 100 * 1_000_000
+    table = 4 * 100 * 500_000
     assert (tmp_path / "model" / "variables" / "variables.data-00001-of-00002").stat().st_size == table
     assert added < table / 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["checkpoint", "grow", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW")
     assert commands.main(["checkpoint"]) == 0
-    assert "    grow   a checkpoint for a longer vocabulary" in capsys.readouterr().out
+    assert re.search(r"^    grow +a checkpoint for a longer vocabulary", capsys.readouterr().out, re.MULTILINE)
 
 
 def columns(text: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert draw("--help") == 0
     assert capsys.readouterr().out.startswith("usage: embexp checkpoint graph PATH [-o FILE] [--all]\n")
     assert commands.main(["checkpoint"]) == 0
-    assert "    graph  a picture of the objects in a checkpoint" in capsys.readouterr().out
+    assert "a picture of the objects in a checkpoint" in capsys.readouterr().out
 
 
 def test_a_prefix_an_index_and_a_directory(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,14 +97,19 @@ def test_what_is_wrong_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[s
     Path("folder.svg").mkdir()
     assert draw(checkpoint, "-o", "folder.svg") == 2
     assert "folder.svg is a directory: give -o the name of a file" in capsys.readouterr().err
+    Path("file").write_text("")
+    assert draw(checkpoint, "-o", "file/gan.svg") == 1
+    assert capsys.readouterr().err == "embexp: file/gan.svg can't be written: File exists\n"
     assert draw("nowhere") == 1
-    assert capsys.readouterr().err == (
-        "embexp: nowhere: found no checkpoint\n"
-        "    expected the directory of a run, a checkpoint's directory, prefix or .index file, or a SavedModel\n"
+    assert capsys.readouterr().err.startswith(
+        "embexp: nowhere: there is no such file or folder; give a run's directory"
     )
-    Path("model.weights.h5").write_bytes(b"\x89HDF")
+    Path("model.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     assert draw("model.weights.h5") == 1
-    assert "model.weights.h5: found no checkpoint" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "embexp: model.weights.h5 is a file of Keras, which has no object graph\n"
+        "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one\n"
+    )
 
 
 def test_it_needs_no_tensorflow(checkpoint: Path) -> None:

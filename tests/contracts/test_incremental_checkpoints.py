@@ -62,10 +62,17 @@ def check_restored(
             assert {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)} == set()
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("strategy", NAMES)
-def test_every_point_is_restored_to_the_bit(strategy: str, split: bool, tmp_path: Path) -> None:
-    settings = SPLIT if split else {}
+def test_every_point_is_restored_to_the_bit(strategy: str, tmp_path: Path) -> None:
+    check(strategy, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["cpu", "tpu_simulator, 2"])
+def test_split_tables_too(strategy: str, tmp_path: Path) -> None:
+    check(strategy, tmp_path, **SPLIT)
+
+
+def check(strategy: str, tmp_path: Path, **settings: Any) -> None:
     points = series(STRATEGIES[strategy], Adam(learning_rate=0.0625), tmp_path, **settings)
     assert [is_incremental(directory / "checkpoint") for directory in points] == [False, True, True, True]
     check_restored(points, STRATEGIES[strategy], Adam(), tmp_path, **settings)

@@ -16,16 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp
-from embexp.data import batches
-from embexp.data.words import words as python_words
 from embexp.errors import NotARunError, RunError
 from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.data import read_data
-from embexp.runs.exports.texts import words
-from embexp.system.progress import quiet
-from embexp.training.evaluation import predictions
-from tests import planted_triples, short_runs
 
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
 Example = tuple[str, str, list[tuple[str, float]]]
@@ -381,145 +374,6 @@ def test_tokens_with_line_ends(folder: Path, tmp_path: Path, exported: Callable[
     np.testing.assert_allclose(loaded.predict(given)["predictions"].numpy(), expected, rtol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory: pytest.TempPathFactory) -> short_runs.Run:
-    return short_runs.runner(tmp_path_factory)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("strategy=mirrored", "strategy.replicas=2"),
-        ("strategy=tpu_simulator",),
-        ("runtime=session",),
-        ("runtime=estimator",),
-        (*short_runs.PRETRAINED, "tables.item.storage=split"),
-        (*short_runs.PRETRAINED, "init@tables.item.init=memory_map"),
-        ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=table"),
-        (
-            "pretrained@tables.item.pretrained=file",
-            "freeze@tables.item.freeze=table",
-            "init@tables.item.init=memory_map",
-        ),
-    ],
-    ids=lambda overrides: ",".join(each.rpartition(".")[2] for each in overrides),
-)
-def test_runs_of_every_strategy_runtime_and_layout(
-    overrides: tuple[str, ...], clicks: short_runs.Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    if overrides[:1] == ("pretrained@tables.item.pretrained=file",):
-        path = next(tmp_path_factory.getbasetemp().glob("runs*/item.npy"))
-        overrides = (*overrides, f"tables.item.pretrained.path={path}")
-    finished = embexp.load_run(clicks(*overrides).directory)
-    finished.export(tmp_path / "model")
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    for name, variable in loaded.tables.items():
-        np.testing.assert_array_equal(variable.numpy(), finished.table(name))
-    data = read_data(finished.spec, quiet)
-    rows = data.scan.splits["test"]
-    batch = batches.evaluation_batches(data.scan.examples, rows, data.columns, batch_size=128, full=True)
-    _, logits = predictions(finished._restored.runtime, batch, len(rows))
-    found = [
-        loaded.predict({name: tf.cast(ids, tf.int64) for name, ids in each.ids.items()})["predictions"].numpy()
-        for each in batch
-    ]
-    expected = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    np.testing.assert_allclose(np.concatenate(found)[: len(rows)], expected, rtol=1e-6)
-
-
-@pytest.fixture(scope="module")
-def texts(folder: Path) -> Path:
-    draw = np.random.default_rng(0)
-    topics = {"zoo": ["Löwe", "TIGER", "x", "snake_42"], "art": ["red", "Blue", "grün", "y"]}
-    labels = draw.choice(list(topics), 200)
-    lines = [f"{label}\t{', '.join(draw.choice([*topics[str(label)], 'the', 'and'], 8))}!\n" for label in labels]
-    (folder / "texts.txt").write_text("".join(lines), "utf-8")
-    return folder / "texts.txt"
-
-
-def test_texts_are_cut_into_words_inside(texts: Path, folder: Path, exported: Callable[[Path], Path]) -> None:
-    settings = [
-        "experiment=text_classification",
-        "data=text",
-        "model=bag_of_words",
-        "tables.word.dim=4",
-        "train.epochs=2",
-    ]
-    settings += [f"data.path={texts}", "data.max_length=5", f"output.cache={folder}/cache", *QUIET]
-    (folder / "texts").mkdir()
-    finished = embexp.load_run(single.run(embexp.compose(settings), folder / "texts").directory)
-    loaded = tf.saved_model.load(str(exported(finished.folder.path)))
-    raw = [line.partition("\t")[2] for line in texts.read_text("utf-8").splitlines()]
-    found = loaded.signatures["serving_text"](text=tf.constant(raw))
-    expected = finished.predict(texts)
-    assert len(set(expected)) == 2
-    assert [name.decode() for name in found["predictions"].numpy()] == expected.tolist()
-    assert found["classes"].numpy()[0].tolist() == [b"art", b"zoo"]
-    assert found["classes"].shape == found["probabilities"].shape == [200, 2]
-    np.testing.assert_allclose(found["probabilities"].numpy().sum(1), 1, rtol=1e-6)
-    best = found["classes"].numpy()[np.arange(200), found["probabilities"].numpy().argmax(1)]
-    np.testing.assert_array_equal(best, found["predictions"].numpy())
-    cut = [python_words(each)[:5] for each in raw]
-    again = loaded.signatures["serving_ragged"](
-        words_values=tf.constant([word for each in cut for word in each]),
-        words_row_splits=tf.constant(np.cumsum([0, *map(len, cut)])),
-    )
-    np.testing.assert_array_equal(again["probabilities"].numpy(), found["probabilities"].numpy())
-
-
-LETTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"])
-
-
-@given(st.lists(st.text(LETTERS, max_size=12), min_size=1, max_size=4))
-def test_words_inside_are_those_outside(texts: list[str]) -> None:
-    found = words(tf.constant(texts), max_length=None).to_list()
-    assert [[word.decode() for word in each] for each in found] == [python_words(text) for text in texts]
-
-
-@pytest.mark.parametrize("reciprocal", [True, False])
-def test_triples_are_scored_as_the_formula_says(
-    reciprocal: bool, folder: Path, exported: Callable[[Path], Path]
-) -> None:
-    graph = folder / f"graph_{reciprocal}"
-    planted_triples.divided(graph, planted_triples.circle(12), test=6, valid=6)
-    settings = ["experiment=knowledge_graph", f"data.path={graph}", "tables.entity.dim=6", "train.steps=30"]
-    settings += [f"data.reciprocal={reciprocal}", "train.batch_size=16", f"output.cache={folder}/cache", *QUIET]
-    (folder / f"complex_{reciprocal}").mkdir()
-    finished = embexp.load_run(single.run(embexp.compose(settings), folder / f"complex_{reciprocal}").directory)
-    loaded = tf.saved_model.load(str(exported(finished.folder.path)))
-    assert set(loaded.signatures) == {"serving_default", "serving_ids", "tails", "heads"}
-    entities, relations = finished.vocabulary("entity"), finished.vocabulary("relation")
-    vectors, kinds = (finished.table(name).astype(np.float64) for name in ("entity", "relation"))
-
-    def number(rows: np.ndarray) -> np.ndarray:
-        return rows[:, :3] + 1j * rows[:, 3:]
-
-    triples = planted_triples.read(graph, "test")
-    head, relation, tail = ([triple[place] for triple in triples] for place in range(3))
-    h, r, t = entities.lookup(head), relations.lookup(relation), entities.lookup(tail)
-    # Trouillon et al. 2016, eq. 9.
-    expected = (number(vectors[h]) * number(kinds[r]) * number(vectors[t]).conj()).sum(1).real
-    given = {"head": tf.constant(head), "relation": tf.constant(relation), "tail": tf.constant(tail)}
-    found = loaded.signatures["serving_default"](**given)["predictions"].numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    rows = {"head": tf.constant(h), "relation": tf.constant(r), "tail": tf.constant(t)}
-    np.testing.assert_array_equal(loaded.signatures["serving_ids"](**rows)["predictions"].numpy(), found)
-    tails = loaded.signatures["tails"](head=given["head"], relation=given["relation"], k=tf.constant(3))
-    every = (number(vectors[h])[:, None] * number(kinds[r])[:, None] * number(vectors).conj()[None]).sum(2).real
-    _check_best(tails, every, entities.tokens())
-    heads = loaded.signatures["heads"](tail=given["tail"], relation=given["relation"], k=tf.constant(99))
-    inverse = number(kinds[r + 1]) if reciprocal else number(kinds[r]).conj()
-    every = (number(vectors[t])[:, None] * inverse[:, None] * number(vectors).conj()[None]).sum(2).real
-    _check_best(heads, every, entities.tokens())
-
-
-def _check_best(found: dict[str, Any], scores: np.ndarray, tokens: list[str]) -> None:
-    entities, best = found["entities"].numpy(), found["scores"].numpy()
-    np.testing.assert_allclose(best, -np.sort(-scores, axis=1)[:, : best.shape[1]], atol=1e-6)
-    rows = np.array([[tokens.index(token.decode()) for token in each] for each in entities])
-    np.testing.assert_allclose(np.take_along_axis(scores, rows, 1), best, atol=1e-6)
-
-
 OWN_MODELS = '''
 import keras
 import tensorflow as tf
@@ -543,10 +397,6 @@ def joined(activations):
     return keras.layers.BatchNormalization()(keras.layers.Dense(5, activation="gelu")(x))
 
 
-def good(activations):
-    return keras.Model(activations, keras.layers.Dense(1)(joined(activations)))
-
-
 def looked(activations):
     return keras.Model(activations, Looked()(keras.layers.Dense(1)(joined(activations))))
 
@@ -564,11 +414,10 @@ def python(activations):
 '''
 
 
-@pytest.mark.parametrize("function", ["good", "looked"])
 def test_models_of_users(
-    function: str, run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path, own_models: str
+    run: Callable[..., Path], exported: Callable[[Path], Path], visits: Path, own_models: str
 ) -> None:
-    directory = run(function, model={"kind": "keras", "function": f"{own_models}:{function}"})
+    directory = run("own", model={"kind": "keras", "function": f"{own_models}:looked"})
     loaded = tf.saved_model.load(str(exported(directory)))
     found = loaded.predict(in_forms(visits, "ragged"))["predictions"].numpy()
     np.testing.assert_allclose(found, embexp.load_run(directory).predict(visits), rtol=1e-6)
@@ -590,14 +439,17 @@ def test_a_model_that_calls_python_is_refused(run: Callable[..., Path], tmp_path
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["a[64,32]", "b*", "c?", "d\\", "e{}='\" %ü"])
-def test_any_path(name: str, run: Callable[..., Path], tmp_path: Path, visits: Path) -> None:
-    out = tmp_path / name / "model"
-    exporting.export(run("mlp"), out)
-    (out).rename(tmp_path / "plain")
+def test_any_path(run: Callable[..., Path], tmp_path: Path, visits: Path) -> None:
+    directory = run("mlp")
+    odd = tmp_path / "a[64,32] b* c? d\\e {}='\" %ü"
+    (odd / "run").mkdir(parents=True)
+    for path in directory.iterdir():
+        (odd / "run" / path.name).symlink_to(path)
+    exporting.export(odd / "run", odd / "model")
+    (odd / "model").rename(tmp_path / "plain")
     loaded = tf.saved_model.load(str(tmp_path / "plain"))
     found = loaded.predict(in_forms(visits, "ragged"))["predictions"].numpy()
-    np.testing.assert_allclose(found, embexp.load_run(run("mlp")).predict(visits), rtol=1e-6)
+    np.testing.assert_allclose(found, embexp.load_run(directory).predict(visits), rtol=1e-6)
 
 
 def test_what_can_not_be_exported_is_said_before_anything_is_written(

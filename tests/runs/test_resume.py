@@ -43,6 +43,14 @@ PRETRAINED = ("pretrained@tables.item.pretrained=file", "tables.item.pretrained.
 EXPERIMENTS = {
     "adagrad": ("optimizer=adagrad", "model=dlrm"),
     "adagrad, by name": ("optimizer=adagrad", "model=dlrm", "checkpoint.kind=name"),
+    "adagrad, incremental": ("optimizer=adagrad", "model=dlrm", "checkpoint.incremental=3"),
+    "split, incremental": (
+        "optimizer=adam",
+        "checkpoint.incremental=4",
+        "checkpoint.keep=1",
+        "freeze@tables.user.freeze=rows",
+        "tables.user.freeze.rows=[[3,40]]",
+    ),
     "adam, dropout": ("optimizer=adam", "model.dropout=0.3", "checkpoint.keep=1"),
     "split, frozen rows": ("optimizer=adam", "freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[3,40]]"),
     "memory-mapped rows": (

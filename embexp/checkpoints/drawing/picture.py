@@ -60,7 +60,7 @@ def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
         # The viewer of an SVG has fonts of its own.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         kind = path.suffix.removeprefix(".").lower()
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}[kind]
+        metadata = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}, "png": None}[kind]
         with files.written_whole(path) as file:
             figure.savefig(file, format=kind, dpi=dots, metadata=metadata)
 
