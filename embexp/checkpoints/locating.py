@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+<<<<<<< HEAD
 from embexp.checkpoints.opening import find_index
 from embexp.tensor_bundle.increments import require_whole
+=======
+from embexp.checkpoints.opening import find_index, starts_as_keras
+from embexp.errors import DataError
+from embexp.tensor_bundle.increments import is_incremental
+>>>>>>> api
 from embexp.tensor_bundle.rekeying import object_index
 
 NAME = "checkpoint"
@@ -26,6 +32,11 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
     index = find_index(Path(path))
     require_whole(index)
     return object_index(index.parent) if as_objects and index.name == f"{NAME}.index" else index
+
+
+def is_keras_file(path: Path | str) -> bool:
+    """Whether this is a `.weights.h5` or `.keras` file, by how it begins."""
+    return Path(path).is_file() and starts_as_keras(Path(path))
 
 
 def prefix_for(path: Path | str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -158,15 +158,22 @@ def nodes_of(proto: Any, pattern: str) -> set[int]:
 class Selection:
     """Which values of an object graph are to be restored."""
 
-    def __init__(self, proto: Any, patterns: Collection[str] | None) -> None:
+    def __init__(
+        self, proto: Any, values: Iterable[Value], names: Mapping[str, str], patterns: Collection[str] | None
+    ) -> None:
         """Takes the choice.
 
         Args:
             proto: the object graph, of the checkpoint or of the program.
-            patterns: object paths or names, of values or of objects that have them; `*` stands for anything. None: all.
+            values: all its values.
+            names: of the program's variables, by object path.
+            patterns: object paths or names of values, with `*` for anything; or of objects, or beginnings of names
+                before a `/`, if no value has that path or name. None: everything.
         """
-        self._patterns = patterns
-        self._nodes = {pattern: nodes_of(proto, pattern) for pattern in patterns or ()}
+        self._names, self._patterns = names, patterns
+        exact = {each for value in values for each in self._known(value)}
+        self._exact = exact.intersection(patterns or ())
+        self._nodes = {each: nodes_of(proto, each) for each in patterns or () if each not in exact}
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""
@@ -174,10 +181,13 @@ class Selection:
 
     def named(self, value: Value, node: int | None, pattern: str) -> bool:
         """Whether a pattern names the value, or an object that has it."""
-        return node in self._nodes[pattern] or fits(value, pattern)
+        candidates = self._known(value)
+        if pattern in self._exact:
+            return pattern in candidates
+        return node in self._nodes[pattern] or any(
+            each.startswith(f"{pattern}/") or fnmatchcase(each, pattern) for each in candidates
+        )
 
-
-def fits(value: Value, pattern: str) -> bool:
-    """Whether a pattern names a value."""
-    candidates = [each for each in (value.path, value.name) if each]
-    return any(each == pattern or each.startswith(f"{pattern}/") or fnmatchcase(each, pattern) for each in candidates)
+    def _known(self, value: Value) -> list[str]:
+        """The paths and names of a value: in the checkpoint, and in the program."""
+        return [each for each in (value.path, value.name, self._names.get(value.path, "")) if each]

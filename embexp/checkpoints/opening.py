@@ -37,18 +37,25 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         DataError: there is no checkpoint, or its index is damaged.
     """
     path = Path(path)
-    if path.is_file():
-        with path.open("rb") as file:
-            start = file.read(8)
-        if start.startswith((_HDF5, _ZIP)):
-            from embexp.checkpoints import keras_weights
+    if path.is_file() and starts_as_keras(path):
+        from embexp.checkpoints import keras_weights
 
-            return keras_weights.contents(path, zipped=start.startswith(_ZIP))
+        return keras_weights.contents(path, zipped=_start(path).startswith(_ZIP))
     index = find_index(path)
     if as_objects and index.name == _OF_RUN:
         index = object_index(index.parent)
     saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
     return bundles.contents(path, index, saved_model=saved_model, named=named)
+
+
+def starts_as_keras(path: Path) -> bool:
+    """Whether a file begins as HDF5 or as a zip, as Keras' files of weights do."""
+    return _start(path).startswith((_HDF5, _ZIP))
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)
 
 
 def find_index(path: Path) -> Path:

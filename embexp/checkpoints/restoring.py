@@ -11,13 +11,25 @@ import contextlib
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import blocks, graph_protos, live, locating, matching, naming, objects, renaming, taking
+from embexp.checkpoints import (
+    blocks,
+    graph_protos,
+    keras_bundle,
+    live,
+    locating,
+    matching,
+    naming,
+    objects,
+    renaming,
+    taking,
+)
 from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.plain_paths import plain_temporary
@@ -42,7 +54,8 @@ def restore(
     them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
 
     Args:
-        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
+        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
+            `.weights.h5` or `.keras` file, whose names are those of its datasets, such as `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
@@ -59,45 +72,59 @@ def restore(
     """
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, live.graph_of(checkpoint))
-    counts = isinstance(into, tf.train.Checkpoint)
-    return _restored(locating.index_of(path), checkpoint, names, only, rename or {}, counts=counts)
+    target = _Target(checkpoint, names, {}, counts=isinstance(into, tf.train.Checkpoint))
+    return _restored(Path(path), target, only, rename or {})
 
 
 def restore_run(
-    index: Path, checkpoint: Any, *, only: Collection[str] | None = None, rename: Mapping[str, str] | None = None
+    path: Path, checkpoint: Any, *, only: Collection[str] | None = None, rename: Mapping[str, str] | None = None
 ) -> LiveAccount:
     """Restores a checkpoint, of whatever program, into a run, whose variables have the names of `naming`.
 
     See `restore`. Tables are assigned in blocks.
 
     Args:
-        index: of the checkpoint.
+        path: of the checkpoint.
         checkpoint: the run's `tf.train.Checkpoint`, all of whose variables exist.
         only: what to restore; None: everything.
         rename: where to restore what has another path or name in the checkpoint.
     """
-    return _restored(index, checkpoint, naming.variable_names(checkpoint), only, rename or {}, counts=False)
+    names = naming.variable_names(checkpoint)
+    return _restored(path, _Target(checkpoint, names, names, counts=False), only, rename or {})
 
 
-def _restored(
-    index: Path,
-    checkpoint: Any,
-    names: Mapping[str, str],
-    only: Collection[str] | None,
-    rename: Mapping[str, Any],
-    *,
-    counts: bool,
-) -> LiveAccount:
-    """Restores; `counts` is whether TensorFlow's count of saves is to be restored, too."""
-    entries, graph = read_index(index), live.graph_of(checkpoint)
-    found, tensor_of = _matched(index, entries, graph, names, rename)
-    _leave_out(index, found, only)
-    found.mismatched = matching.mismatches(found, graph)
-    assigned = blocks.assignable(found, entries, tensor_of)
-    without = {*found.left_out, *found.mismatched, *assigned}
-    counted = counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
-    status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
-    account = taking.Taking(str(index).removesuffix(".index"), checkpoint, found, status._checkpoint, only)
+@dataclass(frozen=True)
+class _Target:
+    """What is restored into.
+
+    Attributes:
+        checkpoint: a `tf.train.Checkpoint`.
+        names: global names of its variables, by object path.
+        shown: those by which the account calls them; variables that are not in it have their own.
+        counts: whether TensorFlow's count of saves is a part of it.
+    """
+
+    checkpoint: Any
+    names: Mapping[str, str]
+    shown: Mapping[str, str]
+    counts: bool
+
+
+def _restored(path: Path, target: _Target, only: Collection[str] | None, rename: Mapping[str, Any]) -> LiveAccount:
+    checkpoint, names = target.checkpoint, target.names
+    with contextlib.ExitStack() as stack:
+        index = _index(path, stack)
+        entries, graph = read_index(index), live.graph_of(checkpoint)
+        found, tensor_of = _matched(index, entries, graph, names, rename)
+        _leave_out(index, found, names, only)
+        found.mismatched = matching.mismatches(found, graph)
+        assigned = blocks.assignable(found, entries, tensor_of)
+        without = {*found.left_out, *found.mismatched, *assigned}
+        counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
+        status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
+        weakref.finalize(status._checkpoint, stack.pop_all().close)
+    source = str(path) if locating.is_keras_file(path) else str(index).removesuffix(".index")
+    account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
 
     def run(session: Any = None) -> None:
         found_session = _session(session)
@@ -115,6 +142,13 @@ def _restored(
         run()
         return LiveAccount(account.take, lambda session: None, initialize)
     return LiveAccount(account.take, run, initialize)
+
+
+def _index(path: Path, stack: contextlib.ExitStack) -> Path:
+    """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
+    if not locating.is_keras_file(path):
+        return locating.index_of(path)
+    return keras_bundle.write(path, Path(stack.enter_context(_temporary(path.parent))))
 
 
 def _matched(
@@ -143,8 +177,8 @@ def _matched(
     return found, tensor_of
 
 
-def _leave_out(index: Path, found: Matching, only: Collection[str] | None) -> None:
-    selected = matching.Selection(found.proto, only)
+def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Collection[str] | None) -> None:
+    selected = matching.Selection(found.proto, [each.value for each in found.stored], names, only)
     unknown = [
         pattern
         for pattern in only or ()
@@ -172,7 +206,7 @@ def _read(
             node.ClearField("registered_saver")
     util.add_checkpoint_values_check(proto)
     keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
-    folder = tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent))
+    folder = _temporary(index.parent)
     prefix = Path(folder.name) / locating.NAME
     try:
         rekeying.rekey(index, prefix, keys, {OBJECT_GRAPH: proto.SerializeToString()}, rekeying.symbolic)
@@ -185,6 +219,10 @@ def _read(
     # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
     weakref.finalize(status._checkpoint, folder.cleanup)
     return status
+
+
+def _temporary(beside: Path) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(beside))
 
 
 def _session(session: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from embexp.checkpoints import live, matching
@@ -19,7 +20,13 @@ class Taking:
     """Takes the account of one restore, as often as it is asked."""
 
     def __init__(
-        self, source: str, checkpoint: Any, found: Matching, coordinator: Any, only: Collection[str] | None
+        self,
+        source: str,
+        checkpoint: Any,
+        found: Matching,
+        coordinator: Any,
+        only: Collection[str] | None,
+        names: Mapping[str, str],
     ) -> None:
         """Remembers what was found before the restore.
 
@@ -29,13 +36,15 @@ class Taking:
             found: what was to be restored into what.
             coordinator: TensorFlow's record of what it has restored into what.
             only: what was to be restored.
+            names: of variables, by object path; those that are not in it have their own.
         """
         self._source, self._checkpoint, self._found = source, checkpoint, found
-        self._coordinator, self._only = coordinator, only
+        self._coordinator, self._only, self._names = coordinator, only, names
 
     def take(self) -> Account:
         """The account as of now."""
         graph = live.graph_of(self._checkpoint)
+        graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
         values = {id(each.object): each for each in graph.values}
         lists: dict[str, list[Any]] = {name: [] for name in ("restored", "extra", "waiting", "left_out")}
         done = self._filled()
@@ -54,7 +63,7 @@ class Taking:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
         missing = [each for each in graph.values if id(each.object) not in done and each.path != _COUNTER]
         wanted = [matching.wanted(each) for each in missing]
-        selected = matching.Selection(graph.proto, self._only)
+        selected = matching.Selection(graph.proto, map(matching.wanted, graph.values), self._names, self._only)
         picked = [selected(value, each.node) for value, each in zip(wanted, missing, strict=True)]
         chosen = [value for value, is_chosen in zip(wanted, picked, strict=True) if is_chosen]
         left_out = [value for value, is_chosen in zip(wanted, picked, strict=True) if not is_chosen]

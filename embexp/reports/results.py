@@ -87,7 +87,8 @@ class Results:
         if not restored:
             return
         values, left_out = restored["restored"], len(restored["left_out"])
-        yield Text(f"restored {len(values)} values from {restored['checkpoint']}, {left_out} left out as told:")
+        count = "1 value" if len(values) == 1 else f"{len(values)} values"
+        yield Text(f"restored {count} from {restored['checkpoint']}, {left_out} left out as told:")
         for value in values[:_RESTORED]:
             yield Text(f"  {value}")
         if len(values) > _RESTORED:

@@ -139,16 +139,16 @@ def build(
     return start(prepared.runtime, blueprint)
 
 
-def _restored(settings: Restoring, index: Path | None, checkpoint: Any) -> LiveAccount | None:
+def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAccount | None:
     """Restores what the config names, before the first step.
 
     Raises:
         CheckpointError: the checkpoint lacks something of that, or has it in another shape or type.
         DataError: it is damaged.
     """
-    if index is None:
+    if path is None:
         return None
-    account = restoring.restore_run(index, checkpoint, only=settings.only, rename=settings.rename)
+    account = restoring.restore_run(path, checkpoint, only=settings.only, rename=settings.rename)
     try:
         return account.assert_consumed()
     except CheckpointError as error:

@@ -67,7 +67,7 @@ class Prepared:
         runtime: the runtime that executes the steps; never `auto`.
         schedule: how many steps, and when to log and to evaluate.
         dense: the earlier checkpoint that the dense part is restored from; None: it is initialized.
-        restored: index of the checkpoint that variables are restored from; None: none are.
+        restored: index of the checkpoint, or the file of weights, that variables are restored from; None: none are.
         run_id: see `identity`; None where an earlier run of the study, on which it depends, has not run yet.
     """
 
@@ -120,7 +120,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     rows, cache = table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress)
     dense = _dense_source(spec)
-    restored = None if spec.restore.path is None else locating.index_of(spec.restore.path)
+    restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
     run_id = identity.run_id(
         spec,
         data.scan.digest,
@@ -255,8 +255,19 @@ def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
     return None
 
 
+def _source(path: Path) -> Path:
+    """The index of the checkpoint that variables are restored from, or Keras' file of weights.
+
+    Raises:
+        DataError: there is none.
+    """
+    return path if locating.is_keras_file(path) else locating.index_of(path)
+
+
 def _digest_of(index: Path, cache: Path) -> str:
     """Digest of a checkpoint: its index and its data files."""
+    if locating.is_keras_file(index):
+        return caching.file_digest(index, cache=cache)
     pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
 

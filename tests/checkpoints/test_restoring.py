@@ -204,6 +204,22 @@ def test_only_what_is_named_is_restored(saved: str, only: list[str], restored: l
             np.testing.assert_array_equal(getattr(getattr(net, layer), name), wanted)
 
 
+def test_a_name_stands_for_itself_and_an_object_for_what_it_has(tmp_path: Path) -> None:
+    stored = {name: tf.Variable(1.0) for name in ("table", "table/Adam", "net/a", "net/b")}
+    path = checkpoints.save(tmp_path / "c", stored, kind="name")
+    into = {name: tf.Variable(0.0) for name in stored}
+    account = checkpoints.restore(path, into, only=["table", "net"]).assert_consumed()
+    assert sorted(each.name for each in account.now.left_out) == ["table/Adam"]
+    assert float(into["table/Adam"]) == 0
+    shared = tf.Module()
+    shared.net, shared.optimizer = tf.Module(), tf.Module()
+    shared.net.deep = tf.Module()
+    shared.net.deep.w = shared.optimizer.w = tf.Variable(1.0)
+    shared.optimizer.slot = tf.Variable(1.0)
+    path = checkpoints.save(tmp_path / "d", shared)
+    assert checkpoints.restore(path, shared, only=["net"]).assert_consumed().restored[0].path == "optimizer/w"
+
+
 def test_what_is_left_out_does_not_come_later(saved: str) -> None:
     lazy = Lazy()
     checkpoints.restore(saved, {"l1": lazy}, only=["l2", "l1/bias"])
@@ -295,6 +311,19 @@ def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
     with pytest.raises(DataError, match="there is no such file or folder"):
         checkpoints.restore(tmp_path / "other", Net())
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras, as it saves
+def test_weights_of_keras(tmp_path: Path) -> None:
+    layer = keras.layers.Dense(2)
+    keras.Sequential([keras.Input((3,)), layer]).save_weights(tmp_path / "[1].weights.h5")
+    into = {"w": tf.Variable(tf.zeros([3, 2])), "b": tf.Variable(tf.ones([2]))}
+    rename = {f"layers/{layer.name.partition('_')[0]}/vars/0": "w", "layers/dense/vars/1": into["b"]}
+    account = checkpoints.restore(tmp_path / "[1].weights.h5", into, rename=rename)
+    account.assert_consumed()
+    assert str(account).startswith(f"{tmp_path}/[1].weights.h5: 2 restored")
+    np.testing.assert_array_equal(into["w"], layer.kernel.numpy())
+    np.testing.assert_array_equal(into["b"], layer.bias.numpy())
 
 
 def test_two_models_with_two_optimizers(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from embexp.checkpoints import store
+from embexp.errors import CheckpointError
 
 
 def writer(content: str, seen: list[Path] | None = None):  # type: ignore[no-untyped-def]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -76,6 +78,24 @@ def test_what_is_named_is_restored_in_every_runtime(
     )
     assert (final(renamed)["embedding/item"] == 3).all()
     assert model.summary["run_id"] != renamed.summary["run_id"] != first.summary["run_id"]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras, as it saves
+def test_weights_of_keras(run: Run, tmp_path: Path) -> None:
+    layer = keras.layers.Dense(32, name="dense")
+    model = keras.Sequential([keras.Input((64,)), layer])
+    model.save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5") as file:
+        assert list(file["layers/dense/vars"]) == ["0", "1"]
+    rename = "+restore.rename={layers/dense/vars/0:top.1/kernel,layers/dense/vars/1:top.1/bias}"
+    for overrides in ((), ("runtime=session",)):
+        result = run(
+            *untrained(f"restore.path={tmp_path / 'm.weights.h5'}", rename, "restore.only=[top.1]", *overrides)
+        )
+        values = checkpoint_values.every(result.directory / "checkpoints" / "final")
+        np.testing.assert_array_equal(values["optimizer/_trainable_variables/2"], layer.kernel.numpy())
+        names = [each.split("(")[1].split(")")[0] for each in result.summary["restored"]["restored"]]
+        assert names == ["top.1/kernel", "top.1/bias"]
 
 
 def test_all_of_another_run_of_either_kind(run: Run, first: single.RunResult) -> None:
