@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-<<<<<<< HEAD
-from embexp.checkpoints.opening import find_index
-from embexp.tensor_bundle.increments import require_whole
-=======
 from embexp.checkpoints.opening import find_index, starts_as_keras
-from embexp.errors import DataError
-from embexp.tensor_bundle.increments import is_incremental
->>>>>>> api
+from embexp.tensor_bundle.increments import require_whole
 from embexp.tensor_bundle.rekeying import object_index
 
 NAME = "checkpoint"
