@@ -20,7 +20,7 @@ COMMANDS = {
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "export": "write a finished run for other programs: a SavedModel, or its tables in files",
-    "checkpoint": "look into checkpoints, compare them, grow them to a longer vocabulary",
+    "checkpoint": "look into checkpoints, compare, draw and convert them, grow them to a longer vocabulary",
     "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }
 

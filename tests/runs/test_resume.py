@@ -40,12 +40,15 @@ SMALL = (
     "output.plots=false",
 )
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "tables.item.pretrained.path={vectors}")
+MANY_ROWS = ("data.users=3000", "data.items=3000", "checkpoint.every_steps=10")
+"""Of which few change between two checkpoints."""
 EXPERIMENTS = {
     "adagrad": ("optimizer=adagrad", "model=dlrm"),
     "adagrad, by name": ("optimizer=adagrad", "model=dlrm", "checkpoint.kind=name"),
-    "adagrad, incremental": ("optimizer=adagrad", "model=dlrm", "checkpoint.incremental=3"),
+    "adagrad, incremental": ("optimizer=adagrad", "model=dlrm", *MANY_ROWS, "checkpoint.incremental=3"),
     "split, incremental": (
         "optimizer=adam",
+        *MANY_ROWS,
         "checkpoint.incremental=4",
         "checkpoint.keep=1",
         "freeze@tables.user.freeze=rows",
@@ -184,6 +187,19 @@ def test_killed_and_resumed_is_as_if_never_killed(name: str, killing: Killing, t
         assert content(directory) == expected, when
         assert not [path for path in directory.rglob(".*") if path.name.endswith((".part", ".gone"))]
     assert killed
+
+
+def test_incremental_checkpoints_are_small_and_whole_at_the_end(run: Callable[..., Path]) -> None:
+    directory = run(*MANY_ROWS, "data.users=50000", "checkpoint.incremental=4", "checkpoint.keep=null")
+    checkpoints = RunFolder(directory).checkpoints
+    sizes = [
+        sum(path.stat().st_size for path in step.glob("checkpoint.data*"))
+        for step in series.step_directories(checkpoints)
+    ]
+    assert len(sizes) == 6
+    assert max(sizes[1:4] + sizes[5:]) < min(sizes[0], sizes[4]) / 4
+    whole = run(*MANY_ROWS, "data.users=50000")
+    assert content(directory)["tensors"] == content(whole)["tensors"]
 
 
 def test_a_run_is_killed_again_and_again(killing: Killing, tmp_path: Path) -> None:
