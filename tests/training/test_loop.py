@@ -134,7 +134,10 @@ def test_the_state_is_saved_every_so_many_steps_and_when_interrupted() -> None:
     schedule = loop.LoopSchedule(steps=100, log_every=10, evaluate_every=50, batch_size=8)
     assert saved_steps(SaveTimes(every_steps=33), schedule) == [33, 66, 99]
     calls = iter([False, False, True])
-    assert saved_steps(SaveTimes(every_steps=1000), schedule, interrupted=lambda: next(calls)) == [3]
+    outcome = loop.Outcome()
+    saved = saved_steps(SaveTimes(every_steps=1000), schedule, interrupted=lambda: next(calls), outcome=outcome)
+    assert outcome.status == "interrupted"
+    assert saved == [outcome.steps]
 
 
 def test_the_best_state_is_saved_before_it_is_kept() -> None:
