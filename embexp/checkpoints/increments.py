@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints import streaming
+from embexp.checkpoints.locating import NAME
 from embexp.tables.reading import ReadableTable
 from embexp.tables.streamed import Bypass, bypass
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.writer import BundleWriter
 
-_PREFIX = "checkpoint"
 _NUMBERS, _ROWS = "increment_numbers/", "increment/"
 """How the keys of changed rows' numbers, by table, and of the rows, by the matrix' key, begin."""
 
@@ -81,15 +81,15 @@ class IncrementalSaves:
         """
         self._changes, self._whole_every = Changes(tables, every_row), whole_every
         self._base = restored
-        self._since_whole = 0 if restored is None else len(increments.chain(restored / _PREFIX)) - 1
+        self._since_whole = 0 if restored is None else len(increments.chain(restored / NAME)) - 1
 
     def write(self, checkpoint: Any, prefix: str) -> None:
         """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
 
         It is whole if the one before is gone.
         """
-        changed, base = self._changes.collect(), None if self._base is None else self._base / _PREFIX
-        gone = base is None or not base.with_name(f"{_PREFIX}.index").is_file()
+        changed, base = self._changes.collect(), None if self._base is None else self._base / NAME
+        gone = base is None or not base.with_name(f"{NAME}.index").is_file()
         if gone or self._since_whole + 1 >= self._whole_every:
             streaming.write(checkpoint, prefix)
         else:
@@ -99,7 +99,7 @@ class IncrementalSaves:
         """The checkpoint last written is on disk, in this directory beside that of the one before."""
         self._changes.saved()
         self._base = directory
-        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / _PREFIX) else 0
+        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / NAME) else 0
 
 
 def write(checkpoint: Any, prefix: str, *, base: str, changed: Mapping[str, np.ndarray]) -> None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.checkpoints.locating import NAME
 from embexp.errors import DataError, EmbexpError
 from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.index import Entry
-from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.tensor import Tensor
 
 STATE = "state.json"
-_PREFIX = "checkpoint"
-_CHUNK_BYTES = 1 << 24
-_STRING = 7
-"""Its number in TensorFlow's types.proto."""
 _STEP = re.compile(r"step_(\d{8,})")
 
 
@@ -79,23 +75,15 @@ def read_state(directory: Path) -> SavedStep:
 
 
 def check_content(directory: Path) -> None:
-    """Reads every numeric tensor once, also of those that an incremental checkpoint needs, and compares checksums.
+    """Reads every tensor once, also of those that an incremental checkpoint needs, and compares checksums.
 
     Raises:
         CheckpointError: a checkpoint that an incremental one needs is missing, or has changed.
         DataError: a tensor, or an index, is damaged.
     """
-    for link in increments.chain(directory / _PREFIX):
-        _check(link.entries())
-
-
-def _check(entries: Mapping[str, Entry]) -> None:
-    for key, entry in entries.items():
-        if entry.kind == _STRING:  # its checksum is of another form; it holds the graph of objects
-            continue
-        for piece in entry.pieces:
-            for _ in read_content(key, piece, _CHUNK_BYTES):
-                pass
+    for link in increments.chain(directory / NAME):
+        for key, entry in link.entries().items():
+            Tensor(f"{link.prefix}: {key}", key, entry).verify()
 
 
 def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) -> Iterator[SavedStep]:
@@ -121,7 +109,7 @@ def prune(checkpoints: Path, keep: int | None) -> None:
     """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all."""
     if keep is not None:
         directories = step_directories(checkpoints)
-        kept = increments.needed(directories[max(0, len(directories) - keep) :], _PREFIX)
+        kept = increments.needed(directories[max(0, len(directories) - keep) :], NAME)
         for directory in directories:
             if directory not in kept:
                 remove(directory)

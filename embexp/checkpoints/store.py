@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import planning, streaming
 from embexp.checkpoints.by_name import as_objects
+from embexp.checkpoints.locating import NAME
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
 from embexp.system import files
@@ -26,7 +27,6 @@ from embexp.tensor_bundle.increments import is_incremental
 from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
-PREFIX = "checkpoint"
 Whole = Callable[[Path], AbstractContextManager[Path]]
 """Makes a directory whole or not at all: see `files.directory_written_whole`."""
 
@@ -75,7 +75,7 @@ def _write_new(
 ) -> None:
     with whole(directory) as temporary:
         with plain_path(temporary) as plain:
-            write_to(str(plain / PREFIX))
+            write_to(str(plain / NAME))
         finish(temporary)
 
 
@@ -176,8 +176,8 @@ def prefix_in(directory: Path) -> str:
     Raises:
         CheckpointError: there is none.
     """
-    if not (directory / f"{PREFIX}.index").exists():
-        raise CheckpointError(f"{directory} holds no checkpoint: there is no {PREFIX}.index in it")
+    if not (directory / f"{NAME}.index").exists():
+        raise CheckpointError(f"{directory} holds no checkpoint: there is no {NAME}.index in it")
     return str(object_index(directory)).removesuffix(".index")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from embexp.checkpoints import series, store
+from embexp.checkpoints import locating, series, store
 from embexp.checkpoints.increments import IncrementalSaves
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import CheckpointError, EmbexpError
@@ -145,7 +145,7 @@ class RunSaver:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
         same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
-        if not same.exists() or increments.is_incremental(same / store.PREFIX):
+        if not same.exists() or increments.is_incremental(same / locating.NAME):
             self._write(directory, outcome, self.running.started.execution.save)
             return
 

@@ -13,9 +13,8 @@ import google_crc32c
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import Entry, masked
 from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.types import STRING
 
-STRING = 7
-"""Its number in TensorFlow's types.proto."""
 _CHUNK_BYTES = 1 << 20
 
 

@@ -19,9 +19,8 @@ from embexp.errors import DataError
 from embexp.system import arrays
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
 from embexp.tensor_bundle.rows import FLOAT32, INT64, read_content
+from embexp.tensor_bundle.types import STRING
 
-STRING = 7
-"""Its number in TensorFlow's types.proto."""
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
 """The part of a BundleHeaderProto that says it is as producers of version 1 write it; numbers are little-endian."""
