@@ -96,6 +96,10 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
+    yield "saving", spec.checkpoint.described
+    if spec.restore.path is not None:
+        what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)
+        yield "restore", f"{what} from {spec.restore.path}"
 
 
 def _tables(plan: Plan, console: Console) -> Rich:

@@ -199,6 +199,7 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
     count = 1
     if settings.during_training:  # a new one is whole before an old one goes
         count = 2 if settings.keep is None else settings.keep + 1
+        count += settings.incremental is not None  # those that are kept need their base
     size = sum(_bytes(prepared, name) for name in prepared.spec.tables)
     try:
         free = files.free_bytes(folder.checkpoints)
