@@ -257,7 +257,8 @@ def test_rules_that_take_nothing(
         ),
         (
             ["checkpoint.every_minutes=5", "checkpoint.keep_best=true"],
-            "checkpoints by object every 5 minutes, keeping the newest 2, and at the end, and that of the best evaluation",
+            "checkpoints by object every 5 minutes, keeping the newest 2, and at the end, and that of the best"
+            " evaluation",
         ),
     ],
 )
