@@ -148,7 +148,7 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
         job.settings,
         job.state,
         reason,
-        None if job.directory is None or not job.attempts and job.same_as is None else sweep / job.directory,
+        None if job.directory is None or not (job.attempts or job.state.has_results) else sweep / job.directory,
         job.seconds,
         outcomes.numbers(summary.get("metrics")),
         {key: outcomes.at(summary, key) for key in compare} if summary else {},
