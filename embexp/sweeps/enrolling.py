@@ -68,8 +68,8 @@ class Enrolment:
         for other in self._numbers[identity]:
             first = self._jobs[other]
             if first.state is not Status.SKIPPED and first.same_as is None and other != number:
-                same = {"state": first.state, "reason": first.reason, "run_id": first.run_id}
-                return replace(entry, same_as=other, directory=first.directory, **same)
+                entry = replace(entry, same_as=other, directory=first.directory)
+                return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
         wanted = name = str(record.job_directory(job.config, number))
         count = 1

@@ -10,7 +10,6 @@ from embexp.config import composition, record
 from embexp.config.loader import Loader
 from embexp.errors import CommandLineError
 from embexp.specs.run import RunSpec
-from embexp.specs.sweeping import Launching
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import locks, objective, planned, shares, unchanged
 from embexp.sweeps.enrolling import Enrolment
