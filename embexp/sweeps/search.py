@@ -1,0 +1,155 @@
+"""A search: trials in batches of jobs, until there are as many as asked for. A search that was killed goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from embexp.sweeps import pruning
+from embexp.sweeps.objective import Objective
+from embexp.sweeps.outcomes import Status
+from embexp.sweeps.search_settings import PrunerKind, SearchSettings
+from embexp.sweeps.search_space import Space
+from embexp.sweeps.study import Study, Trial
+from embexp.system import files
+
+NAME = "search.json"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job of the search.
+
+    Attributes:
+        state: where it is, or how it ended.
+        values: of the objectives; NaN where one was not measured.
+    """
+
+    state: Status
+    values: tuple[float, ...]
+
+
+Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Ended]]
+"""Runs the jobs with some overrides, the first of which has this number."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, and how.
+
+    Attributes:
+        space: what it chooses.
+        objectives: what it makes better.
+        settings: of the search.
+        at_once: jobs of a batch.
+    """
+
+    space: Space
+    objectives: tuple[Objective, ...]
+    settings: SearchSettings
+    at_once: int
+
+    @property
+    def trials(self) -> int:
+        """Number of trials."""
+        return self.settings.trials(self.space)
+
+    def run(self, directory: Path, launch: Launch) -> list[Trial]:
+        """Runs the trials that are missing.
+
+        A batch is asked for as a whole, then run, then told as a whole. With one process after the other, a search that
+        was killed at any time therefore asks for the trials that it would have asked for without.
+
+        Args:
+            directory: of the sweep.
+            launch: runs jobs.
+
+        Returns:
+            The best trial, or the best ones of several objectives.
+        """
+        study = Study(self.space, self.objectives, self.settings, directory)
+        while batch := self._batch(study):
+            with self._pruned(study, directory, batch):
+                ended = {trial.job: each for trial, each in self._launched(batch, launch)}
+            for trial in batch:
+                _tell(study, trial, ended[trial.job])
+            self._write(study, directory)
+            if any(_is_open(each) for each in ended.values()):
+                break  # interrupted
+        self._write(study, directory)
+        return study.best()
+
+    def _batch(self, study: Study) -> list[Trial]:
+        """The next trials: those of a batch that was not told, completed if it was only asked for in part."""
+        known = study.trials()
+        batch = [each for each in known if each.state == "running"]
+        count = len(known)
+        begun = batch or count % self.at_once
+        end = math.ceil(count / self.at_once) * self.at_once if begun else count + self.at_once
+        batch += [study.ask(job) for job in range(count, min(end, self.trials))]
+        return batch
+
+    def _launched(self, batch: Sequence[Trial], launch: Launch) -> Iterator[tuple[Trial, Ended]]:
+        """Runs a batch; a launcher numbers its jobs without gaps."""
+        for _, group in groupby(enumerate(batch), key=lambda pair: pair[1].job - pair[0]):
+            trials = [trial for _, trial in group]
+            yield from zip(
+                trials, launch([self.space.overrides(each.texts) for each in trials], trials[0].job), strict=True
+            )
+
+    def _pruned(self, study: Study, directory: Path, batch: Sequence[Trial]) -> contextlib.AbstractContextManager[None]:
+        if self.settings.pruner is PrunerKind.NONE:
+            return contextlib.nullcontext()
+        trials = {each.job: each for each in batch}
+        return pruning.answered(
+            directory, trials, self.objectives[0].metric, lambda job, step, value: study.report(trials[job], step, value)
+        )
+
+    def _write(self, study: Study, directory: Path) -> None:
+        """Writes search.json: the history of the search, with the best so far."""
+        sign = -1.0 if self.objectives[0].higher_is_better else 1.0
+        best: float | None = None
+        history = []
+        for each in study.trials():
+            if len(self.objectives) == 1 and each.state == "complete" and each.values:
+                best = each.values[0] if best is None or sign * each.values[0] < sign * best else best
+            history.append(
+                {
+                    "trial": each.number,
+                    "job": each.job,
+                    "state": each.state,
+                    "params": {key.key: text for key, text in zip(self.space.parameters, each.texts, strict=True)},
+                    "values": None if each.values is None else list(each.values),
+                    "best_so_far": best,
+                }
+            )
+        content = {
+            "objectives": [{"metric": f"validation {each.metric}", "direction": each.direction} for each in self.objectives],
+            "sampler": self.settings.sampler.value,
+            "pruner": self.settings.pruner.value,
+            "n_trials": self.trials,
+            "best": [each.job for each in study.best()],
+            "trials": history,
+        }
+        files.write_text(directory / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _is_open(ended: Ended) -> bool:
+    """Whether a job is to be continued, as after an interruption."""
+    return ended.state in (Status.INTERRUPTED, Status.PLANNED, Status.RUNNING)
+
+
+def _tell(study: Study, trial: Trial, ended: Ended) -> None:
+    if _is_open(ended):
+        return
+    if ended.state is Status.PRUNED:
+        study.tell_pruned(trial)
+    elif ended.state.has_results and all(map(math.isfinite, ended.values)):
+        study.tell(trial, ended.values)
+    else:
+        study.tell_failed(trial)
