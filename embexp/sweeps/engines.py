@@ -1,0 +1,171 @@
+"""Launchers of others, as they are: submitit, Ray, joblib and Hydra's basic one run the jobs that the ledger plans."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.core.plugins import Plugins
+from hydra.experimental.callback import Callback
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from embexp.config import hydra_globals
+from embexp.errors import EmbexpError, RunError
+from embexp.sweeps import elsewhere, jobs, locks, outcomes
+from embexp.sweeps.elsewhere import Attempt
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.outcomes import Outcome, Status
+
+_LOOK_EVERY = 0.2
+"""Seconds between two looks at a job that runs on without its launcher."""
+
+
+class JobNumbers:
+    """Stands in for Hydra's config loader where a launcher prepares a job: the jobs are composed already."""
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
+        """The config of a job: its number, and Hydra's settings of the sweep."""
+        [override] = sweep_overrides
+        config = OmegaConf.create({"job": int(override.partition("=")[2]), "hydra": master_config.hydra})
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.overrides.task = [override]
+            config.hydra.sweep.subdir = "."  # the job makes its directory itself
+            config.hydra.output_subdir = None  # and writes there what Hydra would
+            config.hydra.job.chdir = False
+        return config
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A launcher of others.
+
+    Attributes:
+        name: as in `hydra/launcher=NAME`.
+        config: the sweep's, with the launcher's settings.
+    """
+
+    name: str
+    config: DictConfig
+
+    def run(self, ledger: Ledger, numbers: Sequence[int]) -> list[Outcome]:
+        """Runs jobs of the ledger to their end, and notes in it how they ended.
+
+        Args:
+            ledger: of the sweep.
+            numbers: of the jobs.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C came; the jobs on this machine have ended, and the ledger knows how.
+        """
+        sweep, problem = ledger.directory, ""
+        planned = [ledger.job(number) for number in numbers]
+        missing = [job for job in planned if not _ended_meanwhile(sweep, job)]
+        for job in missing:
+            elsewhere.write(sweep, job)
+            ledger.begin(job.number, time.time())
+        try:
+            if missing:
+                self._launch(sweep, [job.number for job in missing])
+        except KeyboardInterrupt:
+            for job in missing:
+                _end(sweep, job)
+            for job in planned:
+                _settle(ledger, job, "")
+            raise
+        except EmbexpError:
+            raise
+        except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
+            problem = f"hydra/launcher={self.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return [_settle(ledger, job, problem) for job in planned]
+
+    def _launch(self, sweep: Path, numbers: Sequence[int]) -> None:
+        config = self.config.copy()
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.sweep.dir = str(sweep)
+        path = tuple(dict.fromkeys(os.path.abspath(each) for each in sys.path if os.path.isdir(each or ".")))
+        task = elsewhere.RunElsewhere(str(sweep), os.getcwd(), path)
+        context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
+        with hydra_globals.borrowed(config), _importable(path):
+            launcher = Plugins.instance().instantiate_launcher(
+                hydra_context=context, task_function=task, config=config
+            )
+            launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
+
+
+@contextlib.contextmanager
+def _importable(path: Sequence[str]) -> Iterator[None]:
+    """Within the block, Python processes that are started import modules from where this one does."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
+    """Whether a job that was begun by a sweep that is gone has ended without it; waits for it if it still runs."""
+    attempt = elsewhere.attempt(sweep, job.number) if job.attempts else None
+    if attempt is None:
+        return False
+    attempt = _awaited(sweep, job, attempt)
+    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status or 0)
+    return status.is_settled
+
+
+def _awaited(sweep: Path, job: LedgerJob, attempt: Attempt) -> Attempt:
+    """The attempt after its end, or as it is if its process was killed."""
+    lock = jobs.job_directory(sweep, job) / jobs.LOCK
+    while attempt.ended is None and _is_held(lock):
+        time.sleep(_LOOK_EVERY)
+        attempt = elsewhere.attempt(sweep, job.number) or attempt
+    return elsewhere.attempt(sweep, job.number) or attempt
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with locks.held(lock, "the job", patience=0):
+            return False
+    except RunError:
+        return True
+
+
+def _end(sweep: Path, job: LedgerJob) -> None:
+    """Asks the process of a job to save what is trained and to end, if it runs on this machine, and waits for it."""
+    attempt = elsewhere.attempt(sweep, job.number)
+    if attempt is None or attempt.ended is not None or attempt.host != socket.gethostname():
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(attempt.process, signal.SIGINT)
+    _awaited(sweep, job, attempt)
+
+
+def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
+    """Notes how a job ended.
+
+    Args:
+        ledger: of the sweep.
+        job: as planned.
+        problem: of the launcher, or "".
+    """
+    attempt = elsewhere.attempt(ledger.directory, job.number)
+    if attempt is None:  # it was never begun
+        state = Status.FAILED if problem else Status.PLANNED
+        ledger.end(job.number, state, None, reason=problem)
+        return jobs.outcome(ledger.directory, ledger.job(job.number))
+    attempt = _awaited(ledger.directory, job, attempt)
+    if attempt.exit_status is not None:
+        return jobs.settle(ledger, job.number, attempt.exit_status)
+    return jobs.settle(ledger, job.number, -signal.SIGKILL, reason=problem or "its process was killed")
