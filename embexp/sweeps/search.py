@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from embexp.sweeps import pruning
+from embexp.sweeps import objective, pruning
 from embexp.sweeps.objective import Objective
-from embexp.sweeps.outcomes import Status
+from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.search_settings import PrunerKind, SearchSettings
 from embexp.sweeps.search_space import Space
 from embexp.sweeps.study import Study, Trial
@@ -21,21 +22,8 @@ from embexp.system import files
 NAME = "search.json"
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A job of the search.
-
-    Attributes:
-        state: where it is, or how it ended.
-        values: of the objectives; NaN where one was not measured.
-    """
-
-    state: Status
-    values: tuple[float, ...]
-
-
-Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Ended]]
-"""Runs the jobs with some overrides, the first of which has this number."""
+Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
+"""Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +65,7 @@ class Search:
             with self._pruned(study, directory, batch):
                 ended = {trial.job: each for trial, each in self._launched(batch, launch)}
             for trial in batch:
-                _tell(study, trial, ended[trial.job])
+                _tell(study, trial, ended[trial.job], self.objectives)
             self._write(study, directory)
             if any(_is_open(each) for each in ended.values()):
                 break  # interrupted
@@ -94,7 +82,7 @@ class Search:
         batch += [study.ask(job) for job in range(count, min(end, self.trials))]
         return batch
 
-    def _launched(self, batch: Sequence[Trial], launch: Launch) -> Iterator[tuple[Trial, Ended]]:
+    def _launched(self, batch: Sequence[Trial], launch: Launch) -> Iterator[tuple[Trial, Sequence[Outcome]]]:
         """Runs a batch; a launcher numbers its jobs without gaps."""
         for _, group in groupby(enumerate(batch), key=lambda pair: pair[1].job - pair[0]):
             trials = [trial for _, trial in group]
@@ -139,17 +127,21 @@ class Search:
         files.write_text(directory / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def _is_open(ended: Ended) -> bool:
-    """Whether a job is to be continued, as after an interruption."""
-    return ended.state in (Status.INTERRUPTED, Status.PLANNED, Status.RUNNING)
+def _is_open(outcomes: Sequence[Outcome]) -> bool:
+    """Whether a trial is to be continued, as after an interruption."""
+    return any(each.status in (Status.INTERRUPTED, Status.PLANNED, Status.RUNNING) for each in outcomes)
 
 
-def _tell(study: Study, trial: Trial, ended: Ended) -> None:
-    if _is_open(ended):
+def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: Sequence[Objective]) -> None:
+    """Tells a study how a trial ended; its values are means over its seeds."""
+    if _is_open(outcomes):
         return
-    if ended.state is Status.PRUNED:
+    if any(each.status is Status.PRUNED for each in outcomes):
         study.tell_pruned(trial)
-    elif ended.state.has_results and all(map(math.isfinite, ended.values)):
-        study.tell(trial, ended.values)
+        return
+    rows = [objective.values(objectives, each.metrics) for each in outcomes if each.status.has_results]
+    means = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    if rows and len(rows) == len(outcomes) and all(map(math.isfinite, means)):
+        study.tell(trial, means)
     else:
         study.tell_failed(trial)
