@@ -12,6 +12,7 @@ from embexp.system import files
 NAME = "failure.json"
 INTERRUPTED = 130
 """Exit status of a job that was interrupted before it could save anything."""
+INTERRUPTIONS = (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM)
 
 
 def note(directory: Path, error: BaseException) -> None:

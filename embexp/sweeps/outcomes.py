@@ -85,7 +85,7 @@ def ending(directory: Path, exit_status: int) -> tuple[Status, str]:
     """
     known = read_summary(directory).get("status")
     status = next((each for each in Status if each.value == known), None)
-    if exit_status == failures.INTERRUPTED:
+    if exit_status in failures.INTERRUPTIONS:
         return Status.INTERRUPTED, ""
     if status is None or status is Status.FAILED or exit_status != 0:
         return Status.FAILED, failures.why(directory, exit_status)
