@@ -72,7 +72,7 @@ class RunElsewhere:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "run.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self.sweep, str(number)],
+                [sys.executable, "-P", "-m", __name__, self.sweep, str(number)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
