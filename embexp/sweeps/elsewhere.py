@@ -53,12 +53,13 @@ class RunElsewhere:
     Attributes:
         sweep: directory of the sweep, which worker and sweep share.
         folder: the working folder of the sweep, from which the user's own modules are imported.
-        path: of the sweep's Python, where it imports modules from.
+        command: runs a job, with the sweep and the job's number as further arguments; empty: `main`, with the Python of
+            the worker.
     """
 
     sweep: str
     folder: str
-    path: tuple[str, ...]
+    command: tuple[str, ...] = ()
 
     def __call__(self, config: Any) -> int:
         """Runs a job to its end, and returns the exit status of its process.
@@ -70,14 +71,15 @@ class RunElsewhere:
         job = read(sweep, number)
         directory = jobs.job_directory(sweep, job)
         directory.mkdir(parents=True, exist_ok=True)
+        command = self.command or (sys.executable, "-P", "-m", __name__)  # `-P`: no file of the folder hides a module
         with (directory / "run.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, self.sweep, str(number)],
+                [*command, self.sweep, str(number)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(self.path)},
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         attempt = Attempt(socket.gethostname(), process.pid, time.time())

@@ -6,9 +6,8 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -51,10 +50,12 @@ class Engine:
     Attributes:
         name: as in `hydra/launcher=NAME`.
         config: the sweep's, with the launcher's settings.
+        command: see `elsewhere.RunElsewhere`.
     """
 
     name: str
     config: DictConfig
+    command: tuple[str, ...] = ()
 
     def run(self, ledger: Ledger, numbers: Sequence[int]) -> list[Outcome]:
         """Runs jobs of the ledger to their end, and notes in it how they ended.
@@ -91,28 +92,13 @@ class Engine:
         config = self.config.copy()
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.sweep.dir = str(sweep)
-        path = tuple(dict.fromkeys(os.path.abspath(each) for each in sys.path if os.path.isdir(each or ".")))
-        task = elsewhere.RunElsewhere(str(sweep), os.getcwd(), path)
+        task = elsewhere.RunElsewhere(str(sweep), os.getcwd(), self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
-        with hydra_globals.borrowed(config), _importable(path):
+        with hydra_globals.borrowed(config):
             launcher = Plugins.instance().instantiate_launcher(
                 hydra_context=context, task_function=task, config=config
             )
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
-
-
-@contextlib.contextmanager
-def _importable(path: Sequence[str]) -> Iterator[None]:
-    """Within the block, Python processes that are started import modules from where this one does."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
