@@ -95,9 +95,7 @@ class Engine:
         task = elsewhere.RunElsewhere(str(sweep), os.getcwd(), self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
-            launcher = Plugins.instance().instantiate_launcher(
-                hydra_context=context, task_function=task, config=config
-            )
+            launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
 
 

@@ -110,11 +110,19 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     spec = RunSpec.model_validate_json(spec_json)
     if RunFolder(directory).spec.exists():
         result = studies.resume(
-            directory, listeners=lambda: [ProgressLines(console), reached, *listeners], progress=reached, announce=say, say=say
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
+            say=say,
         )
     else:
         result = studies.run(
-            spec, directory, listeners=lambda: [ProgressLines(console), reached, *listeners], progress=reached, announce=say
+            spec,
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
         )
     console.print(report.terminal_report(result.summary, directory))
 

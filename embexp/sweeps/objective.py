@@ -56,7 +56,9 @@ def objectives(task: Task, chosen: str | Sequence[str] | None) -> tuple[Objectiv
             higher = metrics.DIRECTIONS[name] is metrics.Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
-        faults.append(Fault("sweep.objective", "[]", "a search needs an objective", "null is the task's default metric"))
+        faults.append(
+            Fault("sweep.objective", "[]", "a search needs an objective", "null is the task's default metric")
+        )
     if faults:
         raise ConfigError(faults)
     return tuple(found)

@@ -95,7 +95,10 @@ class Search:
             return contextlib.nullcontext()
         trials = {each.job: each for each in batch}
         return pruning.answered(
-            directory, trials, self.objectives[0].metric, lambda job, step, value: study.report(trials[job], step, value)
+            directory,
+            trials,
+            self.objectives[0].metric,
+            lambda job, step, value: study.report(trials[job], step, value),
         )
 
     def _write(self, study: Study, directory: Path) -> None:
@@ -117,7 +120,9 @@ class Search:
                 }
             )
         content = {
-            "objectives": [{"metric": f"validation {each.metric}", "direction": each.direction} for each in self.objectives],
+            "objectives": [
+                {"metric": f"validation {each.metric}", "direction": each.direction} for each in self.objectives
+            ],
             "sampler": self.settings.sampler.value,
             "pruner": self.settings.pruner.value,
             "n_trials": self.trials,

@@ -125,7 +125,11 @@ def faults(settings: SearchSettings, space: Space, objectives: Sequence[Objectiv
         objectives: what it makes better.
         study: whether each job is a study of several trainings.
     """
-    return [*_direction(settings, objectives), *_sampler(settings, space, objectives), *_pruner(settings, objectives, study)]
+    return [
+        *_direction(settings, objectives),
+        *_sampler(settings, space, objectives),
+        *_pruner(settings, objectives, study),
+    ]
 
 
 def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Iterator[Fault]:
@@ -149,11 +153,13 @@ def _sampler(settings: SearchSettings, space: Space, objectives: Sequence[Object
     endless = [each.key for each in space.parameters if math.isinf(each.size)]
     if kind is SamplerKind.GRID and endless:
         remedy = f"give {endless[0]} values, as by choice(…) or range(…), or choose another sampler"
-        yield Fault(path, kind.value, f"a grid needs a number of values, and an interval has no end of them", remedy)
+        yield Fault(path, kind.value, "a grid needs a number of values, and an interval has no end of them", remedy)
     if kind is not SamplerKind.CMAES:
         return
     if importlib.util.find_spec("cmaes") is None:
-        yield Fault(path, kind.value, "it needs the package cmaes, which is not installed", "pip install 'embexp[sweeps]'")
+        yield Fault(
+            path, kind.value, "it needs the package cmaes, which is not installed", "pip install 'embexp[sweeps]'"
+        )
     if len(objectives) > 1:
         yield Fault(path, kind.value, "it makes a single objective better", f"choose {path}=tpe or random")
     if sum(isinstance(each, Numbers) for each in space.parameters) < 2:
@@ -168,4 +174,6 @@ def _pruner(settings: SearchSettings, objectives: Sequence[Objective], study: bo
     if len(objectives) > 1:
         yield Fault(path, kind.value, "trials are compared by a single objective", f"set {path}=none")
     if study:
-        yield Fault(path, kind.value, "a study trains several times, each from step 1", f"set {path}=none, or study=none")
+        yield Fault(
+            path, kind.value, "a study trains several times, each from step 1", f"set {path}=none, or study=none"
+        )

@@ -54,7 +54,9 @@ class Shown:
         if not self.console.is_terminal:
             yield
             return
-        with Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True) as self._live:
+        with Live(
+            get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True
+        ) as self._live:
             yield
 
     def update(self, running: Sequence[LedgerJob]) -> None:

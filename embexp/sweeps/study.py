@@ -130,7 +130,9 @@ class Study:
         """The best trial of this sweep, or with several objectives all that no other beats in every one."""
         own = [each for each in self.trials() if each.state == "complete" and each.values is not None]
         signs = [1 if each is optuna.study.StudyDirection.MINIMIZE else -1 for each in self._study.directions]
-        points = {each.number: [sign * value for sign, value in zip(signs, each.values or (), strict=True)] for each in own}
+        points = {
+            each.number: [sign * value for sign, value in zip(signs, each.values or (), strict=True)] for each in own
+        }
         beaten = {
             number
             for (number, point), (_, other) in itertools.permutations(points.items(), 2)
@@ -176,14 +178,18 @@ def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution
         return optuna.distributions.CategoricalDistribution(parameter.texts)
     if parameter.whole:
         step = int(parameter.step or 1)
-        return optuna.distributions.IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log, step=step)
+        return optuna.distributions.IntDistribution(
+            int(parameter.low), int(parameter.high), log=parameter.log, step=step
+        )
     return optuna.distributions.FloatDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
 
 
 def _sampler(kind: SamplerKind, seed: int) -> optuna.samplers.BaseSampler:
     match kind:
         case SamplerKind.TPE:
-            return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # the jobs of a batch don't repeat each other
+            return optuna.samplers.TPESampler(
+                seed=seed, constant_liar=True
+            )  # the jobs of a batch don't repeat each other
         case SamplerKind.RANDOM | SamplerKind.GRID:  # a grid fixes every parameter
             return optuna.samplers.RandomSampler(seed=seed)
         case SamplerKind.CMAES:

@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import optuna
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-optuna = pytest.importorskip("optuna")
 
 from embexp.errors import ConfigError, RunError
 from embexp.specs.models import Task
@@ -155,7 +154,7 @@ def test_a_search_that_is_killed_anywhere_asks_for_the_same_trials(
     whole = tmp_path_factory.mktemp("whole")
     make().run(whole, Jobs())
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sets(st.integers(0, 19), max_size=4))
     def killed(kills: set[int]) -> None:
         directory = tmp_path_factory.mktemp("killed")
@@ -271,7 +270,10 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        ({"n_trial": 5}, r"hydra\.sweeper\.n_trial = 5: the sweeper optuna has no such setting.*\n.*did you mean n_trials"),
+        (
+            {"n_trial": 5},
+            r"hydra\.sweeper\.n_trial = 5: the sweeper optuna has no such setting.*\n.*did you mean n_trials",
+        ),
         ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),

@@ -92,7 +92,7 @@ def test_sizes() -> None:
     [
         ("x=tag(log,interval(0,1))", "a logarithmic interval begins above 0"),
         ("x=interval(2,1)", "from a number to a larger one"),
-        ("x=tag(log,1,2)", "the tag log is for an interval"),
+        ("x=tag(log,choice(1,2))", "the tag log is for an interval"),
         ("x=tag(fast,interval(1,2))", "knows the tag log, and this has fast"),
         ("x=range(5,5)", "this range has no values"),
         ("x=3", "a search needs something to choose"),
@@ -106,5 +106,5 @@ def test_faults(override: str, words: str) -> None:
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        space("x=interval(2,1)", "y=tag(log,1,2)")
+        space("x=interval(2,1)", "y=tag(log,choice(1,2))")
     assert [each.path for each in caught.value.faults] == ["x", "y"]
