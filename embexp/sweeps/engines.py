@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from embexp.config import hydra_globals
-from embexp.errors import EmbexpError, RunError
+from embexp.config.nearest import did_you_mean
+from embexp.config.shown import shown
+from embexp.errors import ConfigError, EmbexpError, Fault, RunError
 from embexp.sweeps import elsewhere, jobs, locks, outcomes
 from embexp.sweeps.elsewhere import Attempt
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -35,7 +41,7 @@ class JobNumbers:
         """The config of a job: its number, and Hydra's settings of the sweep."""
         [override] = sweep_overrides
         config = OmegaConf.create({"job": int(override.partition("=")[2]), "hydra": master_config.hydra})
-        with read_write(config.hydra), open_dict(config.hydra):
+        with open_dict(config.hydra):
             config.hydra.overrides.task = [override]
             config.hydra.sweep.subdir = "."  # the job makes its directory itself
             config.hydra.output_subdir = None  # and writes there what Hydra would
@@ -49,20 +55,29 @@ class Engine:
 
     Attributes:
         name: as in `hydra/launcher=NAME`.
-        config: the sweep's, with the launcher's settings.
+        hydra: the node `hydra` of the sweep's config, as plain values with interpolations.
+        folder: the working folder of the sweep.
         command: see `elsewhere.RunElsewhere`.
     """
 
     name: str
-    config: DictConfig
+    hydra: Mapping[str, Any]
+    folder: str
     command: tuple[str, ...] = ()
 
-    def run(self, ledger: Ledger, numbers: Sequence[int]) -> list[Outcome]:
+    def as_json(self) -> dict[str, Any]:
+        """The engine as the ledger notes it, from which `Engine(**…)` makes it again."""
+        return {"name": self.name, "hydra": self.hydra, "folder": self.folder}
+
+    def run(
+        self, ledger: Ledger, numbers: Sequence[int], ended: Callable[[Outcome], object] = lambda outcome: None
+    ) -> None:
         """Runs jobs of the ledger to their end, and notes in it how they ended.
 
         Args:
             ledger: of the sweep.
             numbers: of the jobs.
+            ended: called with each outcome, when all have ended.
 
         Raises:
             KeyboardInterrupt: Ctrl-C came; the jobs on this machine have ended, and the ledger knows how.
@@ -80,23 +95,60 @@ class Engine:
             for job in missing:
                 _end(sweep, job)
             for job in planned:
-                _settle(ledger, job, "")
+                ended(_settle(ledger, job, ""))
             raise
         except EmbexpError:
             raise
         except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
             problem = f"hydra/launcher={self.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        return [_settle(ledger, job, problem) for job in planned]
+        for job in planned:
+            ended(_settle(ledger, job, problem))
 
     def _launch(self, sweep: Path, numbers: Sequence[int]) -> None:
-        config = self.config.copy()
-        with read_write(config.hydra), open_dict(config.hydra):
-            config.hydra.sweep.dir = str(sweep)
-        task = elsewhere.RunElsewhere(str(sweep), os.getcwd(), self.command)
+        config = OmegaConf.create({"hydra": dict(self.hydra)})
+        config.hydra.sweep.dir = str(sweep)
+        task = elsewhere.RunElsewhere(str(sweep), self.folder, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
-            launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+            launcher = Plugins.instance().instantiate_launcher(
+                hydra_context=context, task_function=task, config=config
+            )
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
+
+
+def engine(config: DictConfig) -> Engine:
+    """The launcher that a config names.
+
+    Args:
+        config: of the sweep, with Hydra's node.
+
+    Raises:
+        ConfigError: a setting that the launcher does not have.
+    """
+    name = str(config.hydra.runtime.choices.get("hydra/launcher"))
+    known = _settings_of(name, str(config.hydra.launcher.get("_target_")))
+    unknown = [] if known is None else [str(key) for key in config.hydra.launcher if key not in known]
+    if known is not None and unknown:
+        node = OmegaConf.to_container(config.hydra.launcher, resolve=False)
+        values = node if isinstance(node, dict) else {}
+        rule = f"the launcher {name} has no such setting"
+        remedies = {key: did_you_mean(key, known) or f"it has {', '.join(sorted(known))}" for key in unknown}
+        path = "hydra.launcher"
+        raise ConfigError([Fault(f"{path}.{key}", shown(values.get(key)), rule, remedies[key]) for key in unknown])
+    hydra = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)
+    return Engine(name, cast(Mapping[str, Any], hydra), os.getcwd())
+
+
+def _settings_of(name: str, target: str) -> set[str] | None:
+    """The keys of a launcher's node; None if the launcher takes any."""
+    try:
+        schema = ConfigStore.instance().load(f"hydra/launcher/{name}.yaml").node
+    except (OSError, HydraException):
+        parameters = inspect.signature(get_class(target)).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return None
+        return {"_target_", *parameters}
+    return {str(key) for key in schema}
 
 
 def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
@@ -147,7 +199,7 @@ def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
     attempt = elsewhere.attempt(ledger.directory, job.number)
     if attempt is None:  # it was never begun
         state = Status.FAILED if problem else Status.PLANNED
-        ledger.end(job.number, state, None, reason=problem)
+        ledger.leave(job.number, state, problem)
         return jobs.outcome(ledger.directory, ledger.job(job.number))
     attempt = _awaited(ledger.directory, job, attempt)
     if attempt.exit_status is not None:

@@ -48,8 +48,7 @@ def run_recorded(sweep: str | Path, number: int) -> Outcome:
         if job.state.is_settled:
             return outcome(directory, ledger.job(number))
         ledger.begin(job.number, time.time())
-        place = job_directory(directory, job)
-        place.mkdir(parents=True, exist_ok=True)
+        place = made_directory(directory, job)
         with (
             (place / "run.log").open("a", encoding="utf-8", buffering=1) as log,
             contextlib.redirect_stdout(log),
@@ -69,13 +68,10 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     Returns:
         The exit status of the process: 0, or another one if the job failed.
     """
-    directory = job_directory(sweep, job)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = made_directory(sweep, job)
     try:
         with locks.held(directory / LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
             (directory / failures.NAME).unlink(missing_ok=True)
-            for name, text in job.hydra.items():
-                files.write_text(directory / name, text)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
@@ -158,12 +154,22 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
         job.settings,
         job.state,
         reason,
-        None if job.directory is None or not job.attempts and job.same_as is None else sweep / job.directory,
+        None if job.directory is None or not (job.attempts or job.state.has_results) else sweep / job.directory,
         job.seconds,
         outcomes.numbers(summary.get("metrics")),
         {key: outcomes.at(summary, key) for key in compare} if summary else {},
         job.same_as,
     )
+
+
+def made_directory(sweep: Path, job: LedgerJob) -> Path:
+    """The directory of a job's run, made with the files that Hydra writes if they are not there yet."""
+    directory = job_directory(sweep, job)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in job.hydra.items():
+        if not (directory / name).exists():
+            files.write_text(directory / name, text)
+    return directory
 
 
 def job_directory(sweep: Path, job: LedgerJob) -> Path:

@@ -116,8 +116,8 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def add(self, jobs: Iterable[LedgerJob]) -> None:
-        """Adds planned jobs, all or none of them."""
+    def add(self, jobs: Iterable[LedgerJob], notes: Mapping[str, Any] | None = None) -> None:
+        """Adds jobs, or replaces those of the same number, and notes facts about the whole sweep; all or nothing."""
         rows = [
             (
                 job.number,
@@ -130,12 +130,19 @@ class Ledger:
                 job.reason,
                 job.directory,
                 job.same_as,
+                job.run_id,
             )
             for job in jobs
         ]
-        columns = "number, overrides, settings, spec, identity, hydra, state, reason, directory, same_as"
+        columns = "number, overrides, settings, spec, identity, hydra, state, reason, directory, same_as, run_id"
         with self._transaction() as connection:
-            connection.executemany(f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(
+                f"INSERT OR REPLACE INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)",
+                [(key, json.dumps(value)) for key, value in (notes or {}).items()],
+            )
 
     def jobs(self) -> list[LedgerJob]:
         """All jobs, by number."""
@@ -160,18 +167,16 @@ class Ledger:
             (Status.RUNNING.value, now, number),
         )
 
-    def end(
-        self, number: int, state: Status, now: float | None, *, reason: str = "", run_id: str | None = None
-    ) -> None:
-        """Notes how a job ended, for its duplicates too; `now` is None for a job that was not started."""
+    def leave(self, number: int, state: Status, reason: str) -> None:
+        """Notes why a job that was not started, or was left by a process that is gone, is where it is."""
+        self._execute("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", (state.value, reason, number))
+
+    def end(self, number: int, state: Status, now: float, *, reason: str = "", run_id: str | None = None) -> None:
+        """Notes how a job ended, for its duplicates too."""
         self._execute(
             "UPDATE jobs SET state = ?1, reason = ?2, run_id = ?3, ended = ?4 WHERE number = ?5 OR same_as = ?5",
             (state.value, reason, run_id, now, number),
         )
-
-    def note(self, key: str, value: Any) -> None:
-        """Notes a fact about the whole sweep, such as its command, as JSON."""
-        self._execute("INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
     def noted(self, key: str) -> Any:
         """A fact about the whole sweep, or None."""

@@ -36,7 +36,7 @@ class Plan:
     base: DictConfig
     overrides: tuple[str, ...]
     jobs: tuple[PlannedJob, ...] | None
-    launching: Launching = Launching()
+    launching: Launching
 
 
 def plan(loader: Loader, overrides: Sequence[str]) -> Plan:

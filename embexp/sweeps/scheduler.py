@@ -126,8 +126,7 @@ class Scheduler:
     def _start(self, number: int, spec: RunSpec, gpus: Sequence[str]) -> None:
         self._ledger.begin(number, time.time())
         job = self._ledger.job(number)
-        directory = jobs.job_directory(self._ledger.directory, job)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = jobs.made_directory(self._ledger.directory, job)
         process = self._starter.start(number, strategy=spec.strategy.kind, log=directory / "run.log", gpus=gpus)
         minutes = self._launching.timeout_minutes
         limit = None if minutes is None else time.monotonic() + 60 * minutes
@@ -140,10 +139,10 @@ class Scheduler:
         number, status = each.job.number, each.process.exit_status() or 0
         outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
         directory = jobs.job_directory(self._ledger.directory, each.job)
-        if outcome.status is Status.FAILED and not each.reason and failures.is_crash(directory, status):
-            if self._attempts[number] <= self._launching.retries and not self.halted:
-                self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
-                return True
+        crashed = outcome.status is Status.FAILED and not each.reason and failures.is_crash(directory, status)
+        if crashed and self._attempts[number] <= self._launching.retries and not self.halted:
+            self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
+            return True
         if outcome.status is Status.FAILED:
             self._errors[outcome.reason.replace(str(directory), "DIR")] += 1
             alike = max(self._errors.values())
@@ -161,8 +160,9 @@ class Scheduler:
             return
         self._signal_all(signal.SIGINT)
         if self._running:
-            count = "the running job" if len(self._running) == 1 else f"{len(self._running)} running jobs"
-            self._shown.warn(f"ending {count}, which save their state; press Ctrl-C again to kill them")
+            count = len(self._running)
+            what, them = ("the running job", "it") if count == 1 else (f"the {count} running jobs", "them")
+            self._shown.warn(f"ending {what}, with a checkpoint; press Ctrl-C again to kill {them}")
 
     def _signal_all(self, number: int) -> None:
         for each in self._running:

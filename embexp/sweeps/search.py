@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from embexp.sweeps import objective, pruning
-from embexp.sweeps.objective import Objective
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.search_settings import PrunerKind, SearchSettings
 from embexp.sweeps.search_space import Space
 from embexp.sweeps.study import Study, Trial
 from embexp.system import files
+from embexp.training.objectives import Objective
 
 NAME = "search.json"
 
@@ -144,9 +143,8 @@ def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: S
     if any(each.status is Status.PRUNED for each in outcomes):
         study.tell_pruned(trial)
         return
-    rows = [objective.values(objectives, each.metrics) for each in outcomes if each.status.has_results]
-    means = [statistics.fmean(column) for column in zip(*rows, strict=True)]
-    if rows and len(rows) == len(outcomes) and all(map(math.isfinite, means)):
-        study.tell(trial, means)
+    values = objective.values(objectives, outcomes)
+    if all(each.status.has_results for each in outcomes) and all(map(math.isfinite, values)):
+        study.tell(trial, values)
     else:
         study.tell_failed(trial)

@@ -15,8 +15,8 @@ from embexp.config.nearest import did_you_mean
 from embexp.config.pydantic_errors import rule_of, valid_values
 from embexp.config.shown import shown
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.sweeps.objective import Objective
 from embexp.sweeps.search_space import Numbers, Space
+from embexp.training.objectives import Objective
 
 NODE = "hydra.sweeper"
 DEFAULT_TRIALS = 20

@@ -11,10 +11,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
-from embexp.sweeps import objective, search_settings, search_space
-from embexp.sweeps.objective import Objective
+from embexp.sweeps import search_settings, search_space
 from embexp.sweeps.search import Search
 from embexp.sweeps.search_settings import NODE, PrunerKind
+from embexp.training.objectives import Objective, objectives
 
 SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
 
@@ -61,19 +61,19 @@ def plan(
         words = " or ".join(", ".join(each.metric for each in one) for one in sought)
         rule = f"the trials have different metrics ({words}), which can't be compared"
         raise ConfigError([Fault("sweep.objective", "null", rule, "name a metric that all have")])
-    [objectives] = sought
+    [aims] = sought
     study = any(spec.study.kind != "none" for spec in specs)
-    faults = search_settings.faults(chosen, space, objectives, study=study)
+    faults = search_settings.faults(chosen, space, aims, study=study)
     if chosen.pruner is not PrunerKind.NONE and any(spec.seeds > 1 for spec in specs):
         rule = "a trial of several seeds is several jobs, and each would be pruned alone"
         faults.append(Fault(f"{NODE}.pruner", chosen.pruner.value, rule, f"set {NODE}.pruner=none, or seeds=1"))
     if faults:
         raise ConfigError(faults)
-    return Search(space, objectives, chosen, chosen.n_jobs or at_once)
+    return Search(space, aims, chosen, chosen.n_jobs or at_once)
 
 
 def _objectives(spec: RunSpec) -> tuple[Objective, ...]:
-    found = objective.objectives(spec.task, spec.sweep.objective)
+    found = objectives(spec.task, spec.sweep.objective)
     split = getattr(spec.data, "split", None)
     if split is not None and not split.validates:
         rule = "a search chooses settings by the validation split, and that is empty"

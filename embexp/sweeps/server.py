@@ -53,12 +53,12 @@ class _Server:
 
     def serve(self) -> None:
         while True:
-            ready, _, _ = select.select([self._asking, self._woken], [], [])
+            ready, _, _ = select.select([self._asking.fileno(), self._woken], [], [])
             if self._woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, 4096)
                 self._reap()
-            if self._asking in ready:
+            if self._asking.fileno() in ready:
                 received = self._asking.recv(65_536)
                 if not received:
                     return

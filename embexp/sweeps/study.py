@@ -15,9 +15,9 @@ from optuna.samplers import PartialFixedSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import RunError
-from embexp.sweeps.objective import Objective
 from embexp.sweeps.search_settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.sweeps.search_space import Choices, Parameter, Space
+from embexp.training.objectives import Objective
 
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
 """Attributes of a trial: the number of its job, and the sweep that this belongs to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,14 +15,16 @@ import pytest
 
 from embexp.config import composition
 from embexp.config.compose import compose
-from embexp.sweeps import elsewhere
+from embexp.errors import ConfigError
+from embexp.sweeps import elsewhere, engines
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Status
+from embexp.sweeps.outcomes import Outcome, Status
 
 JOB = """
 import json, os, pathlib, signal, sys, time
-from embexp.sweeps import elsewhere
+from embexp.errors import ConfigError
+from embexp.sweeps import elsewhere, engines
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 job = elsewhere.read(sweep, number)
 what, directory = job.settings["what"], sweep / job.directory
@@ -59,7 +62,13 @@ def engine(launcher: str, folder: Path) -> Engine:
     job = folder / "job.py"
     job.write_text(JOB)
     config = compose(composition.loader(), [f"hydra/launcher={launcher}"]).config
-    return Engine(launcher, config, (sys.executable, str(job)))
+    return dataclasses.replace(engines.engine(config), command=(sys.executable, str(job)))
+
+
+def run(made: Engine, jobs: Ledger, numbers: list[int]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    made.run(jobs, numbers, outcomes.append)
+    return outcomes
 
 
 def ledger(directory: Path, *whats: str) -> Ledger:
@@ -80,7 +89,7 @@ def log(directory: Path, number: int) -> list[str]:
 def test_jobs_run_each_in_a_process_and_are_recorded(launcher: str, tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
     with ledger(sweep, "works", "fails", "dies", "works", "works") as jobs:
-        outcomes = engine(launcher, tmp_path).run(jobs, [0, 1, 2, 4])
+        outcomes = run(engine(launcher, tmp_path), jobs, [0, 1, 2, 4])
         assert [(each.number, each.status, each.reason) for each in outcomes] == [
             (0, Status.COMPLETED, ""),
             (1, Status.FAILED, "ratings.csv: line 5: what is this?"),
@@ -101,7 +110,7 @@ def test_jobs_run_each_in_a_process_and_are_recorded(launcher: str, tmp_path: Pa
 def test_a_job_whose_worker_is_killed_is_told_and_the_others_are_recorded(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
     with ledger(sweep, "loses its worker", "works") as jobs:
-        lost, works = engine("submitit_local", tmp_path).run(jobs, [0, 1])
+        lost, works = run(engine("submitit_local", tmp_path), jobs, [0, 1])
     assert works.status is Status.COMPLETED
     # The worker is gone, and its job has ended all the same.
     assert (lost.status, lost.metrics) == (Status.COMPLETED, {"validation auc": 0.0})
@@ -121,7 +130,7 @@ def test_an_interrupted_sweep_ends_its_jobs(launcher: str, tmp_path: Path) -> No
     with ledger(sweep, "waits") as jobs:
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            engine(launcher, tmp_path).run(jobs, [0])
+            run(engine(launcher, tmp_path), jobs, [0])
         assert jobs.job(0).state is Status.INTERRUPTED
 
 
@@ -134,18 +143,27 @@ def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> No
         jobs.begin(0, time.time())
         elsewhere.RunElsewhere(str(sweep), os.getcwd(), made.command)({"job": 0})  # the sweep is killed meanwhile
         assert jobs.job(0).state is Status.RUNNING
-        outcomes = made.run(jobs, [0, 1])
+        outcomes = run(made, jobs, [0, 1])
         assert [each.status for each in outcomes] == [Status.COMPLETED, Status.COMPLETED]
     assert len(log(sweep, 0)) == 1
 
 
 @pytest.mark.slow
 def test_a_launcher_that_fails_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("submitit")
-    job = tmp_path / "job.py"
-    job.write_text(JOB)
-    config = compose(composition.loader(), ["hydra/launcher=submitit_slurm"]).config
     with ledger(tmp_path / "sweep", "works") as jobs:
-        [outcome] = Engine("submitit_slurm", config, (sys.executable, str(job))).run(jobs, [0])
+        [outcome] = run(engine("submitit_slurm", tmp_path), jobs, [0])
     assert outcome.status is Status.FAILED
     assert outcome.reason.startswith("hydra/launcher=submitit_slurm: RuntimeError: Could not detect")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["hydra/launcher=submitit_local", "+hydra.launcher.cpu_per_task=2"], r"cpu_per_task = 2: .*\n.*cpus_per_task"),
+        (["hydra/launcher=basic", "+hydra.launcher.jobs=2"], r"jobs = 2: the launcher basic has no such setting"),
+    ],
+)
+def test_a_setting_that_a_launcher_lacks_is_a_fault(overrides: list[str], words: str) -> None:
+    pytest.importorskip("submitit")
+    with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{words}"):
+        engines.engine(compose(composition.loader(), overrides).config)

@@ -8,8 +8,9 @@ import pytest
 
 from embexp.errors import ConfigError
 from embexp.specs.models import Task
-from embexp.sweeps import objective
-from embexp.sweeps.objective import Objective
+from embexp.sweeps.objective import values
+from embexp.sweeps.outcomes import Outcome, Status
+from embexp.training.objectives import Objective, objectives
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,13 @@ from embexp.sweeps.objective import Objective
     ],
 )
 def test_objectives(task: Task, chosen: str | list[str] | None, found: list[Objective]) -> None:
-    assert list(objective.objectives(task, chosen)) == found
+    assert list(objectives(task, chosen)) == found
 
 
 @pytest.mark.parametrize("split", ["test auc", "test.auc", "test/auc"])
 def test_a_test_metric_is_refused(split: str) -> None:
     with pytest.raises(ConfigError, match=r"chosen by the validation split.*\n.*sweep\.objective=auc"):
-        objective.objectives(Task.CLICK, split)
+        objectives(Task.CLICK, split)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +50,21 @@ def test_a_test_metric_is_refused(split: str) -> None:
 )
 def test_faults(chosen: str | list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        objective.objectives(Task.CLICK, chosen)
+        objectives(Task.CLICK, chosen)
+
+
+def outcome(**metrics: float) -> Outcome:
+    return Outcome(0, {}, Status.COMPLETED, metrics={key.replace("_", " ", 1): each for key, each in metrics.items()})
 
 
 def test_values_are_those_of_the_validation_split() -> None:
-    chosen = objective.objectives(Task.CLICK, ["auc", "log_loss"])
-    auc, loss = objective.values(chosen, {"test auc": 0.9, "validation auc": 0.7, "test log_loss": 0.1})
+    auc, loss = values(objectives(Task.CLICK, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)])
     assert auc == 0.7
     assert math.isnan(loss)
+
+
+def test_values_are_means_over_seeds_unless_one_is_missing() -> None:
+    chosen = objectives(Task.CLICK, "auc")
+    several = [outcome(validation_auc=0.5), outcome(validation_auc=0.75)]
+    assert values(chosen, several) == [0.625]
+    assert math.isnan(values(chosen, [*several, outcome(test_auc=0.5)])[0])

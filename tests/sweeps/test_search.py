@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 
 from embexp.errors import ConfigError, RunError
 from embexp.specs.models import Task
-from embexp.sweeps import objective, search_settings, search_space
+from embexp.sweeps import search_settings, search_space
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.search import Search
 from embexp.sweeps.search_settings import SearchSettings
 from embexp.sweeps.study import Study
+from embexp.training.objectives import objectives
 
 SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 
 
 def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
     space = search_space.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
-    found = objective.objectives(Task.CLICK, chosen)
+    found = objectives(Task.CLICK, chosen)
     read = search_settings.read({"n_trials": 12, **node})
     assert search_settings.faults(read, space, found, study=False) == []
     return Search(space, found, read, at_once)
@@ -299,7 +300,7 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:
     space = search_space.space(OverridesParser.create().parse_overrides(overrides))
     faults = search_settings.faults(
-        SearchSettings.model_validate(node), space, objective.objectives(Task.CLICK, chosen), study=False
+        SearchSettings.model_validate(node), space, objectives(Task.CLICK, chosen), study=False
     )
     with pytest.raises(ConfigError, match=words):
         raise ConfigError(faults)
