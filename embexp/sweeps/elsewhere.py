@@ -85,13 +85,15 @@ class RunElsewhere:
         attempt = Attempt(socket.gethostname(), process.pid, time.time())
         _note(sweep, number, attempt)
         try:
-            status = process.wait()
-        except BaseException:  # the launcher ends its worker
+            process.wait()
+        except BaseException:  # the launcher ends its worker, or Ctrl-C came: the job saves what is trained
             process.send_signal(signal.SIGINT)
             process.wait()
             raise
-        _note(sweep, number, dataclasses.replace(attempt, ended=time.time(), exit_status=status))
-        return status
+        finally:
+            ended = dataclasses.replace(attempt, ended=time.time(), exit_status=process.returncode)
+            _note(sweep, number, ended)
+        return process.returncode
 
 
 def write(sweep: Path, job: LedgerJob) -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
 from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config import hydra_globals
 from embexp.config.nearest import did_you_mean
@@ -32,6 +33,10 @@ from embexp.sweeps.outcomes import Outcome, Status
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at a job that runs on without its launcher."""
+_GRACE = 3.0
+"""Seconds that a worker has to note the end of a process, after this has released its lock."""
+_START = 60.0
+"""Seconds in which a process takes the lock of its job."""
 
 
 class JobNumbers:
@@ -41,6 +46,7 @@ class JobNumbers:
         """The config of a job: its number, and Hydra's settings of the sweep."""
         [override] = sweep_overrides
         config = OmegaConf.create({"job": int(override.partition("=")[2]), "hydra": master_config.hydra})
+        OmegaConf.set_readonly(config.hydra, None)  # as it is once a sweep runs; launchers set the job's number
         with open_dict(config.hydra):
             config.hydra.overrides.task = [override]
             config.hydra.sweep.subdir = "."  # the job makes its directory itself
@@ -105,15 +111,22 @@ class Engine:
             ended(_settle(ledger, job, problem))
 
     def _launch(self, sweep: Path, numbers: Sequence[int]) -> None:
-        config = OmegaConf.create({"hydra": dict(self.hydra)})
-        config.hydra.sweep.dir = str(sweep)
+        config = OmegaConf.create({"hydra": _typed(self.hydra)})
+        with read_write(config.hydra):
+            config.hydra.sweep.dir = str(sweep)
         task = elsewhere.RunElsewhere(str(sweep), self.folder, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
-            launcher = Plugins.instance().instantiate_launcher(
-                hydra_context=context, task_function=task, config=config
-            )
+            launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
+
+
+def _typed(hydra: Mapping[str, Any]) -> DictConfig:
+    """The node `hydra` with the type that Hydra asks for; it has keys of its own beside those of the type."""
+    node = OmegaConf.structured(HydraConf)
+    OmegaConf.set_struct(node, False)
+    node.merge_with(dict(hydra))
+    return cast(DictConfig, node)
 
 
 def engine(config: DictConfig) -> Engine:
@@ -162,12 +175,28 @@ def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
 
 
 def _awaited(sweep: Path, job: LedgerJob, attempt: Attempt) -> Attempt:
-    """The attempt after its end, or as it is if its process was killed."""
+    """The attempt after its end; without an exit status if its worker was killed, which then could not note it."""
     lock = jobs.job_directory(sweep, job) / jobs.LOCK
-    while attempt.ended is None and _is_held(lock):
+    give_up = time.monotonic() + _GRACE
+    while attempt.ended is None and (time.monotonic() < give_up or _is_held(lock) or _is_starting(attempt)):
+        if _is_held(lock) or _is_starting(attempt):
+            give_up = time.monotonic() + _GRACE
         time.sleep(_LOOK_EVERY)
         attempt = elsewhere.attempt(sweep, job.number) or attempt
-    return elsewhere.attempt(sweep, job.number) or attempt
+    return attempt
+
+
+def _is_starting(attempt: Attempt) -> bool:
+    """Whether a process on this machine has begun that may not yet hold the lock of its job."""
+    if attempt.host != socket.gethostname() or time.time() - attempt.started > _START:
+        return False
+    try:
+        os.kill(attempt.process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _is_held(lock: Path) -> bool:
@@ -204,4 +233,6 @@ def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
     attempt = _awaited(ledger.directory, job, attempt)
     if attempt.exit_status is not None:
         return jobs.settle(ledger, job.number, attempt.exit_status)
+    if outcomes.ending(jobs.job_directory(ledger.directory, job), 0)[0].is_settled:
+        return jobs.settle(ledger, job.number, 0)
     return jobs.settle(ledger, job.number, -signal.SIGKILL, reason=problem or "its process was killed")

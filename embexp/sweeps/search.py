@@ -23,6 +23,8 @@ NAME = "search.json"
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
 """Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
+Told = Callable[[Sequence[int]], object]
+"""Takes note of trials that an earlier process has run, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +35,22 @@ class Search:
         space: what it chooses.
         objectives: what it makes better.
         settings: of the search.
-        at_once: jobs of a batch.
+        at_once: trials of a batch.
+        seeds: jobs of a trial.
     """
 
     space: Space
     objectives: tuple[Objective, ...]
     settings: SearchSettings
     at_once: int
+    seeds: int = 1
 
     @property
     def trials(self) -> int:
         """Number of trials."""
         return self.settings.trials(self.space)
 
-    def run(self, directory: Path, launch: Launch) -> list[Trial]:
+    def run(self, directory: Path, launch: Launch, told: Told = lambda numbers: None) -> list[Trial]:
         """Runs the trials that are missing.
 
         A batch is asked for as a whole, then run, then told as a whole. With one process after the other, a search that
@@ -54,12 +58,14 @@ class Search:
 
         Args:
             directory: of the sweep.
-            launch: runs jobs.
+            launch: runs trials.
+            told: called first, with the trials that are not run again.
 
         Returns:
             The best trial, or the best ones of several objectives.
         """
         study = Study(self.space, self.objectives, self.settings, directory)
+        told([each.job for each in study.trials() if each.state != "running"])
         while batch := self._batch(study):
             with self._pruned(study, directory, batch):
                 ended = {trial.job: each for trial, each in self._launched(batch, launch)}
@@ -70,6 +76,14 @@ class Search:
                 break  # interrupted
         self._write(study, directory)
         return study.best()
+
+    def described(self, trial: Trial) -> str:
+        """A trial in one line: its job, its values and its settings."""
+        values = [
+            f"validation {each.metric} {v:.4f}" for each, v in zip(self.objectives, trial.values or (), strict=True)
+        ]
+        settings = [f"{each.key}={text}" for each, text in zip(self.space.parameters, trial.texts, strict=True)]
+        return "   ".join([f"job {trial.job * self.seeds}", *values, " ".join(settings)])
 
     def _batch(self, study: Study) -> list[Trial]:
         """The next trials: those of a batch that was not told, completed if it was only asked for in part."""

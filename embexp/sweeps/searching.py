@@ -41,7 +41,11 @@ def settings(config: DictConfig) -> search_settings.SearchSettings:
 
 
 def plan(
-    chosen: search_settings.SearchSettings, overrides: Sequence[Override], check: Check, *, at_once: int
+    chosen: search_settings.SearchSettings,
+    overrides: Sequence[Override],
+    check: Check,
+    *,
+    at_once: Callable[[Sequence[RunSpec]], int],
 ) -> Search:
     """Plans a search.
 
@@ -49,7 +53,7 @@ def plan(
         chosen: the settings.
         overrides: of `hydra.sweeper.params` and of the command line.
         check: composes jobs; it gets a few that have every choice and both ends of every interval.
-        at_once: jobs of the launcher at once.
+        at_once: returns the number of jobs that the launcher runs at once.
 
     Raises:
         ConfigError: with all faults of the search, or of a job.
@@ -69,7 +73,7 @@ def plan(
         faults.append(Fault(f"{NODE}.pruner", chosen.pruner.value, rule, f"set {NODE}.pruner=none, or seeds=1"))
     if faults:
         raise ConfigError(faults)
-    return Search(space, aims, chosen, chosen.n_jobs or at_once)
+    return Search(space, aims, chosen, chosen.n_jobs or at_once(specs), max(spec.seeds for spec in specs))
 
 
 def _objectives(spec: RunSpec) -> tuple[Objective, ...]:

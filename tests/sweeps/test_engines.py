@@ -28,6 +28,8 @@ from embexp.sweeps import elsewhere, engines
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 job = elsewhere.read(sweep, number)
 what, directory = job.settings["what"], sweep / job.directory
+lock = locks.held(directory / ".lock", "the job", patience=5)
+lock.__enter__()
 print("job", number, "in process", os.getpid(), "below", os.getppid(), flush=True)
 if what == "fails":
     print("error: ratings.csv: line 5: what is this?", flush=True)
@@ -36,6 +38,7 @@ if what == "dies":
     os.kill(os.getpid(), signal.SIGKILL)
 if what == "loses its worker":
     os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1)
 status = "completed"
 if what == "waits":
     def stop(*_):
@@ -52,6 +55,8 @@ summary = {"status": status, "run_id": f"id{number}", "metrics": {"validation": 
 SPEC = json.dumps({"output": {"compare": []}})
 
 
+# Of workers of submitit that are waited for by other means than their process.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 LAUNCHERS = ["basic", "submitit_local"]
 
 
