@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from embexp.config import record
@@ -53,6 +53,13 @@ class Enrolment:
                 new.append(self._jobs[known[place]])
             found.append(self._jobs[known[place]])
         return found, new
+
+    def meet(self, numbers: Sequence[int]) -> list[int]:
+        """Counts jobs of the ledger as asked for, without planning them again; returns those that it has."""
+        found = [number for number in numbers if number in self._jobs]
+        for number in found:
+            self._asked[self._jobs[number].identity] += 1
+        return found
 
     def unasked(self) -> list[LedgerJob]:
         """The jobs of the ledger that were not planned."""

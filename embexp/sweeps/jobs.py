@@ -7,13 +7,15 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.errors import EmbexpError, RunError
-from embexp.sweeps import failures, locks, outcomes, progress_file
+from embexp.sweeps import failures, locks, outcomes, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.system import environment, files
+from embexp.training.listeners import Listener
 
 LOCK = ".lock"
 _PATIENCE = 15.0
@@ -70,7 +72,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     try:
         with locks.held(directory / LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
             (directory / failures.NAME).unlink(missing_ok=True)
-            _train(directory, job.spec)
+            _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         return failures.INTERRUPTED
@@ -85,7 +87,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     return 0
 
 
-def _train(directory: Path, spec_json: str) -> None:
+def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
     environment.load_tensorflow()
     from rich.console import Console
 
@@ -104,11 +106,19 @@ def _train(directory: Path, spec_json: str) -> None:
     spec = RunSpec.model_validate_json(spec_json)
     if RunFolder(directory).spec.exists():
         result = studies.resume(
-            directory, listeners=lambda: [ProgressLines(console), reached], progress=reached, announce=say, say=say
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
+            say=say,
         )
     else:
         result = studies.run(
-            spec, directory, listeners=lambda: [ProgressLines(console), reached], progress=reached, announce=say
+            spec,
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
         )
     console.print(report.terminal_report(result.summary, directory))
 

@@ -15,9 +15,11 @@ from embexp.config.compose import compose
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse
 from embexp.errors import CommandLineError, ConfigError
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
-from embexp.sweeps import checking, launching
-from embexp.sweeps.checking import PlannedJob
+from embexp.sweeps import checking, engines, launching, searching, shares
+from embexp.sweeps.checking import Checked, PlannedJob
+from embexp.sweeps.search import Search
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 
@@ -31,6 +33,8 @@ class Plan:
         overrides: of the command line, without those for Hydra, as its sweeper takes them.
         jobs: all jobs; None if the sweeper chooses them while the sweep runs.
         launching: how the jobs are run.
+        engine: the launcher of others that runs them; None: embexp's own.
+        search: how the sweeper `optuna` chooses them; None for another sweeper.
     """
 
     base: DictConfig
@@ -44,32 +48,64 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
 
     Raises:
         ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
-        CommandLineError: the launcher is not embexp's.
+        CommandLineError: a package is missing, or an override can't be swept.
     """
     parsed = _parsed(loader, overrides)
-    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    launcher, sweeper = base.hydra.launcher.get("_target_"), base.hydra.runtime.choices.get("hydra/sweeper")
-    if launcher != _LAUNCHER:
-        raise CommandLineError(
-            f"the launcher {launcher} would run jobs in one process or elsewhere\n"
-            "    embexp runs each job in a process of its own: leave hydra/launcher out"
-        )
-    launched = launching.read(base)
     tasks = [each for each in parsed if not each.is_hydra_override()]
+    hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    engine = None
+    if base.hydra.launcher.get("_target_") != _LAUNCHER:
+        engine = engines.engine(base)
+        base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
+    launched = launching.read(base)
+    sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for each in tasks:
         if each.key_or_group == "seeds" and each.is_sweep_override():
             raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+    search = None
+    if base.hydra.sweeper.get("_target_") == searching.SWEEPER:
+        search = _search(loader, base, tasks, hydra, launched)
     if sweeper != "basic":
-        return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched)
+        return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    batch = combinations([*params, *tasks])
-    found = checking.check(loader, batch, [str(each.input_line) for each in parsed if each.is_hydra_override()])
+    checked = _possible(loader, combinations([*params, *tasks]), hydra)
+    forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
+    return Plan(base, forced, checked.jobs, launched, engine)
+
+
+def _possible(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]) -> Checked:
+    """The checked jobs of a batch.
+
+    Raises:
+        ConfigError: any config is invalid, or no job can run.
+        CommandLineError: every job is excluded.
+    """
+    found = checking.check(loader, batch, hydra)
     if all(job.skip for job in found.jobs):
         if found.impossible:
             raise ConfigError(found.impossible)
         raise CommandLineError("sweep.exclude leaves out every job of this sweep")
-    return Plan(base, tuple(_forced(str(each.input_line), found.added) for each in tasks), found.jobs, launched)
+    return found
+
+
+def _search(
+    loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
+) -> Search:
+    """Plans the search of the sweeper `optuna`."""
+    settings = searching.settings(base)
+
+    def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
+        return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]
+
+    params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
+    return searching.plan(
+        settings,
+        [*params, *tasks],
+        check,
+        at_once=lambda specs: shares.jobs_at_once(launched, specs, shares.visible_gpus()),
+    )
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from embexp.config import composition
 from embexp.errors import RunError
 from embexp.sweeps import launching, locks
+from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
@@ -40,11 +41,19 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command |
         if noted is None:
             raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
         folder = Path(noted["folder"])
-        launched = launching.changed(recorded, overrides, composition.loader())
         if not noted["search"]:
+            launched = launching.changed(recorded, overrides, composition.loader())
+            engine = ledger.noted("engine")
             with (
                 locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
-                Runner(ledger, launched, terminal.console(), folder=folder, command=command) as runner,
+                Runner(
+                    ledger,
+                    launched,
+                    terminal.console(),
+                    folder=folder,
+                    command=command,
+                    engine=None if engine is None else Engine(**engine),
+                ) as runner,
             ):
                 return _finish(ledger, runner)
     with contextlib.chdir(folder):

@@ -11,6 +11,7 @@ from rich.console import Console
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import jobs as recorded
 from embexp.sweeps import outcomes, results
+from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.processes import Command, Starter
@@ -34,6 +35,7 @@ class Runner:
         *,
         folder: Path | None = None,
         command: Command | None = None,
+        engine: Engine | None = None,
     ) -> None:
         """Settles what an earlier process left behind.
 
@@ -43,7 +45,9 @@ class Runner:
             console: shows progress and results.
             folder: working directory of the jobs; None: that of this process.
             command: runs a job; None: jobs are forked where their devices allow that.
+            engine: the launcher of others that runs the jobs; None: this process does.
         """
+        self._engine = engine
         self.ledger = ledger
         self.shown = Shown(console, ledger.directory, self._own)
         self._starter = Starter(ledger.directory, folder=folder, command=command)
@@ -68,13 +72,31 @@ class Runner:
         """
         self._varying = None
         self._outcomes = {}
-        self._scheduler.run(numbers)
-        if self._scheduler.halted:
+        if self._engine is None:
+            self._scheduler.run(numbers)
+            halted = self._scheduler.halted
+        else:
+            halted = self._run_elsewhere(self._engine, numbers)
+        if halted:
             for number in numbers:
                 if (job := self.ledger.job(number)).state is Status.PLANNED:
-                    self.ledger.leave(number, job.state, self._scheduler.halted)
+                    self.ledger.leave(number, job.state, halted)
                     self._outcomes.pop(number, None)
         results.write(self.outcomes(), self.ledger.directory)
+
+    def _run_elsewhere(self, engine: Engine, numbers: Sequence[int]) -> str:
+        """Passes jobs to the launcher of others; returns why not all were started, or ""."""
+        self.shown.say(f"{len(numbers)} jobs go to hydra/launcher={engine.name}")
+
+        def ended(outcome: Outcome) -> None:
+            self.shown.ended(outcome)
+            self._ended(outcome)
+
+        try:
+            engine.run(self.ledger, numbers, ended)
+        except KeyboardInterrupt:
+            return "the sweep was interrupted"
+        return ""
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all jobs so far, by number."""

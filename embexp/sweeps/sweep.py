@@ -19,6 +19,7 @@ from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
 from embexp.system import files, terminal
+from embexp.training.objectives import objectives
 
 LOCK = ".lock"
 PATIENCE = 10.0
@@ -67,10 +68,12 @@ def sweep(
     with (
         locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
         Ledger(place, create=True) as ledger,
-        Runner(ledger, plan.launching, terminal.console(), command=command) as runner,
+        Runner(ledger, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner,
     ):
         running = Sweep(loader, plan, runner)
-        running.begin({"command": command_line, "launching": plan.launching.model_dump(mode="json")})
+        engine = None if plan.engine is None else plan.engine.as_json()
+        launching = plan.launching.model_dump(mode="json")
+        running.begin({"command": command_line, "launching": launching, "engine": engine})
         record.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides)
         return runner.finish()
@@ -117,6 +120,10 @@ class Sweep:
         ledger, shown = self._runner.ledger, self._runner.shown
         before = {job.number for job in ledger.jobs()}
         if self._plan.jobs is None:
+            command = ledger.noted("command")
+            if command is not None and not command["search"]:
+                remedy = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
+                raise CommandLineError(f"{ledger.directory} has another sweep\n    {remedy}")
             ledger.add([], notes)
             return
         found, new = self._enrolment.find(self._plan.jobs)
@@ -157,16 +164,39 @@ class Sweep:
         settings = [self._settings[first + number] for number in range(len(batch))]
         missing = self._missing([number for numbers in settings for number in numbers])
         if self._plan.jobs is None:
-            self._runner.shown.expect(len(missing), None)
+            search = self._plan.search
+            self._runner.shown.expect(len(missing), None if search is None else search.trials * search.seeds)
         if missing:
             self._runner.run(missing)
         return [[self._runner.outcome(number) for number in numbers] for numbers in settings]
+
+    def run_search(self) -> None:
+        """Runs the search of the sweeper `optuna` to its end, and prints the best trial.
+
+        Raises:
+            RunError: the storage of the study can't be used.
+            CommandLineError: the directory has another search.
+        """
+        search, runner = self._plan.search, self._runner
+        if search is None:
+            raise TypeError("the sweep is no search")
+
+        def told(trials: Sequence[int]) -> None:
+            for trial in trials:
+                numbers = [trial * search.seeds + seed for seed in range(search.seeds)]
+                self._settings[trial] = self._enrolment.meet(numbers)
+            if trials:
+                runner.shown.say(f"continuing the search in {runner.ledger.directory}: {len(trials)} trials are done")
+
+        best = search.run(runner.ledger.directory, lambda batch, first: self.run_batch(batch, first=first), told)
+        for each in best:
+            runner.shown.say(f"best trial: {search.described(each)}")
 
     def objective(self, outcomes: Sequence[Outcome]) -> float | list[float]:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = RunSpec.model_validate_json(self._runner.ledger.job(outcomes[0].number).spec)
         wanted = spec.sweep.objective
-        values = objective.values(outcomes, objective.names(wanted, spec.task))
+        values = objective.values(objectives(spec.task, wanted), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:
