@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -84,6 +85,14 @@ class Record:
         if key in self.settings:
             return self.settings[key]
         if key in self.overridden:
-            return self.overridden[key]
+            return _parsed(self.overridden[key])
         group, _, package = key.partition("@")
         return self.settings.get(f"{package or group.replace('/', '.')}.kind")
+
+
+def _parsed(text: str) -> Any:
+    """The value of an override: a number, a list, true, false, null, or its text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
