@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     told = sys.stdout if options.format == "table" else sys.stderr
     for name, write in writers.items():
         if (path := getattr(options, name)) is not None:
-            _write(path, lambda path, write=write: files.write_text(path, write(found)))
+            _write(path, partial(files.write_text, text=write(found)))
             print(f"written: {path}", file=told)
     page = None if options.no_html else options.html or _default_page(options.directories, options.format)
     if page is not None:

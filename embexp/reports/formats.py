@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from embexp.errors import RunError
 from embexp.reports import grid
 from embexp.reports.groups import REPEATS, Group
 from embexp.reports.query import at, text_of
@@ -72,12 +73,17 @@ def as_latex(report: Report) -> str:
     r"""A `tabular` for the package booktabs: settings over seeds, or the runs where nothing was repeated.
 
     The best value is bold. All text is escaped.
+
+    Raises:
+        RunError: no run has ended.
     """
+    if not report.results:
+        raise RunError("no run has ended normally, so there is no table for LaTeX")
     table = grid.groups(report) if report.groups else grid.runs(report)
     lines = ["% needs \\usepackage{booktabs}"]
     lines += [f"\\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in table)}}}", "\\toprule"]
     lines += [_latex_row([latex(column.heading) for column in table]), "\\midrule"]
-    for row in range(len(table[0].cells) if table else 0):
+    for row in range(len(table[0].cells)):
         cells = [latex(column.cells[row]) for column in table]
         bold = [column.best == row for column in table]
         lines.append(

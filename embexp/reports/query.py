@@ -137,7 +137,9 @@ def reader(records: Sequence[Record], key: str) -> Reader:
         raise CommandLineError(f"{key!r} may be {' or '.join(map(repr, ends))}: write one of them")
     near = difflib.get_close_matches(key, [*_FIELDS, *names, *metrics], n=3, cutoff=0.5)
     hint = (
-        f"did you mean {' or '.join(map(repr, near))}?" if near else f"metrics are {', '.join(metrics) or 'not there'}"
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else f"the metrics are {', '.join(metrics) or 'not there'}"
     )
     raise CommandLineError(f"no run has a value of {key!r}\n    {hint}")
 

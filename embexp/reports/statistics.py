@@ -64,11 +64,11 @@ def estimates(samples: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
         elif values:
             found[name] = Estimate(len(values), float(np.mean(values)))
     for count, names in by_count.items():
-        values = np.array([samples[name] for name in names], np.float64)
-        low, high = _intervals(values)
+        table = np.array([samples[name] for name in names], np.float64)
+        low, high = _intervals(table)
         for row, name in enumerate(names):
-            std = float(np.std(values[row], ddof=1))
-            found[name] = Estimate(count, float(np.mean(values[row])), std, float(low[row]), float(high[row]))
+            mean, std = float(np.mean(table[row])), float(np.std(table[row], ddof=1))
+            found[name] = Estimate(count, mean, std, float(low[row]), float(high[row]))
     return {name: found[name] for name in samples if name in found}
 
 
