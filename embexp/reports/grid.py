@@ -16,7 +16,7 @@ from embexp.reports.statistics import CONFIDENCE
 _GAP = 2
 """Columns of the terminal between two columns of the table."""
 _LONGEST = 24
-"""Characters of a setting, where room is short."""
+"""Characters of a text, where room is short."""
 _KEPT = 0
 _SETTING, _COMPARED, _METRIC, _FACT = 1, 100, 200, 300
 """Ranks: where there is no room, the columns with the largest rank are left out first; `_KEPT` are never."""
@@ -98,8 +98,8 @@ def groups(report: Report) -> list[Column]:
         )
         if name == report.tested or (not report.tested and place == 0):
             interval = tuple(columns.interval(group.values.get(name)) for group in found)
-            made.append(Column(f"{CONFIDENCE:.0%} interval of the mean", interval, rank=_METRIC, short="95% interval"))
-    made += _comparison(found) if report.tested else []
+            made.append(Column(f"{CONFIDENCE:.0%} interval of the mean", interval, rank=_METRIC, short="interval"))
+            made += _comparison(found) if report.tested else []
     for place, (key, heading) in enumerate(_compared_heads(report).items()):
         cells = tuple(columns.spread(group.values.get(key), key) for group in found)
         made.append(Column(heading, cells, right=True, rank=_COMPARED + place))
@@ -109,13 +109,13 @@ def groups(report: Report) -> list[Column]:
 def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
     """The columns that fit into a width, and the headings of those left out.
 
-    Headings become shorter first, then long settings, and then columns go.
+    Headings become shorter first, then long texts, and then columns go.
     """
     kept = list(table)
     if _width(kept) > width:
         kept = [replace(column, heading=column.short or column.heading) for column in kept]
     if _width(kept) > width:
-        kept = [column if column.right else replace(column, cells=tuple(map(_cut, column.cells))) for column in kept]
+        kept = [replace(column, heading=_cut(column.heading), cells=tuple(map(_cut, column.cells))) for column in kept]
     left_out = []
     while _width(kept) > width and (last := max(kept, key=lambda column: column.rank)).rank != _KEPT:
         left_out.append(last.heading)

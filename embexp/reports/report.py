@@ -55,7 +55,7 @@ class Report(Sequence[Mapping[str, Any]]):
     def columns(self) -> tuple[str, ...]:
         """Names of the values of a row."""
         facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason")
-        return ("run", "job", *(key for key in self.keys if key not in facts), *facts)
+        return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -115,8 +115,8 @@ class Report(Sequence[Mapping[str, Any]]):
         """The row of a run."""
         values = {
             **{key: record.value(key) for key in self.keys},
-            "run": record.name,
             "job": record.number,
+            "run": record.name,
             "status": record.status.value,
             "best": record is self.best,
             **{name: record.metrics.get(name) for name in self.metrics},

@@ -69,15 +69,10 @@ def lines(report: Report) -> Iterator[str]:
 def _print_table(table: Sequence[Column], console: Console) -> None:
     best = next((column.best for column in table if column.best is not None), None)
     marks = [Column("", tuple(_MARK if row == best else " " for row in range(len(table[0].cells))))]
-    kept, left_out = grid.fitted([*marks, *table] if best is not None else table, console.width)
-    framed = console.is_terminal
-    made = Table(
-        box=box.SIMPLE_HEAD if framed else None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="bold",
-        show_edge=framed,
-    )
+    framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
+    kept, left_out = grid.fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
+    padding = (0, 1 if framed else 2, 0, 0)
+    made = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold")
     for column in kept:
         made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
     for row in range(len(table[0].cells)):
