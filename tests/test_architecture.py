@@ -28,7 +28,7 @@ ALLOWED = {
     "models": "errors specs system",
     "pretrained": "data errors records specs system tensor_bundle vectors",
     "records": "errors specs system",
-    "reports": "specs system training",
+    "reports": "errors records specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
     " simulation specs strategies system tables tensor_bundle training vectors",
@@ -51,6 +51,7 @@ TENSORFLOW_FREE = {
     "system",
     "specs",
     "records",
+    "reports",
     "tensor_bundle",
     "vectors",
     "pretrained",
