@@ -7,7 +7,7 @@ const RUNS = DATA.runs.map((stored, id) => ({
   ...stored,
   id,
   values: new Map(DATA.columns.map((key, place) => [key, stored.values[place]])),
-  settings: new Map([...DATA.common, ...stored.settings]),
+  settings: new Map(stored.settings === null ? [] : [...DATA.common, ...stored.settings]),
   metrics: new Map(stored.metrics),
   curves: new Map(stored.curves.map(([name, steps, values]) => [name, { steps: DATA.steps[steps], values }])),
 }));
