@@ -123,7 +123,8 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     status = folders.status_of(job.state)
     if job.same_as in jobs_of_sweep:
         reason = f"the same as job {job.same_as}"
-        return folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
+        record = folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
+        return replace(record, same_as=job.same_as)
     if job.directory is None or not is_run(job.directory):
         if status.has_results:
             return folders.planned(

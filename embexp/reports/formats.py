@@ -129,6 +129,7 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
         "seconds": None if record.seconds is None else round(record.seconds, 3),
         "metrics": dict(record.metrics),
         "compared": {key: at(record.summary, key) for key in compared},
+        "same_as": record.same_as,
     }
 
 

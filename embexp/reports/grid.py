@@ -98,7 +98,7 @@ def groups(report: Report) -> list[Column]:
         )
         if name == report.tested or (not report.tested and place == 0):
             interval = tuple(columns.interval(group.values.get(name)) for group in found)
-            made.append(Column(f"{CONFIDENCE:.0%} interval of the mean", interval, rank=_METRIC, short="interval"))
+            made.append(Column(f"{CONFIDENCE:.0%} interval", interval, rank=_METRIC, short="interval"))
             made += _comparison(found) if report.tested else []
     for place, (key, heading) in enumerate(_compared_heads(report).items()):
         cells = tuple(columns.spread(group.values.get(key), key) for group in found)

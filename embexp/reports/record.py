@@ -48,6 +48,7 @@ class Record:
         direction: which way `metric` gets better, or None.
         summary: the content of summary.json, or empty.
         seconds: from the start of the job to its end, or None.
+        same_as: number of the earlier job of the sweep that this one repeats, or None.
     """
 
     directory: Path | None
@@ -62,6 +63,7 @@ class Record:
     direction: Direction | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
+    same_as: int | None = None
 
     @property
     def seed(self) -> int | None:

@@ -35,9 +35,9 @@ _WORDS = {
 def show(report: Report, console: Console) -> None:
     """Prints a report."""
     if report.results:
-        _print_table(grid.runs(report), console)
+        _print_table(grid.runs(report), console, "--csv")
     if report.groups:
-        _print_table(grid.groups(report), console)
+        _print_table(grid.groups(report), console, "--json")
     for line in lines(report):
         console.print(Text(line), soft_wrap=True)
 
@@ -57,7 +57,7 @@ def lines(report: Report) -> Iterator[str]:
     if report.tested:
         several = sum(group.comparison is not None for group in report.groups) > 1
         corrected = ", corrected for their number by Holm" if several else ""
-        yield f"difference and p: of {report.tested} to the reference, paired t-test over the same seeds{corrected}"
+        yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
     for note in report.notes:
         yield f"note: {note}"
     yield from _without_results(report.others, report.keys)
@@ -66,7 +66,7 @@ def lines(report: Report) -> Iterator[str]:
             yield f"output.compare: no summary.json of these runs has the key {key}"
 
 
-def _print_table(table: Sequence[Column], console: Console) -> None:
+def _print_table(table: Sequence[Column], console: Console, option: str) -> None:
     best = next((column.best for column in table if column.best is not None), None)
     marks = [Column("", tuple(_MARK if row == best else " " for row in range(len(table[0].cells))))]
     framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
@@ -79,7 +79,7 @@ def _print_table(table: Sequence[Column], console: Console) -> None:
         made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in kept))
     console.print(made)
     if left_out:
-        console.print(Text(f"left out for the width: {', '.join(left_out)}; --csv FILE has all"), soft_wrap=True)
+        console.print(Text(f"left out for the width: {', '.join(left_out)}; {option} FILE has all"), soft_wrap=True)
     if not framed:
         console.print()
 

@@ -48,6 +48,7 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing"),
         (7, Status.PRUNED, "worse than the median"),
     ]
+    assert [each.same_as for each in found[:5]] == [None, None, None, 0, None]
     first = found[0]
     assert (first.name, first.seconds, first.seed, first.metric, first.direction) == (
         "0",

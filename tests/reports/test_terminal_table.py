@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from embexp.reports import columns, grid, terminal_table
+from embexp.reports import grid, terminal_table
 from embexp.reports.grid import Column, fitted
 from embexp.reports.report import Report
 from embexp.reports.tabulate import report
@@ -36,7 +36,7 @@ def test_runs_and_settings_over_seeds(tmp_path: Path) -> None:
     assert lines[10].split()[:2] == ["sgd", "3"]
     assert "+0.1167" in lines[10]
     assert lines[12] == "* best by validation rmse (lower is better)"
-    assert lines[13] == "difference and p: of test rmse to the reference, paired t-test over the same seeds"
+    assert lines[13] == "interval, difference to the reference, and p: of test rmse; p by a paired t-test"
 
 
 def test_what_has_no_results_stands_below(tmp_path: Path) -> None:
@@ -114,45 +114,6 @@ def test_columns_that_compare_ways_in(tmp_path: Path) -> None:
     assert " ".join(lines[1].split()) == "* 0 constant 1.0000 1.23 s 3.07 GB 4 MB 4.1 MB"
     assert " ".join(lines[2].split()) == "1 assign 2.0000 2.1 ms 12.3 kB 512 B 0 B"
     assert "output.compare: no summary.json of these runs has the key nothing.there" in lines
-
-
-@pytest.mark.parametrize(
-    ("keys", "heads"),
-    [
-        (["a.b.c"], ["c"]),
-        (["a.b.c", "a.x.c"], ["b c", "x c"]),
-        (["bytes", "seconds"], ["bytes", "seconds "]),
-    ],
-)
-def test_headings(keys: list[str], heads: list[str]) -> None:
-    found = columns.heads(keys, taken=[])
-    assert list(found.values()) == [each.strip() for each in heads]
-
-
-def test_short_keys() -> None:
-    keys = ["optimizer.learning_rate", "dense_optimizer.learning_rate", "train.steps", "seed", "a.seed"]
-    assert list(columns.short_keys(keys).values()) == [
-        "optimizer.learning_rate",
-        "dense_optimizer.learning_rate",
-        "steps",
-        "seed",
-        "a.seed",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.91234, "0.9123"),
-        (0.0, "0"),
-        (-0.00012345, "-0.000123"),
-        (1234.56, "1,234.6"),
-        (float("nan"), "nan"),
-        (1e-30, "1e-30"),
-    ],
-)
-def test_figures(value: float, text: str) -> None:
-    assert columns.figure(value) == text
 
 
 def test_many_jobs_with_one_cause_are_one_line(tmp_path: Path) -> None:
