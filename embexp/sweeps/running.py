@@ -1,4 +1,4 @@
-"""Runs jobs of a ledger, and keeps the table of all results up to date."""
+"""Runs jobs of a ledger, and reports their results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from embexp.reports.finish import write_reports
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import jobs as recorded
-from embexp.sweeps import outcomes, results
+from embexp.sweeps import outcomes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome, Status
@@ -82,7 +83,6 @@ class Runner:
                 if (job := self.ledger.job(number)).state is Status.PLANNED:
                     self.ledger.leave(number, job.state, halted)
                     self._outcomes.pop(number, None)
-        results.write(self.outcomes(), self.ledger.directory)
 
     def _run_elsewhere(self, engine: Engine, numbers: Sequence[int]) -> str:
         """Passes jobs to the launcher of others; returns why not all were started, or ""."""
@@ -111,17 +111,14 @@ class Runner:
     def finish(self) -> bool:
         """Writes and prints the results; returns whether every job that was not skipped ended with some."""
         self._outcomes = {}
-        found = self.outcomes()
-        results.write(found, self.ledger.directory)
-        results.show(found, self.ledger.directory, self.shown.console)
-        return all(each.status.is_settled for each in found)
+        write_reports(self.ledger.directory, self.shown.console)
+        return all(each.status.is_settled for each in self.outcomes())
 
     def _ended(self, outcome: Outcome) -> None:
         self.outcomes()
         for number, each in self._outcomes.items():
             if outcome.number in (number, each.same_as):
                 self._outcomes[number] = self.outcome(number)
-        results.write(self.outcomes(), self.ledger.directory)
 
     def _own(self, job: LedgerJob) -> str:
         """The overrides that distinguish a job from the others."""
