@@ -40,11 +40,13 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     read = [curves.read(RunFolder(each.directory).metrics) if each.directory else Curves() for each in records]
     points = curves.points_each(read)
     steps: dict[tuple[int, ...], int] = {}
-    settings = [json.dumps([each.value(key) for key in columns if key not in REPEATS]) for each in records]
+    table = _values(records, columns)
+    settings = [
+        json.dumps([value for key, value in zip(columns, row, strict=True) if key not in REPEATS]) for row in table
+    ]
     groups = list(dict.fromkeys(settings))
     runs = []
-    for record, found, setting in zip(records, read, settings, strict=True):
-        values = [_finite(record.value(key)) for key in columns]
+    for record, found, values, setting in zip(records, read, table, settings, strict=True):
         runs.append(
             {
                 "label": f"#{record.name}" if record.name.isdecimal() else record.name,
@@ -81,6 +83,24 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "search": _search(records),
         "maps": list(maps),
     }
+
+
+def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]]:
+    """The values of the columns by run. An override that was not run is text: a number where those of others are."""
+    by_column = []
+    for key in columns:
+        values = [_finite(each.value(key)) for each in records]
+        if any(isinstance(value, int | float) for value in values):
+            values = [_as_number(value) for value in values]
+        by_column.append(values)
+    return [list(row) for row in zip(*by_column, strict=True)] or [[] for _ in records]
+
+
+def _as_number(value: Any) -> Any:
+    try:
+        return _finite(json.loads(value)) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _common(records: Sequence[Record]) -> dict[str, Any]:
