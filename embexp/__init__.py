@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from embexp import rows
     from embexp.api import resume, run
     from embexp.config.composition import compose
+    from embexp.reports.tabulate import report
     from embexp.runs.finished import load_run
     from embexp.runs.run import RunResult
     from embexp.simulation.simulator import tpu_simulator
@@ -48,6 +49,7 @@ __all__ = [
     "VocabularyError",
     "compose",
     "load_run",
+    "report",
     "resume",
     "rows",
     "run",
@@ -61,6 +63,7 @@ _LATER = {
     "RunSpec": "embexp.specs.run",
     "compose": "embexp.config.composition",
     "load_run": "embexp.runs.finished",
+    "report": "embexp.reports.tabulate",
     "resume": "embexp.api",
     "run": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",

@@ -12,7 +12,7 @@ import pytest
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api config errors rows runs simulation specs",
+    "__init__": "api config errors reports rows runs simulation specs",
     "__main__": "cli",
     "api": "config records runs specs studies system training",
     "checkpoints": "errors system tables tensor_bundle",
@@ -37,7 +37,7 @@ ALLOWED = {
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
     "studies": "errors records reports runs specs system training",
-    "sweeps": "config errors specs system",
+    "sweeps": "config errors records reports runs specs studies system training",
     "system": "",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",

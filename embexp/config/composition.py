@@ -61,8 +61,12 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) 
         ConfigError: with all faults.
     """
     found = candidate(loader, overrides, look_at_data=look_at_data)
-    if found.impossible:
-        raise ConfigError(found.impossible)
+    faults: list[Fault] = list(found.impossible)
+    if found.spec.seeds > 1:
+        rule = "it repeats the settings of a sweep, and this is a single run"
+        faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
+    if faults:
+        raise ConfigError(faults)
     return found
 
 

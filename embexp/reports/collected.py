@@ -15,7 +15,7 @@ from embexp.reports.folders import is_run, stages_of_study
 from embexp.reports.jobs import Job
 from embexp.reports.record import Record, Status
 
-__all__ = ["Record", "Status", "collect", "varying"]
+__all__ = ["Record", "Status", "collect", "is_run", "varying"]
 
 _UNDECIDED = (Status.RUNNING, Status.PLANNED, Status.INTERRUPTED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
@@ -98,8 +98,8 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     """The runs in a directory, at any depth, those of a sweep by number; each with a path that identifies it."""
     if is_run(path):
         record = folders.read(path)
-        job = path.name.isdecimal() and jobs.is_sweep(path.parent)
-        yield path.resolve(), replace(record, number=int(path.name)) if job else record
+        numbered = path.name.isdecimal() and jobs.is_sweep(path.parent)
+        yield path.resolve(), replace(record, number=int(path.name)) if numbered else record
         return
     listed = {job.number: job for job in jobs.read(path)} if jobs.is_sweep(path) else {}
     read = set()
@@ -122,8 +122,9 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     """The record of a job: what its folder has, and else what the ledger says."""
     status = folders.status_of(job.state)
     if job.same_as in jobs_of_sweep:
-        reason = job.reason or f"the same as job {job.same_as}"
-        return folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
+        reason = f"the same as job {job.same_as}"
+        record = folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
+        return replace(record, same_as=job.same_as)
     if job.directory is None or not is_run(job.directory):
         if status.has_results:
             return folders.planned(

@@ -94,6 +94,8 @@ def unreadable(directory: Path, error: OSError) -> Record:
 
 def status_of(state: str) -> Status:
     """The status that a ledger's state names; what has no results and is unknown was interrupted."""
+    if state == "not_run":  # as sweep.json called it
+        return Status.PLANNED
     return next((status for status in Status if status.value == state), Status.INTERRUPTED)
 
 

@@ -55,14 +55,19 @@ def _of_ledger(sweep: Path) -> list[Job]:
     path = sweep / LEDGER
     if not path.is_file():
         return []
-    try:
-        # Read-only, so that a report never holds up the sweep that writes the file.
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
-            ledger.row_factory = sqlite3.Row
-            rows = [dict(row) for row in ledger.execute("SELECT * FROM jobs ORDER BY number")]
-    except sqlite3.Error:
-        return []
-    return [_job_of_row(sweep, row) for row in rows if isinstance(row.get("number"), int)]
+    # Read-only, so that a report changes nothing. A ledger whose writer was killed amid a change must be written to be
+    # read: SQLite then takes the change back first.
+    for mode in ("ro", "rw"):
+        with contextlib.suppress(sqlite3.Error):
+            rows = _rows(f"{path.absolute().as_uri()}?mode={mode}")
+            return [_job_of_row(sweep, row) for row in rows if isinstance(row.get("number"), int)]
+    return []
+
+
+def _rows(address: str) -> list[dict[str, Any]]:
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as ledger:
+        ledger.row_factory = sqlite3.Row
+        return [dict(row) for row in ledger.execute("SELECT * FROM jobs")]
 
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:

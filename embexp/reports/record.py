@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,6 +48,7 @@ class Record:
         direction: which way `metric` gets better, or None.
         summary: the content of summary.json, or empty.
         seconds: from the start of the job to its end, or None.
+        same_as: number of the earlier job of the sweep that this one repeats, or None.
     """
 
     directory: Path | None
@@ -61,6 +63,7 @@ class Record:
     direction: Direction | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
+    same_as: int | None = None
 
     @property
     def seed(self) -> int | None:
@@ -84,6 +87,14 @@ class Record:
         if key in self.settings:
             return self.settings[key]
         if key in self.overridden:
-            return self.overridden[key]
+            return _parsed(self.overridden[key])
         group, _, package = key.partition("@")
         return self.settings.get(f"{package or group.replace('/', '.')}.kind")
+
+
+def _parsed(text: str) -> Any:
+    """The value of an override: a number, a list, true, false, null, or its text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -211,7 +211,9 @@ def test_light_and_dark(opened: webdriver.Chrome) -> None:
     def ground() -> str:
         return str(opened.find_element(By.TAG_NAME, "body").value_of_css_property("background-color"))
 
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    opened.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
     dark = ground()
     opened.find_element(By.ID, "theme").click()
     light = ground()
