@@ -93,7 +93,9 @@ def test_only_the_scripts_of_the_page_may_run(swept: Path) -> None:
 def test_the_scripts_make_no_markup_of_text() -> None:
     for script in (Path(document.__file__).parent / "assets" / "js").glob("*.js"):
         text = script.read_text("utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), script
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), (
+            script
+        )
         assert not re.search(r"\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(", text), script
 
 
@@ -133,7 +135,13 @@ def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
 def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:
     lines = [
         {"event": "log", "step": 10, "loss": 0.5, "timing": {"seconds": 1.0}},
-        {"event": "evaluation", "step": 10, "split": "validation", "metrics": {"auc": 0.75}, "timing": {"seconds": 1.5}},
+        {
+            "event": "evaluation",
+            "step": 10,
+            "split": "validation",
+            "metrics": {"auc": 0.75},
+            "timing": {"seconds": 1.5},
+        },
         {"event": "evaluation", "step": 10, "split": "test", "metrics": {"auc": 0.5}, "timing": {"seconds": 1.6}},
         {"event": "log", "step": 20, "loss": "NaN", "timing": {"seconds": 2.0}},
         {"event": "drift", "step": 20, "drift": {}, "timing": {"seconds": 2.5}},
@@ -199,7 +207,9 @@ def test_maps_of_a_real_run_know_where_its_rows_come_from(tmp_path_factory: pyte
     assert item["count"] == item["total"] == short_runs.ITEMS
     marks = {mark["name"]: [mark["names"][value] for value in mark["values"]] for mark in item["marks"]}
     summary = json.loads((result.directory / "summary.json").read_text())
-    assert marks["provenance"].count("pretrained") == summary["initialization"]["tables"]["item"]["rows_pretrained"] == 50
+    assert (
+        marks["provenance"].count("pretrained") == summary["initialization"]["tables"]["item"]["rows_pretrained"] == 50
+    )
     assert marks["training"].count("frozen") == summary["freeze"]["item"]["frozen_rows"] == 50
     assert {a for a, b in zip(marks["provenance"], marks["training"], strict=True) if b == "frozen"} == {"pretrained"}
     # The points are those of the rows that the checkpoint has, read by TensorFlow.

@@ -87,7 +87,8 @@ def column(browser: webdriver.Chrome, key: str) -> list[str]:
     script = """
         const heads = [...document.querySelectorAll("#runs-table thead th")];
         const place = heads.findIndex((head) => head.querySelector(`[data-key="${arguments[0]}"]`));
-        return [...document.querySelectorAll("#runs-table tbody tr[data-run]")].map((row) => row.children[place].textContent);
+        const rows = [...document.querySelectorAll("#runs-table tbody tr[data-run]")];
+        return rows.map((row) => row.children[place].textContent);
     """
     texts: list[str] = browser.execute_script(script, key)
     return texts
@@ -302,8 +303,8 @@ def points(browser: webdriver.Chrome, section: str) -> dict[str, list[float]]:
     """The points of a map by row."""
     show(browser, section)
     found: dict[str, list[float]] = browser.execute_script(
-        "const data = echarts.getInstanceByDom(document.querySelector(`#${arguments[0]} .chart`)).getOption().series[0].data;"
-        "return Object.fromEntries(data.map((each) => [each.row, each.value]))",
+        "const chart = echarts.getInstanceByDom(document.querySelector(`#${arguments[0]} .chart`));"
+        "return Object.fromEntries(chart.getOption().series[0].data.map((each) => [each.row, each.value]))",
         section,
     )
     return found

@@ -12,14 +12,13 @@ from typing import Any
 
 from embexp.records.folder import RunFolder
 from embexp.reports.collected import varying
+from embexp.reports.groups import REPEATS
 from embexp.reports.page import curves, figures
 from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
 from embexp.training.metrics import DIRECTIONS, Direction
 
-REPEATS = ("data.fold", "seed")
-"""Settings whose values repeat an experiment."""
 _MOST_COLUMNS = 16
 
 
@@ -110,9 +109,7 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
         return {}
     shared = dict(known[0])
     for settings in known[1:]:
-        shared = {
-            key: value for key, value in shared.items() if key in settings and _same(value, settings[key])
-        }
+        shared = {key: value for key, value in shared.items() if key in settings and _same(value, settings[key])}
     return shared
 
 
@@ -168,7 +165,10 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     if (record.directory / "spec.json").exists():
         found.append(("run it again", shlex.join(["embexp", "run", "--spec", str(Path(path) / "spec.json")])))
     if record.status.has_results:
-        found += [("verify", shlex.join(["embexp", "verify", path])), ("evaluate", shlex.join(["embexp", "evaluate", path]))]
+        found += [
+            ("verify", shlex.join(["embexp", "verify", path])),
+            ("evaluate", shlex.join(["embexp", "evaluate", path])),
+        ]
     elif record.status in (Status.INTERRUPTED, Status.RUNNING):
         found.append(("go on", shlex.join(["embexp", "resume", path])))
     return found
