@@ -36,7 +36,7 @@ ALLOWED = {
     "simulation": "specs tables",
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
-    "studies": "errors records reports runs specs system training",
+    "studies": "checkpoints data errors records reports runs specs system training",
     "sweeps": "config errors specs system",
     "system": "",
     "tables": "errors specs system",
@@ -66,9 +66,15 @@ TENSORFLOW_FREE = {
     "checkpoints/opening.py",
     "checkpoints/reading.py",
     "checkpoints/statistics.py",
+    "models/user_code.py",
+    "models/user_path.py",
     "runs/data.py",
+    "runs/identify.py",
     "runs/prepare.py",
     "runs/successor.py",
+    "studies/checkpoint_tokens.py",
+    "studies/results_compared.py",
+    "studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
 WITH_TENSORFLOW = {"freezing/diagnosis.py"}

@@ -17,6 +17,8 @@ COMMANDS = {
     "run": "run an experiment, or a sweep over several (-m)",
     "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
     "resume": "complete a run that was interrupted or killed, or train it longer",
+    "verify": "run a finished run again from its record, and compare the results to the bit",
+    "diff": "what differs between two runs: specs, circumstances, metrics, rows of tables",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "export": "write a finished run for other programs: a SavedModel, or its tables in files",
