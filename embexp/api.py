@@ -71,7 +71,8 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
         keep: where the new run is kept; None: nowhere.
 
     Returns:
-        Whether the results are `identical`, and all `differences`: of results, the earliest first, and of circumstances.
+        Whether the results are `identical`, and all `differences`: of results, the earliest first, then of
+        circumstances.
 
     Raises:
         NotARunError: there is no run in the directory.

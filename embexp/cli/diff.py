@@ -81,6 +81,7 @@ def _show(a: Path, b: Path, parts: dict[str, RunsCompared], same: bool) -> None:
         for title, differences in part.sections().items():
             if differences:
                 _table(console, title, differences)
+        print()
         for sentence in part.sentences():
             print(sentence)
     if same:

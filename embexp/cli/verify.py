@@ -13,9 +13,9 @@ from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
+    from embexp.records.folder import RunFolder
     from embexp.studies.rerun import Rerun
     from embexp.studies.verification import Verification
-    from embexp.training.listeners import Listener
 
 USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
 
@@ -25,8 +25,8 @@ usage: {USAGE}
 Runs a finished run, or a study, again from its record (spec.json) in a temporary directory, and compares metrics step
 by step, tables by digest, and every tensor of its checkpoints byte for byte. It says "identical", or the first step and
 quantity that differ; checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins.
-It also names what differs in the circumstances: package versions, numbers of threads, seed, the code of the model, data,
-processor, environment variables. An interrupted run is repeated up to the step at which it was interrupted.
+It also names what differs in the circumstances: package versions, numbers of threads, seed, the code of the model,
+data, processor, environment variables. An interrupted run is repeated up to the step at which it was interrupted.
 
     --allow-code MODULE:FUNCTION   code that the recorded spec names, and that you allow to be run; can be repeated
     --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist

@@ -83,10 +83,10 @@ def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
         if "memory_bytes" in each:  # a kernel keeps some for itself, which changes with its version
             each["memory"] = f"{round(each.pop('memory_bytes') / _GIB)} GiB"
     found = []
-    features = [set(each.pop("cpu_features", ())) for each in (first, second)]
-    if features[0] and features[1] and features[0] != features[1]:
-        only = [" ".join(sorted(one - other)) or None for one, other in (features, features[::-1])]
-        found.append(Difference(Kind.MACHINE, "cpu_features", *only))
+    of_a, of_b = (set(each.pop("cpu_features", ())) for each in (first, second))
+    if of_a and of_b and of_a != of_b:
+        only_a, only_b = (" ".join(sorted(some)) or None for some in (of_a - of_b, of_b - of_a))
+        found.append(Difference(Kind.MACHINE, "cpu_features", only_a, only_b))
     return [*between(Kind.MACHINE, first, second), *found, *_section(Kind.MACHINE, a, b, "devices")]
 
 
@@ -129,8 +129,8 @@ def changed_lines(recorded: Path, current: Path, *, most: int = 12) -> list[str]
         most: how many lines are returned at most.
     """
     try:
-        texts = [path.read_text(encoding="utf-8").splitlines() for path in (recorded, current)]
+        before, after = (path.read_text(encoding="utf-8").splitlines() for path in (recorded, current))
     except (OSError, UnicodeDecodeError):
         return []
-    lines = list(difflib.unified_diff(*texts, lineterm="", n=0))[2:]
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]
     return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines …"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,13 @@ def compare(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsCompared:
         DataError: a checkpoint is damaged.
     """
     metrics = metric_lines.compare(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
-    summaries = [each.read_summary() if each.summary.exists() else None for each in (a, b)]
     notes = []
     summary: list[Difference] = []
     digests = 0
-    if summaries[0] is not None and summaries[1] is not None:
-        summary = _summaries(*summaries)
-        digests = sum(_digest(summaries[0], name) and _digest(summaries[1], name) for name in _tables(summaries[0]))
+    if a.summary.exists() and b.summary.exists():
+        of_a, of_b = a.read_summary(), b.read_summary()
+        summary = _summaries(of_a, of_b)
+        digests = sum(_has_digest(of_a, name) and _has_digest(of_b, name) for name in of_a.get("tables", {}))
     else:
         notes.append("summaries are not compared, as not both runs have ended")
     weights = None
@@ -146,7 +146,7 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     unlike = [_named(one, a=_form(one), b=_form(other)) for one, other in found.unlike]
     changed = [each for each in differences if each is not None]
     equal = len(found.changes) - len(changed)
-    return WeightsCompared(len(found.changes), equal, tuple([*changed, *only_a, *only_b, *unlike]))
+    return WeightsCompared(len(found.changes), equal, (*changed, *only_a, *only_b, *unlike))
 
 
 def _values(path: Path) -> Contents:
@@ -197,9 +197,5 @@ def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     return [replace(each, name=each.name.removeprefix("tables.")) for each in found]
 
 
-def _tables(summary: Mapping[str, Any]) -> Iterator[str]:
-    yield from summary.get("tables", {})
-
-
-def _digest(summary: Mapping[str, Any], table: str) -> bool:
+def _has_digest(summary: Mapping[str, Any], table: str) -> bool:
     return summary["tables"].get(table, {}).get("digest") is not None

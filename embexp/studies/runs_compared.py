@@ -51,7 +51,8 @@ class RunsCompared:
         only = "".join(
             f", {count:,} only in {name}" for name, count in (("A", metrics.only_a), ("B", metrics.only_b)) if count
         )
-        yield f"{metrics.lines - metrics.different:,} of {metrics.lines:,} common lines of metrics.jsonl are equal{only}"
+        equal = metrics.lines - metrics.different
+        yield f"{equal:,} of {metrics.lines:,} common lines of metrics.jsonl are equal{only}"
         if weights is not None:
             yield f"{weights.equal} of {weights.tensors} common tensors of the final checkpoints are equal to the bit"
         yield from self.results.not_compared
