@@ -16,8 +16,8 @@ ALLOWED = {
     "__main__": "cli",
     "api": "config records runs specs studies system training",
     "checkpoints": "errors system tables tensor_bundle",
-    "cli": "checkpoints config data errors freezing growth pretrained records reports runs specs strategies studies"
-    " sweeps system training vectors",
+    "cli": "checkpoints config data errors freezing growth models pretrained records reports runs specs strategies"
+    " studies sweeps system training vectors",
     "config": "data errors models pretrained specs system training",
     "data": "errors specs system",
     "errors": "",
