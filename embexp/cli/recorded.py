@@ -77,7 +77,15 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
     from embexp.records import allowed_code
     from embexp.system import files
 
-    for option, given in (("-m", options.multirun), ("--cfg", options.cfg), ("--config-dir", options.config_dir)):
+    composing = {
+        "-m": options.multirun,
+        "--cfg": options.cfg,
+        "--package": options.package,
+        "--resolve": options.resolve,
+        "--config-dir": options.config_dir,
+        "--config-name": options.config_name != "config",
+    }
+    for option, given in composing.items():
         if given:
             raise CommandLineError(
                 f"{option} composes a config, and --spec runs one that was recorded; give one of them"

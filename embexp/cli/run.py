@@ -83,14 +83,14 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
         print(HELP + _group_choices(folders.find(Path(options.config_dir) if options.config_dir else None)))
         return DONE
-    if options.cfg is not None:
-        from embexp.cli.show_config import show
-
-        return show(options)
     if options.spec is not None:
         from embexp.cli.recorded import run_recorded
 
         return run_recorded(options, lambda spec, directory: _status((runner or _run_with_log)(spec, directory)))
+    if options.cfg is not None:
+        from embexp.cli.show_config import show
+
+        return show(options)
     if options.allow_code:
         raise CommandLineError("--allow-code is an option of --spec: a config of your own names code that you trust")
     if options.package is not None or options.resolve:
