@@ -25,7 +25,7 @@ from embexp.errors import (
 
 if TYPE_CHECKING:
     from embexp import rows
-    from embexp.api import resume, run
+    from embexp.api import resume, run, verify
     from embexp.config.composition import compose
     from embexp.reports.tabulate import report
     from embexp.runs.finished import load_run
@@ -54,6 +54,7 @@ __all__ = [
     "rows",
     "run",
     "tpu_simulator",
+    "verify",
 ]
 
 __version__ = "0.1.0"
@@ -67,6 +68,7 @@ _LATER = {
     "resume": "embexp.api",
     "run": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
+    "verify": "embexp.api",
 }
 
 

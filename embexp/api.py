@@ -1,4 +1,4 @@
-"""Running experiments from Python: `embexp.run` and `embexp.resume`."""
+"""Running experiments from Python: `embexp.run`, `embexp.resume` and `embexp.verify`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from embexp.records.folder import RunFolder
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
+from embexp.studies import verification
+from embexp.studies.verification import Verification
 from embexp.system import files
 from embexp.training.progress import progress
 
@@ -58,3 +60,23 @@ def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
 
         changed = changed_spec(RunFolder(folder).recorded_spec(), overrides, composition.loader())
     return studies.resume(folder, changed, listeners=lambda: [progress(Console())], say=print)
+
+
+def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:
+    """Runs a run, or a study, again from its record in a new process and compares the results, as `embexp verify` does.
+
+    Args:
+        directory: of the run.
+        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`.
+        keep: where the new run is kept; None: nowhere.
+
+    Returns:
+        Whether the results are `identical`, and all `differences`: of results, the earliest first, then of
+        circumstances.
+
+    Raises:
+        NotARunError: there is no run in the directory.
+        RunError: the run has not ended, can't be repeated, or fails this time.
+        UsageError: the spec names code that isn't allowed, or `keep` exists.
+    """
+    return verification.verify(Path(directory), allow_code=allow_code, keep=None if keep is None else Path(keep))

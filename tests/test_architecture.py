@@ -16,8 +16,8 @@ ALLOWED = {
     "__main__": "cli",
     "api": "config records runs specs studies system training",
     "checkpoints": "errors system tables tensor_bundle",
-    "cli": "checkpoints config data errors freezing growth pretrained records reports runs specs strategies studies"
-    " sweeps system training vectors",
+    "cli": "checkpoints config data errors freezing growth models pretrained records reports runs specs strategies"
+    " studies sweeps system training vectors",
     "config": "data errors models pretrained specs system training",
     "data": "errors specs system",
     "errors": "",
@@ -36,7 +36,7 @@ ALLOWED = {
     "simulation": "specs tables",
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
-    "studies": "errors records reports runs specs system training",
+    "studies": "checkpoints data errors records reports runs specs system training",
     "sweeps": "config errors records reports runs specs studies system training",
     "system": "",
     "tables": "errors specs system",
@@ -67,9 +67,15 @@ TENSORFLOW_FREE = {
     "checkpoints/opening.py",
     "checkpoints/reading.py",
     "checkpoints/statistics.py",
+    "models/user_code.py",
+    "models/user_path.py",
     "runs/data.py",
+    "runs/identify.py",
     "runs/prepare.py",
     "runs/successor.py",
+    "studies/checkpoint_tokens.py",
+    "studies/results_compared.py",
+    "studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
 WITH_TENSORFLOW = {"freezing/diagnosis.py"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all]"
+USAGE = "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -39,6 +39,9 @@ options
     -c, --cfg WHAT         only show the config: job (the experiment's), hydra or all
     -p, --package NODE     with --cfg: only this node, such as tables.item
     --resolve              with --cfg: resolve interpolations
+    --spec FILE            run a recorded spec: the spec.json of a run, or its directory; only train.steps,
+                           train.epochs, output, checkpoint and hydra.run.dir can be overridden
+    --allow-code M:F       with --spec: allow it to run the function F of the module M, which it names; can be repeated
 
 sweeps
     hydra.launcher.jobs=4                    jobs at once; also timeout_minutes, retries, stop_after
@@ -87,10 +90,16 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
         print(HELP + _group_choices(folders.find(Path(options.config_dir) if options.config_dir else None)))
         return DONE
+    if options.spec is not None:
+        from embexp.cli.recorded import run_recorded
+
+        return run_recorded(options, lambda spec, directory: _status((runner or _run_with_log)(spec, directory)))
     if options.cfg is not None:
         from embexp.cli.show_config import show
 
         return show(options)
+    if options.allow_code:
+        raise CommandLineError("--allow-code is an option of --spec: a config of your own names code that you trust")
     if options.package is not None or options.resolve:
         raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
     if options.multirun:
@@ -111,6 +120,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--spec")
+    parser.add_argument("--allow-code", action="append", default=[])
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and (options.run or options.cfg):
         raise CommandLineError(f"-m runs several experiments, {'--run' if options.run else '--cfg'} is for one")
@@ -142,7 +153,10 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     print(f"{job.spec.name} in {directory}", flush=True)
     for warning in notes.doubtful(job.spec):
         print(f"warning: {warning}", flush=True)
-    result = runner(job.spec, directory)
+    return _status(runner(job.spec, directory))
+
+
+def _status(result: Result) -> int:
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
