@@ -13,7 +13,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.specs import rules
 from embexp.specs.run import RunSpec
 
-CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint")
+CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings that a run may be resumed with: its length, and those that change no result."""
 
 

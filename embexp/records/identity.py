@@ -13,6 +13,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
+    "tracking": True,
     "name": True,
     # How a TPU is found changes nothing of what it computes. Numbers of threads do: products of large matrices are
     # divided among them, and sums of float32 depend on their order.

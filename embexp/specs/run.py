@@ -24,6 +24,7 @@ from embexp.specs.scope import Scope
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.tables import Feature, Table
+from embexp.specs.tracking import NoTracking, Tracking
 from embexp.specs.triples import Triples
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -55,6 +56,7 @@ class RunSpec(Spec):
     restore: Restoring = Restoring()
     checkpoint: Checkpointing = Checkpointing()
     output: Output = Output()
+    tracking: Tracking = NoTracking()
     study: Study = NoStudy()
 
     def optimizer_of(self, table: str) -> TableOptimizer:
