@@ -136,7 +136,7 @@ def draw(axes: Axes, metric: str, curves: Mapping[str, Points], final: Final, *,
     frame(axes)
     _scale(axes)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none")
+        axes.legend(fontsize=8, framealpha=0.85, edgecolor="none")
 
 
 def frame(axes: Axes, *, ticks: int = 6) -> None:
@@ -163,7 +163,7 @@ def label_of(metric: str, task: Task) -> str:
     """The unit of a metric, and which way it gets better."""
     unit = _unit(metric, task)
     direction = DIRECTIONS.get(metric)
-    return unit if direction is None else f"{unit} {'↑' if direction is Direction.HIGHER else '↓'} better"
+    return unit if direction is None else f"{unit}\n{direction.value} is better"
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -30,7 +30,7 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
     """
     tables = summary.get("freeze") or {}
     drifts = _relative(recorded.drifts)
-    upper, lower = 3.5, max(2.3, 1.1 + 0.24 * min(len(tables), _MOST_TABLES))
+    upper, lower = 3.5, max(2.4 if drifts else 0.0, 0.8 + 0.24 * min(len(tables), _MOST_TABLES))
     figure = Figure(figsize=(11, 0.8 + upper + (lower if tables else 0)), dpi=150, layout="constrained")
     grid = figure.add_gridspec(2 if tables else 1, 2, height_ratios=[upper, lower] if tables else [upper])
     task, metric = Task(summary["task"]), headline(Task(summary["task"]))
@@ -82,9 +82,10 @@ def draw_moved(axes: Axes, tables: Mapping[str, Mapping[str, Any]]) -> None:
     """
     largest = sorted(tables, key=lambda name: -_rows(tables[name]))[:_MOST_TABLES]
     names = [name for name in tables if name in largest]
-    compared = all(tables[name].get("trainable_rows_moved") is not None for name in names)
+    trainable = [tables[name] for name in names if tables[name]["trainable_rows"]]
+    compared = all(each.get("trainable_rows_moved") is not None for each in trainable)
     key = "trainable_rows_moved" if compared else "trainable_rows_touched"
-    labels = ("moved" if compared else "looked up", "never moved" if compared else "never looked up", "frozen")
+    labels = ("moved", "never moved", "frozen") if compared else ("looked up", "never looked up", "frozen")
     for place, name in enumerate(names):
         each, rows = tables[name], max(1, _rows(tables[name]))
         moved = int(each.get(key) or 0)
@@ -104,12 +105,13 @@ def draw_moved(axes: Axes, tables: Mapping[str, Mapping[str, Any]]) -> None:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.tick_params(labelsize=8)
-    axes.set_xlabel("rows of the table", fontsize=9)
+    more = f" (the {len(names)} largest of {len(tables)} tables)" if len(names) < len(tables) else ""
+    axes.set_xlabel(f"rows of the table{more}", fontsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    more = f" (the {len(names)} largest of {len(tables)} tables)" if len(names) < len(tables) else ""
-    axes.set_title(f"Rows that {labels[0]}{more}", loc="left", fontsize=11, fontweight="bold")
-    axes.legend(fontsize=8, frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    title = "Rows that moved" if compared else "Rows that were looked up"
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=20)
+    axes.legend(fontsize=8, frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0.2)
 
 
 def _relative(drifts: Sequence[tuple[int, Drift]]) -> dict[str, Points]:
@@ -129,18 +131,18 @@ def _draw_drift(axes: Axes, drifts: Mapping[str, Points]) -> None:
         steps, values = zip(*drifts[table], strict=True)
         label = f"{curves.shown(table, 24)}: {values[-1]:.0%}"
         axes.plot(steps, values, color=curves.TABLES[number], label=label, marker="o", markersize=3)
-    more = f" (the {len(farthest)} farthest of {len(drifts)} tables)" if len(farthest) < len(drifts) else ""
-    axes.set_title(f"Drift from the pretrained rows{more}", loc="left", fontsize=11, fontweight="bold")
+    more = f"the {len(farthest)} farthest of {len(drifts)} tables" if len(farthest) < len(drifts) else None
+    axes.set_title("Drift from the pretrained rows", loc="left", fontsize=11, fontweight="bold")
     axes.set_ylabel("mean distance / mean norm", fontsize=9)
     curves.frame(axes)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none")
+    axes.legend(fontsize=8, framealpha=0.85, edgecolor="none", title=more, title_fontsize=8)
 
 
 def _heading(summary: Mapping[str, Any]) -> str:
     status = str(summary["status"]).replace("_", " ")
-    parts = [curves.shown(str(summary["name"]), 70), f"{status} after {summary['steps']:,} steps"]
+    parts = [curves.shown(str(summary["name"]), 45), f"{status} after {summary['steps']:,} steps"]
     if summary.get("best_step") is not None:
         parts.append(f"best at step {summary['best_step']:,}")
     return "  ·  ".join(parts)
