@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -126,8 +127,18 @@ def draw(axes: Axes, metric: str, curves: Mapping[str, Points], final: Final, *,
         _mark_best(axes, metric, curves.get("validation", ()))
     for split, marker in zip(final.tests, "DsP", strict=False):
         label = f"{split}: {final.tests[split]:.4f}"
-        style = {"markersize": 6.5, "markeredgecolor": "white", "linestyle": "none", "zorder": 6, "clip_on": False}
-        axes.plot([final.step], [final.tests[split]], color=COLOURS["test"], label=label, marker=marker, **style)
+        axes.plot(
+            [final.step],
+            [final.tests[split]],
+            linestyle="none",
+            marker=marker,
+            markersize=6.5,
+            color=COLOURS["test"],
+            markeredgecolor="white",
+            clip_on=False,
+            zorder=6,
+            label=label,
+        )
     if final.bayes is not None:
         label = f"best possible on test (Bayes): {final.bayes:.4f}"
         axes.axhline(final.bayes, color=_TRUTH, linestyle=(0, (5, 3)), linewidth=1.3, label=label)
@@ -169,7 +180,7 @@ def label_of(metric: str, task: Task) -> str:
 def save(figure: Figure, path: Path) -> Path:
     """Writes a figure as PNG. Its text is shown as it is: `$` begins no formula."""
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # type: ignore[attr-defined]
+        text.set_parse_math(False)
     with (
         files.written_whole(path) as file,
         matplotlib.rc_context({"text.parse_math": False}),
@@ -208,7 +219,7 @@ def _mark_best(axes: Axes, metric: str, points: Points) -> None:
 
 def _scale(axes: Axes) -> None:
     """A logarithmic axis where values are orders of magnitude apart, as in a training that diverges."""
-    values = [float(value) for line in axes.lines for value in line.get_ydata() if math.isfinite(value)]
+    values = [value for line in axes.lines for value in np.asarray(line.get_ydata(), float) if math.isfinite(value)]
     if values and min(values) > 0 and max(values) > _WIDE * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(numticks=6))

@@ -35,7 +35,7 @@ def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder)
     except DivergedError:
         lines = list(folder.read_metrics())
         # Which rows moved is not known: nothing was compared.
-        known = {"status": "diverged", "steps": lines[-1]["step"] if lines else 0, "freeze": {}}
+        known: dict[str, Any] = {"status": "diverged", "steps": lines[-1]["step"] if lines else 0, "freeze": {}}
         if prepared.spec.output.plots:
             with contextlib.suppress(OSError):
                 plots.write(lines, describe(prepared, started) | known, folder.plots)
