@@ -16,9 +16,9 @@ ALLOWED = {
     "__main__": "cli",
     "api": "config records runs specs studies system training",
     "checkpoints": "errors system tables tensor_bundle",
-    "cli": "checkpoints config data errors freezing growth models pretrained records reports runs specs strategies"
-    " studies sweeps system training vectors",
-    "config": "data errors models pretrained specs system training",
+    "cli": "checkpoints config data errors freezing growth models pretrained records reports runs specs"
+    " strategies studies sweeps system training vectors",
+    "config": "data errors models pretrained specs system tracking training",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
@@ -31,7 +31,7 @@ ALLOWED = {
     "reports": "data errors freezing pretrained records specs system training vectors",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
-    " simulation specs strategies system tables tensor_bundle training vectors",
+    " simulation specs strategies system tables tensor_bundle tracking training vectors",
     "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",
@@ -41,6 +41,7 @@ ALLOWED = {
     "system": "",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",
+    "tracking": "errors records specs system training",
     "training": "data errors models specs tables",
     "vectors": "errors specs system tensor_bundle",
 }

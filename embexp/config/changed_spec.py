@@ -13,7 +13,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.specs import rules
 from embexp.specs.run import RunSpec
 
-CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint")
+CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings of a recorded run that may change: its length, and those that change no result."""
 
 

@@ -12,6 +12,7 @@ from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.tracking import packages
 
 _Part = TypeVar("_Part")
 
@@ -24,6 +25,7 @@ def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
         look_at_data: whether to read the headers of data and pretrained files.
     """
     checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks += [_tracking_faults(spec)]
     if look_at_data:
         checks += [_data_faults(spec), _pretrained_faults(spec)]
     return list(where_known(*checks))
@@ -91,6 +93,12 @@ def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
             "it needs the package tensorflow-estimator, which is not installed",
             "pip install 'embexp[estimator]', or set runtime=session",
         )
+
+
+def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
+    """A tracker whose packages are not installed."""
+    if missing := packages.missing(spec.tracking):
+        yield Fault("tracking", repr(spec.tracking.kind), missing.rule, f"{missing.remedy}, or set tracking=none")
 
 
 def _data_faults(spec: RunSpec) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
+    "tracking": True,
     "name": True,
     "sweep": True,
     "seeds": True,

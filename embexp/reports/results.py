@@ -19,7 +19,7 @@ from embexp.reports import coverage
 _FILES = {
     "summary.json": "all results",
     "metrics.jsonl": "losses and metrics over the steps",
-    "plots": "curves",
+    "plots": "overview.png and more",
     "checkpoints": "tables, slots and model",
     "events": "for tensorboard --logdir",
     "vocabularies": "token of each row",

@@ -11,9 +11,9 @@ from embexp.checkpoints.series import SavedStep
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
-from embexp.reports import plots
-from embexp.runs import evaluations, saving, tensorflow_build
+from embexp.runs import evaluations, projecting, saving, tensorflow_build
 from embexp.runs.execute import execute
+from embexp.runs.plotting import plot, plotted_if_diverged
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.summary import summarise
 from embexp.runs.train import train
@@ -25,6 +25,7 @@ from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files
 from embexp.system.progress import Progress, quiet
+from embexp.tracking.session import track
 from embexp.training.listeners import Listener
 from embexp.training.saving import Replay
 
@@ -102,20 +103,24 @@ def complete(
     spec = prepared.requested
     saving.check_room(prepared, folder)
     first_step = 0 if saved is None else saved.step
-    with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
-        trained = train(prepared, started, folder, listeners, saved, replay)
-        if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
-            progress("writing the checkpoint", None)
-            trained.saver.keep_final(trained.outcome, trained.final_step)
-        started.watch.kept(trained.outcome.steps, trained.final_step)
-        final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
-        summary = summarise(prepared, started, trained.outcome, final)
-    if trained.saver.running.resumed_at:
-        summary["resumed_at"] = list(trained.saver.running.resumed_at)
-    folder.write_json(folder.summary, summary)
-    if spec.output.plots:
-        truth = prepared.data.scan.truth
-        plots.write(folder.read_metrics(), folder.plots, task=spec.task, name=spec.name, truth=truth)
+    with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
+        with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
+            with plotted_if_diverged(prepared, started, folder):
+                trained = train(prepared, started, folder, [*listeners, tracking], saved, replay)
+            if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
+                progress("writing the checkpoint", None)
+                trained.saver.keep_final(trained.outcome, trained.final_step)
+            started.watch.kept(trained.outcome.steps, trained.final_step)
+            final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
+            summary = summarise(prepared, started, trained.outcome, final)
+            if spec.output.tensorboard and spec.output.projector_rows:
+                tracking.attempt("the projector's files", lambda: projecting.write(prepared, started, folder.events))
+        if trained.saver.running.resumed_at:
+            summary["resumed_at"] = list(trained.saver.running.resumed_at)
+        summary["warnings"] += tracking.warnings
+        folder.write_json(folder.summary, summary)
+        plot(prepared, folder, summary, trained.final_step)
+        tracking.finished(summary)
     return RunResult(folder.path, summary)
 
 

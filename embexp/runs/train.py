@@ -20,7 +20,6 @@ from embexp.training.interruption import graceful_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.saving import Replay
-from embexp.training.tensorboard import TensorBoard
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def train(
     Args:
         prepared: the run.
         started: its variables, with their initial values.
-        folder: where metrics, events and checkpoints are written.
+        folder: where metrics and checkpoints are written.
         listeners: called during training, beside those that write into the folder.
         saved: the checkpoint to continue from; None: the training begins.
         replay: how it follows an earlier run, if it does.
@@ -63,8 +62,7 @@ def train(
     stopping = _stopping(spec)
     outcome = loop.Outcome() if saved is None else saved_state.restore(saved, started, stopping)
     resumed_at = () if saved is None else (*saved.state["resumed_at"], saved.step)
-    lines, events = MetricsFile(folder.metrics), TensorBoard(folder.events)
-    everyone: list[Listener] = [*listeners, lines, *([events] if spec.output.tensorboard else []), watch]
+    everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics), watch]
 
     def warn(sentence: str) -> None:
         execution.notes.append(sentence)
@@ -72,7 +70,7 @@ def train(
             listener.warned(sentence)
 
     saver = saving.RunSaver(Running(prepared, started, folder, stopping, resumed_at), warn)
-    watch.report_to(lines.drifted, *([events.drifted] if spec.output.tensorboard else []))
+    watch.report_to(*(listener.drifted for listener in everyone))
     training = loop.Loop(
         execution.runtime,
         schedule,

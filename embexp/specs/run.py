@@ -25,6 +25,7 @@ from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
 from embexp.specs.sweeping import Sweep
 from embexp.specs.tables import Feature, Table
+from embexp.specs.tracking import NoTracking, Tracking
 from embexp.specs.triples import Triples
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -56,6 +57,7 @@ class RunSpec(Spec):
     restore: Restoring = Restoring()
     checkpoint: Checkpointing = Checkpointing()
     output: Output = Output()
+    tracking: Tracking = NoTracking()
     study: Study = NoStudy()
     sweep: Sweep = Sweep()
     seeds: Count = 1

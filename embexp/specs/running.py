@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, NonNegative, Positive, Spec
+from embexp.specs.base import Count, NonNegative, Positive, Spec, WholeNumber
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -84,6 +84,8 @@ class Output(Spec):
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True
+    projector_rows: WholeNumber = 10_000
+    """Rows of each table that TensorBoard's projector shows, the most frequent ones; 0: none."""
     plots: bool = True
     digests: bool = True
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""

@@ -1,4 +1,4 @@
-"""The events of a training run, for progress bars, metric files and TensorBoard."""
+"""The events of a training run, for progress bars, metric files and trackers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class Listener:
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """`metrics` of a split (train, validation, test) after `step` steps."""
+
+    def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
+        """How far each table's pretrained rows are from their file after `step` steps; once more after `ended`."""
 
     def warned(self, sentence: str) -> None:
         """Something went wrong that does not end the training, such as a checkpoint that can't be written."""

@@ -9,7 +9,7 @@ Sources: tensorboard/plugins/projector/projector_plugin.py and projector_config.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +29,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 def write_table(
     source: Rows,
     tokens: Sequence[str],
-    counts: np.ndarray | None,
+    columns: Mapping[str, Iterable[str]],
     folder: Path,
     name: str,
     *,
@@ -40,7 +40,7 @@ def write_table(
     Args:
         source: the rows; as many as `tokens` are written.
         tokens: what each row stands for. Backslash, tab and line end are written as in vocabularies.
-        counts: integers, how often each was seen; None: not known.
+        columns: more about each row as text, by the name of the column, such as frequency.
         folder: where to.
         name: of the table.
         progress: called as writing goes on.
@@ -53,11 +53,10 @@ def write_table(
             progress(f"writing {name}.tsv", stop / len(tokens))
     with files.written_whole(folder / f"{name}.metadata.tsv") as file:
         # A file of one column has no header line, one of several has.
-        if counts is not None:
-            file.write(b"token\tfrequency\n")
-        for row, token in enumerate(tokens):
-            count = "" if counts is None else f"\t{counts[row]}"
-            file.write(f"{token.translate(_ESCAPES)}{count}\n".encode())
+        if columns:
+            file.write(("\t".join(["token", *columns]) + "\n").encode())
+        for token, *others in zip(tokens, *columns.values(), strict=True):
+            file.write(("\t".join([token.translate(_ESCAPES), *others]) + "\n").encode())
 
 
 def write_config(shapes: Mapping[str, tuple[int, int]], folder: Path) -> None:

@@ -61,8 +61,8 @@ def write_projector(run: EarlierCheckpoint, tables: Mapping[str, Rows], director
     shapes = {}
     for name, rows in tables.items():
         vocabulary = run.vocabulary(name)
-        counts = vocabulary.frequencies if isinstance(vocabulary, TokenVocabulary) else None
-        projector.write_table(rows, vocabulary.tokens(), counts, directory, name, progress=progress)
+        columns = {"frequency": map(str, vocabulary.frequencies)} if isinstance(vocabulary, TokenVocabulary) else {}
+        projector.write_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
         shapes[name] = (vocabulary.size, rows.dim)
     projector.write_config(shapes, directory)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import tensorflow as tf
-
 from embexp.training.tensorboard import TensorBoard
 
 

@@ -1,0 +1,219 @@
+"""A run's reports to its trackers: begins before the first step and ends after the last file is written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, assert_never
+
+from embexp.errors import RunError
+from embexp.records.folder import RunFolder
+from embexp.specs.run import RunSpec
+from embexp.specs.tracking import MLflow, NoTracking, WandB
+from embexp.specs.tracking import Tracking as Settings
+from embexp.tracking.delivery import Delivery, Direct, Queued, now, reason
+from embexp.tracking.packages import missing
+from embexp.tracking.parameters import as_yaml, parameters
+from embexp.tracking.tracker import Point, TrackedRun, Tracker
+from embexp.training.listeners import Listener
+
+
+class Tracking(Listener):
+    """Passes the events of a training to trackers, as metrics such as `train/loss` and `validation/auc`.
+
+    Attributes:
+        warnings: what went wrong with a tracker so far.
+    """
+
+    def __init__(self, folder: RunFolder, listeners: Sequence[Listener], *, checkpoint: bool) -> None:
+        """Tracks nothing yet.
+
+        Args:
+            folder: of the run.
+            listeners: are warned when a tracker fails.
+            checkpoint: whether the final checkpoint is stored as an artifact.
+        """
+        self.warnings: list[str] = []
+        self._folder, self._checkpoint = folder, checkpoint
+        self._listeners = listeners
+        self._deliveries: list[Delivery] = []
+        self._status = "failed"
+
+    def start(self, delivery: Delivery, run: TrackedRun) -> None:
+        """Starts a tracker.
+
+        Raises:
+            RunError: it can't be started.
+        """
+        delivery.start(run)
+        self._deliveries.append(delivery)
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Reports the loss and the throughput."""
+        rate = {} if examples_per_second is None else {"train/examples_per_second": examples_per_second}
+        self._report(step, {"train/loss": loss, **rate})
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Reports the metrics of a split."""
+        self._report(step, {f"{split}/{name}": value for name, value in metrics.items()})
+
+    def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Reports how far each table's rows are from their pretrained values."""
+        distances = {
+            f"train/drift/{table}/{key}": value
+            for table, each in drift.items()
+            for key in ("mean", "largest", "relative")
+            if (value := each[key]) is not None
+        }
+        self._report(step, distances)
+
+    def finished(self, summary: Mapping[str, Any]) -> None:
+        """Reports the final metrics of all splits, as `final/test/auc`, and how the run ended."""
+        metrics = {
+            f"final/{split}/{name}": value
+            for split, values in summary["metrics"].items()
+            for name, value in values.items()
+        }
+        self._report(summary["steps"], metrics)
+        self._status = summary["status"]
+
+    def close(self) -> None:
+        """Hands over the files of the run, and ends the trackers."""
+        folder = self._folder
+        files = [folder.spec, folder.manifest, folder.coverage, folder.summary, folder.metrics, folder.plots]
+        if self._checkpoint:
+            files.append(folder.final_checkpoint)
+        for delivery in self._deliveries:
+            delivery.close(self._status, [path for path in files if path.exists()])
+
+    def attempt(self, what: str, write: Callable[[], object]) -> None:
+        """Writes something that a run can do without: that it can't be written is a warning.
+
+        Args:
+            what: for the warning, such as `the projector's files`.
+            write: writes it.
+        """
+        try:
+            write()
+        except OSError as error:
+            self.warn(f"{what} can't be written: {reason(error)}")
+
+    def interrupted(self) -> None:
+        """Notes that a signal ends the run outside its training."""
+        self._status = "interrupted"
+
+    def warn(self, sentence: str) -> None:
+        """Tells about a failure of a tracker; called from other threads, too."""
+        self.warnings.append(sentence)
+        for listener in self._listeners:
+            listener.warned(sentence)
+
+    def _report(self, step: int, metrics: Mapping[str, float]) -> None:
+        if metrics:
+            point = Point(step, now(), {name: float(value) for name, value in metrics.items()})
+            for delivery in self._deliveries:
+                delivery.log(point)
+
+
+@contextlib.contextmanager
+def track(
+    spec: RunSpec, folder: RunFolder, run_id: str, *, first_step: int = 0, listeners: Sequence[Listener] = ()
+) -> Iterator[Tracking]:
+    """Reports to the trackers of a run until the end of the block, however it ends.
+
+    Args:
+        spec: of the run.
+        folder: of the run, with its manifest.
+        run_id: of the run.
+        first_step: the step after which this process trains.
+        listeners: are warned when a tracker fails.
+
+    Raises:
+        RunError: a tracker can't be started; once it is, it ends no run.
+    """
+    tracking = Tracking(folder, listeners, checkpoint=getattr(spec.tracking, "checkpoint", False))
+    run = TrackedRun(
+        name=spec.name,
+        directory=folder.path,
+        run_id=run_id,
+        parameters=parameters(spec),
+        config=as_yaml(spec),
+        commit=_commit(folder.manifest),
+        first_step=first_step,
+    )
+    tracker = _tracker(spec.tracking)
+    try:
+        if spec.output.tensorboard:
+            from embexp.tracking.tensorboard import TensorBoard
+
+            tracking.start(Direct(TensorBoard(folder.events), tracking.warn), run)
+        if tracker is not None:
+            tracking.start(Queued(tracker, tracking.warn), run)
+        with _told_of_termination(tracking) if tracker is not None else contextlib.nullcontext():
+            yield tracking
+    except KeyboardInterrupt:
+        tracking.interrupted()
+        raise
+    finally:
+        tracking.close()
+
+
+def _tracker(settings: Settings) -> Tracker | None:
+    """The tracker of a setting.
+
+    Raises:
+        RunError: a package that it needs is not installed.
+    """
+    if lack := missing(settings):
+        raise RunError(f"tracking={settings.kind}: {lack.rule}\n    {lack.remedy}, or set tracking=none")
+    match settings:
+        case NoTracking():
+            return None
+        case MLflow():
+            from embexp.tracking.mlflow import MLflowRun
+
+            return MLflowRun(settings)
+        case WandB():
+            from embexp.tracking.wandb import WandBRun
+
+            return WandBRun(settings)
+        case _:
+            assert_never(settings)
+
+
+@contextlib.contextmanager
+def _told_of_termination(tracking: Tracking) -> Iterator[None]:
+    """Within the block, SIGTERM ends the process by an exception, so that trackers learn of it.
+
+    The training handles SIGTERM itself, and so does a program of the user's that has set a handler.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        tracking.interrupted()
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _commit(manifest: Path) -> str | None:
+    """The commit that a manifest records."""
+    try:
+        commit = json.loads(manifest.read_bytes())["code"]["commit"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None if commit is None else str(commit)
