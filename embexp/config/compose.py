@@ -10,10 +10,10 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, record, values
+from embexp.config import hydra_checks, hydra_globals, record, values
 from embexp.config.loader import Loader
 from embexp.config.overrides import is_selection, parse
-from embexp.config.selections import select
+from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
 
@@ -76,6 +76,8 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         if new:
             added.add(override.key_or_group)
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
+
+    faults += hydra_checks.faults(config, hydra_in_files(loader, selections))
 
     sources = Sources(loader, selections, applied)
     unresolved: list[Fault] = []

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.config import folders, partial_spec, resources, validate
+from embexp.config import folders, hydra_checks, partial_spec, resources, validate
 from embexp.config.compose import Composition
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
+from embexp.config.overrides import parse
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import rules
 from embexp.specs.run import RunSpec
@@ -44,9 +45,12 @@ def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = No
     return job(loader(config_dir), overrides).spec
 
 
-def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
-    """A loader that composes configs from the shipped folder and the user's."""
-    return Loader(folders.find(None if config_dir is None else Path(config_dir)), config_name)
+def loader(
+    config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None
+) -> Loader:
+    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's."""
+    found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
+    return Loader(found, config_name)
 
 
 def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
@@ -60,9 +64,14 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) 
     Raises:
         ConfigError: with all faults.
     """
-    found = candidate(loader, overrides, look_at_data=look_at_data)
-    if found.impossible:
-        raise ConfigError(found.impossible)
+    parsed, _ = parse(loader, overrides)
+    faults: list[Fault] = list(hydra_checks.without_effect(parsed, multirun=False))
+    try:
+        found = candidate(loader, overrides, look_at_data=look_at_data)
+    except ConfigError as error:
+        raise ConfigError([*error.faults, *faults]) from None
+    if found.impossible or faults:
+        raise ConfigError([*found.impossible, *faults])
     return found
 
 

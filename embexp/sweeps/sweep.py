@@ -25,6 +25,7 @@ def sweep(
     *,
     config_dir: str | None = None,
     config_name: str = "config",
+    config_path: str | None = None,
     command: Command | None = None,
 ) -> bool:
     """Runs a sweep and prints its results.
@@ -33,6 +34,7 @@ def sweep(
         overrides: as on the command line, those for Hydra included.
         config_dir: the user's folder of configs.
         config_name: the config to start from.
+        config_path: the folder that replaces the shipped one.
         command: runs a job; None: `python -m embexp.cli.job`.
 
     Returns:
@@ -41,7 +43,7 @@ def sweep(
     Raises:
         ConfigError: any job's config is invalid; nothing has been started or written.
     """
-    loader = composition.loader(config_dir, config_name)
+    loader = composition.loader(config_dir, config_name, config_path)
     plan = planned.plan(loader, overrides)
     directory = files.new_directory(record.sweep_directory(plan.base)).absolute()
     running = Sweep(loader, plan, directory, terminal.console(), command or _job_command)
