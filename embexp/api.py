@@ -1,60 +1,130 @@
-"""Running experiments from Python: `embexp.run` and `embexp.resume`."""
+"""Running experiments from Python: `embexp.run`, `embexp.resume` and `embexp.load_run`. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from embexp.config import hydra_app, resources
+from embexp.errors import ConfigError
 from embexp.records.folder import RunFolder
-from embexp.runs.run import RunResult
+from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
-from embexp.studies import run as studies
-from embexp.system import files
-from embexp.training.progress import progress
+from embexp.system import environment, files
+from embexp.training.listeners import Listener
+
+if TYPE_CHECKING:
+    from embexp.runs.finished import Run
+    from embexp.runs.run import RunResult
 
 
-def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
+def run(
+    spec: RunSpec, directory: str | Path | None = None, *, listeners: Sequence[Listener] = (), quiet: bool = False
+) -> RunResult:
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: from `embexp.compose`.
-        directory: of the run; None: `outputs/DATE/TIME`. An existing directory is never written to: the run then gets
-            the next free name, `…_2`.
+        spec: from `embexp.compose` or `embexp.spec_of`.
+        directory: of the run; None: in a Hydra app the output directory of its job, else `outputs/DATE/TIME`. A
+            directory that exists is never written to: the run then gets the next free name, `…_2`. The exception is
+            the output directory of a Hydra app's job, which Hydra has just made.
+        listeners: called during training, in each run of a study.
+        quiet: nothing is printed.
 
     Returns:
         The directory of the run and its summary.
 
     Raises:
+        UsageError: an argument is of the wrong type.
+        ConfigError: settings of the spec don't fit each other, the data or the files; with all faults.
         RunError: the run fails for a reason in the data, a file or the machine.
     """
-    if directory is None:
-        directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"
-    return studies.run(spec, files.new_directory(Path(directory)), listeners=lambda: [progress(Console())])
+    spec = arguments.a_spec(spec, "embexp.run")
+    added = arguments.items(listeners, Listener, "embexp.run", "listeners")
+    chosen = None if directory is None else arguments.directory(directory, "embexp.run")
+    if faults := [*rules.faults(spec), *resources.faults(spec, look_at_data=True)]:
+        raise ConfigError(faults)
+    environment.load_tensorflow()
+    from embexp.studies import run as studies
+
+    return studies.run(spec, _new_directory(chosen, spec), listeners=_shown(added, quiet=quiet))
 
 
-def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
+def resume(
+    directory: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    listeners: Sequence[Listener] = (),
+    quiet: bool = False,
+) -> RunResult:
     """Completes a run that was interrupted or killed, in its own directory, as `embexp resume` does.
 
     Args:
         directory: of the run, or of a study.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
             change.
+        listeners: called during training.
+        quiet: nothing is printed.
 
     Returns:
         The directory of the run and its summary: the same results as those of a run that was never interrupted.
 
     Raises:
+        UsageError: an argument is of the wrong type.
         ConfigError: an override is invalid; with all faults.
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, or fails.
     """
-    folder, changed = Path(directory), None
-    if overrides:
+    folder, changed = arguments.directory(directory, "embexp.resume"), None
+    texts = arguments.overrides(overrides, "embexp.resume")
+    added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
+    if texts:
         from embexp.config import composition
         from embexp.config.changed_spec import changed_spec
 
-        changed = changed_spec(RunFolder(folder).recorded_spec(), overrides, composition.loader())
-    return studies.resume(folder, changed, listeners=lambda: [progress(Console())], say=print)
+        changed = changed_spec(RunFolder(folder).recorded_spec(), texts, composition.loader())
+    environment.load_tensorflow()
+    from embexp.studies import run as studies
+
+    say: Callable[[str], object] = (lambda sentence: None) if quiet else print
+    return studies.resume(folder, changed, listeners=_shown(added, quiet=quiet), say=say)
+
+
+def load_run(directory: str | Path) -> Run:
+    """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
+
+    The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
+
+    Raises:
+        UsageError: the argument is no directory's name.
+        NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
+    """
+    folder = arguments.directory(directory, "embexp.load_run")
+    RunFolder(folder).recorded_spec()  # what is no run is told before TensorFlow is loaded
+    environment.load_tensorflow()
+    from embexp.runs import finished
+
+    return finished.load_run(folder)
+
+
+def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[Listener]]:
+    """Returns the listeners of a training: the user's, and one that shows the progress unless `quiet`."""
+    from rich.console import Console
+
+    from embexp.training.progress import progress
+
+    return lambda: [*([] if quiet else [progress(Console())]), *listeners]
+
+
+def _new_directory(chosen: Path | None, spec: RunSpec) -> Path:
+    """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
+    own = hydra_app.output_directory()
+    if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():
+        try:  # exclusively: a second run of the same job gets a directory of its own
+            files.write_new_text(RunFolder(own).spec, spec.model_dump_json(indent=2) + "\n")
+        except FileExistsError:
+            return files.new_directory(own)
+        return own
+    return files.new_directory(chosen or Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}")

@@ -65,9 +65,20 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
             rule = "a setting of Hydra has one value, the same for all jobs"
             yield Fault(key, str(override.input_line).partition("=")[2], rule, "give one value")
         elif setting is not None and setting.use is (Use.RUN if multirun else Use.SWEEP):
-            remedy = "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
+            remedy = (
+                "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
+            )
             rule = f"it has an effect in {setting.use} only"
             yield Fault(key, shown(override.value()), rule, remedy)
+
+
+def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
+    """The faults of settings of Hydra where a spec is composed, which has none."""
+    for override in overrides:
+        if override.is_hydra_override():
+            key, rule = override.get_key_element().lstrip("+~"), "a spec has no settings of Hydra"
+            directory = "embexp.run(spec, directory)" if key == "hydra.run.dir" else ""
+            yield Fault(key, shown(override.value()), rule, directory or "leave it out; `embexp run` takes it")
 
 
 def plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
@@ -92,8 +103,8 @@ def plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
         if key not in parameters and not str(key).startswith("_"):
             known = ", ".join(parameters) or "none"
             near = did_you_mean(str(key), parameters) or f"its keys: {known}"
-            choice = config.hydra.runtime.choices.get(f"hydra/{kind}")
-            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {key!r}", near)
+            choice = str(config.hydra.runtime.choices.get(f"hydra/{kind}"))
+            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {str(key)!r}", near)
 
 
 def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
@@ -107,7 +118,8 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
     key, value, setting = override.get_key_element().lstrip("+"), override.value(), setting_at(override.key_or_group)
     if isinstance(error, MissingConfigException) and error.options:
         rule = f"group {override.key_or_group} has {listing(error.options)}"
-        return Fault(key, shown(value), rule, did_you_mean(str(value), error.options))
+        near = did_you_mean(value, error.options) if isinstance(value, str) else ""
+        return Fault(key, shown(value), rule, near)
     unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
     if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper"):
         near = did_you_mean(key, _own_keys(in_files))
@@ -165,5 +177,3 @@ def _plain(config: DictConfig, path: str) -> Any:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().split("\n")[0].rstrip(".")
     return text or type(error).__name__
-
-

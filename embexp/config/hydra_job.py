@@ -63,7 +63,9 @@ def settings(config: DictConfig, *, kind: str = "job_logging") -> JobSettings:
     verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
     verbose = verbose["verbose"]
     names = [verbose] if isinstance(verbose, str) else verbose
-    return JobSettings({str(key): str(value) for key, value in variables.items()}, bool(config.hydra.job.chdir), log, names)
+    return JobSettings(
+        {str(key): str(value) for key, value in variables.items()}, bool(config.hydra.job.chdir), log, names
+    )
 
 
 @contextlib.contextmanager

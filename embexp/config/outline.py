@@ -18,6 +18,8 @@ from embexp.config.folders import Folders
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _DEEPEST = 20
 """Most levels of nested files, and most rounds: a defaults list may lead back to itself."""
+_MOST_FILES = 1_000
+"""Most files to read, for the same reason."""
 
 Choice = str | Sequence[str] | None
 
@@ -73,6 +75,7 @@ class _Reader:
         self.overrides: dict[str, Choice] = {}
         self._folders = folders
         self._chosen = chosen
+        self._files_left = _MOST_FILES
 
     def read(self, config: str, *, package: str, depth: int) -> None:
         """Merges a file and all that its defaults list includes.
@@ -83,8 +86,9 @@ class _Reader:
             depth: of the nesting.
         """
         file = self._folders.file(config)
-        if file is None or depth > _DEEPEST:
+        if file is None or depth > _DEEPEST or self._files_left == 0:
             return
+        self._files_left -= 1
         content, header = _content(file)
         if header is not None and header != "_group_":
             package = "" if header == "_global_" else header
@@ -127,7 +131,7 @@ def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.load(text, Loader=yaml.CSafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
     header = _PACKAGE.search(text)
     return (content if isinstance(content, dict) else {}), header and header.group(1)

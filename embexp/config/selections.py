@@ -54,7 +54,7 @@ def choices(config: DictConfig) -> Mapping[str, str | None]:
 def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
     made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
-    chosen = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
+    chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
     return outline(loader.folders, loader.config_name, chosen).at("hydra")
 
 
