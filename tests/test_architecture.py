@@ -37,7 +37,7 @@ ALLOWED = {
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
     "studies": "errors records reports runs specs system training",
-    "sweeps": "config errors specs system",
+    "sweeps": "config errors records runs specs studies system training",
     "system": "",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",

@@ -16,7 +16,7 @@ DONE, FAILED, MISUSED = 0, 1, 2
 COMMANDS = {
     "run": "run an experiment, or a sweep over several (-m)",
     "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
-    "resume": "complete a run that was interrupted or killed, or train it longer",
+    "resume": "complete a run or a sweep that was interrupted or killed, or train a run longer",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "export": "write a finished run for other programs: a SavedModel, or its tables in files",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp run [OVERRIDES] [-m] [--config-dir DIR] [--cfg job|hydra|all]"
+USAGE = "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -33,11 +33,18 @@ overrides
 
 options
     -m, --multirun         run every combination of the values: optimizer=sgd,adam 'data.fold=range(0,5)'
+    --fresh                with -m: start in a new directory, even if hydra.sweep.dir has this sweep already
     -cd, --config-dir DIR  a folder of your own configs: it extends the shipped groups and takes precedence
     -cn, --config-name N   start from N.yaml instead of config.yaml
     -c, --cfg WHAT         only show the config: job (the experiment's), hydra or all
     -p, --package NODE     with --cfg: only this node, such as tables.item
     --resolve              with --cfg: resolve interpolations
+
+sweeps
+    hydra.launcher.jobs=4                    jobs at once; also timeout_minutes, retries, stop_after
+    seeds=5                                  each setting with five seeds
+    sweep.exclude='[{{init: constant, freeze: table}}]'    combinations to leave out
+    A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
 
 exit status: 0 success, 1 the run failed, 2 the config or the command line is invalid
 
@@ -96,6 +103,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
             config_dir=options.config_dir,
             config_name=options.config_name,
             config_path=options.config_path,
+            fresh=options.fresh,
         )
         return DONE if succeeded else FAILED
     return _run_one(options, runner or _run_with_log)
@@ -108,6 +116,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-sc", "--shell-completion", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")

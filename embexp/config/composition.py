@@ -77,8 +77,12 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
         raise ConfigError([*error.faults, *faults]) from None
-    if found.impossible or faults:
-        raise ConfigError([*found.impossible, *faults])
+    faults = [*found.impossible, *faults]
+    if found.spec.seeds > 1:
+        rule = "it repeats the settings of a sweep, and this is a single run"
+        faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
+    if faults:
+        raise ConfigError(faults)
     return found
 
 

@@ -18,6 +18,12 @@ from embexp.config.shown import shown
 from embexp.errors import Fault
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
+_IN_RUNS = {
+    "hydra.job.chdir": "leave it false: each job has a directory of its own, and relative paths keep their meaning",
+    "hydra.job.env_set": "set the variables before the command, whose jobs have them, too",
+    "hydra.job_logging": "hydra/job_logging=none; the output of a job is in its run.log",
+}
+"""Settings that the jobs of a sweep don't have, and what to do instead."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
 
@@ -64,12 +70,27 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
         if override.is_hydra_override() and override.is_sweep_override():
             rule = "a setting of Hydra has one value, the same for all jobs"
             yield Fault(key, str(override.input_line).partition("=")[2], rule, "give one value")
-        elif setting is not None and setting.use is (Use.RUN if multirun else Use.SWEEP):
+        elif (
+            setting is not None and setting.path not in _IN_RUNS and setting.use is (Use.RUN if multirun else Use.SWEEP)
+        ):
             remedy = (
                 "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
             )
             rule = f"it has an effect in {setting.use} only"
             yield Fault(key, shown(override.value()), rule, remedy)
+
+
+def sweep_faults(config: DictConfig) -> Iterator[Fault]:
+    """The faults of settings that only a single run has an effect from, whether an override or a file sets them.
+
+    Args:
+        config: composed, of the sweep.
+    """
+    for path, where in _IN_RUNS.items():
+        value = _plain(config, path)
+        if value.get("root") if path == "hydra.job_logging" and isinstance(value, Mapping) else value:
+            yield Fault(path, shown(value), "the jobs of a sweep are processes of embexp's own", where)
+    yield from _plugin_faults(config, "sweeper")
 
 
 def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
@@ -81,15 +102,15 @@ def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
             yield Fault(key, shown(override.value()), rule, directory or "leave it out; `embexp run` takes it")
 
 
-def plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
+def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     """The faults of the keys of the launcher or the sweeper: their class decides which ones there are.
 
     Args:
         config: composed.
         kind: launcher or sweeper.
     """
-    node = OmegaConf.to_container(config.hydra[kind], resolve=False)
-    settings = node if isinstance(node, dict) else {}
+    node: Any = OmegaConf.to_container(config.hydra[kind], resolve=False)
+    settings: dict[str, Any] = node if isinstance(node, dict) else {}
     target = settings.get("_target_")
     try:
         parameters = inspect.signature(get_class(str(target))).parameters
@@ -100,11 +121,11 @@ def plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
         return
     for key, value in settings.items():
-        if key not in parameters and not str(key).startswith("_"):
+        if key not in parameters and not key.startswith("_"):
             known = ", ".join(parameters) or "none"
-            near = did_you_mean(str(key), parameters) or f"its keys: {known}"
+            near = did_you_mean(key, parameters) or f"its keys: {known}"
             choice = str(config.hydra.runtime.choices.get(f"hydra/{kind}"))
-            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {str(key)!r}", near)
+            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {key!r}", near)
 
 
 def rejected(override: Override, error: Exception, in_files: Any) -> Fault:

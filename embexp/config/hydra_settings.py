@@ -49,11 +49,11 @@ SETTINGS = (
     Setting(
         "hydra.verbose",
         Use.ALWAYS,
-        "`true` shows what all loggers say in detail (level DEBUG), a name or a list of names what those say.",
+        "`true` sets all of Python's loggers to DEBUG, a name or a list of names these; in a sweep, in its own process.",
     ),
     Setting(
         "hydra.job_logging",
-        Use.ALWAYS,
+        Use.RUN,
         "The configuration of Python's loggers in a run, as the logger of your model; `none` leaves them alone.",
         is_node=True,
     ),
@@ -70,10 +70,10 @@ SETTINGS = (
         is_node=True,
     ),
     Setting("hydra.job.name", Use.ALWAYS, "The value of `${hydra.job.name}`."),
-    Setting("hydra.job.chdir", Use.ALWAYS, "`true` makes the directory of the run its working directory."),
+    Setting("hydra.job.chdir", Use.RUN, "`true` makes the directory of the run its working directory."),
     Setting(
         "hydra.job.env_set",
-        Use.ALWAYS,
+        Use.RUN,
         "Environment variables of the run, set before TensorFlow is loaded.",
         is_node=True,
     ),

@@ -23,7 +23,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_globals, hydra_job
 from embexp.config.callbacks import Callbacks
 from embexp.config.folders import Folders
 
@@ -94,7 +94,9 @@ class Loader:
         """
         return self._parser.parse_overrides([override])[0]
 
-    def multirun(self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str]) -> None:
+    def multirun(
+        self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str], callbacks: Callbacks
+    ) -> None:
         """Runs a sweep with the sweeper that `config` names, which passes its jobs to the launcher.
 
         Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
@@ -104,9 +106,10 @@ class Loader:
             config: with Hydra's settings for the sweep.
             task_function: passed on to the launcher.
             overrides: of the sweep, without those for Hydra.
+            callbacks: of the config.
         """
-        with hydra_globals.borrowed(config):
-            callbacks = Callbacks(config)
+        logging = hydra_job.settings(config, kind="hydra_logging")
+        with hydra_globals.borrowed(config), hydra_job.applied(logging, Path(config.hydra.sweep.dir)):
             callbacks.on_multirun_start(config=config, config_name=self.config_name)
             context = HydraContext(config_loader=self._loader, callbacks=cast(Any, callbacks))
             sweeper = Plugins.instance().instantiate_sweeper(

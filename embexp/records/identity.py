@@ -14,6 +14,8 @@ _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
     "name": True,
+    "sweep": True,
+    "seeds": True,
     # How a TPU is found changes nothing of what it computes. Numbers of threads do: products of large matrices are
     # divided among them, and sums of float32 depend on their order.
     "strategy": {"address", "zone", "project", "timeout_seconds", "initialization_seconds"},

@@ -121,7 +121,7 @@ def show(outcomes: Sequence[Outcome], directory: Path, console: Console) -> None
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     for each in outcomes:
-        if each.status is Status.FAILED and each.directory is not None:
+        if each.status is Status.FAILED and each.directory is not None and each.same_as is None:
             line(f"job {each.number} failed: {each.reason}")
             line(f"    {each.directory / 'run.log'}")
         elif each.status is Status.SKIPPED:

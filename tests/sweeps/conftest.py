@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 JOB = """
-import json, os, pathlib, signal, sys, time
-spec, directory = json.load(sys.stdin), pathlib.Path(sys.argv[1])
+import json, os, pathlib, signal, sqlite3, sys, time
+sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+with sqlite3.connect(sweep / "sweep.sqlite") as ledger:
+    [[spec, directory]] = ledger.execute("SELECT spec, directory FROM jobs WHERE number = ?", [number])
+spec, directory = json.loads(spec), sweep / directory
 assert directory.is_dir()
 seed = spec["seed"]
 print("seed", seed, "model", spec["model"]["kind"], flush=True)
@@ -42,6 +45,6 @@ summary = {"status": status, "pid": os.getpid(),
 
 
 @pytest.fixture
-def command() -> Callable[[Path], Sequence[str]]:
+def command() -> Callable[[Path, int], Sequence[str]]:
     """Runs the fake job."""
-    return lambda directory: (sys.executable, "-c", JOB, str(directory))
+    return lambda sweep, number: (sys.executable, "-IS", "-c", JOB, str(sweep), str(number))

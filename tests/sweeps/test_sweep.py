@@ -17,7 +17,7 @@ import yaml
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.sweep import sweep
 
-Command = Callable[[Path], Sequence[str]]
+Command = Callable[[Path, int], Sequence[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +72,16 @@ def test_a_failure_does_not_stop_the_others_and_is_explained(
     assert f"job 0 failed: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
 
 
-def test_doubles_are_skipped(command: Command) -> None:
-    assert sweep(["seed=1,2,1", "hydra.sweep.dir=s"], command=command)
+def test_doubles_run_once_and_show_the_result(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not sweep(["seed=1,2,1,100,100", "hydra.sweep.dir=s"], command=command)
     assert [(job["status"], job["reason"]) for job in jobs()] == [
-        ("completed", ""), ("completed", ""), ("skipped", "the same as job 0"),
+        ("completed", ""), ("completed", ""), ("completed", "the same as job 0"),
+        ("failed", "ValueError: bad luck"), ("failed", "the same as job 3: ValueError: bad luck"),
     ]  # fmt: skip
+    assert jobs()[2]["metrics"] == jobs()[0]["metrics"]
+    assert jobs()[2]["same_as"] == 0
     assert not Path("s/2").exists()
+    assert "job 2 of 5 is the same as job 0, and not run again" in capsys.readouterr().out
 
 
 def test_impossible_jobs_are_told_before_the_first_and_skipped(
@@ -200,9 +204,9 @@ def test_keys_that_the_files_do_not_mention_sweep_too(command: Command, elsewher
     assert [job["overrides"]["optimizer.learning_rate"] for job in jobs()] == ["0.1", "0.2"]
 
 
-def test_a_second_sweep_gets_a_directory_of_its_own(command: Command) -> None:
+def test_a_fresh_sweep_gets_a_directory_of_its_own(command: Command) -> None:
     for _ in range(2):
-        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], command=command)
+        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], fresh=True, command=command)
     assert len(jobs("it's here")) == len(jobs("it's here_2")) == 1
 
 
@@ -266,5 +270,6 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
     presser.start()
     assert not sweep(["seed=5,103,6", "hydra.sweep.dir=s"], command=command)
     presser.join()
-    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "not_run"]
+    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "planned"]
+    assert jobs()[2]["reason"] == "the sweep was interrupted"
     assert "ending the running job" in capsys.readouterr().err
