@@ -26,12 +26,13 @@ from embexp.errors import (
 
 if TYPE_CHECKING:
     from embexp import rows
-    from embexp.api import load_run, resume, run
+    from embexp.api import load_run, resume, run, sweep
     from embexp.config.composition import compose
     from embexp.config.hydra_app import spec_of
     from embexp.runs.run import RunResult
     from embexp.simulation.simulator import tpu_simulator
     from embexp.specs.run import RunSpec
+    from embexp.sweeps.given import SweepResult
     from embexp.training.listeners import Listener
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "RunSpec",
+    "SweepResult",
     "UsageError",
     "VocabularyError",
     "compose",
@@ -55,6 +57,7 @@ __all__ = [
     "rows",
     "run",
     "spec_of",
+    "sweep",
     "tpu_simulator",
 ]
 
@@ -68,11 +71,13 @@ _LATER = {
     "Listener": "embexp.training.listeners",
     "RunResult": "embexp.runs.run",
     "RunSpec": "embexp.specs.run",
+    "SweepResult": "embexp.sweeps.given",
     "compose": "embexp.config.composition",
     "load_run": "embexp.api",
     "resume": "embexp.api",
     "run": "embexp.api",
     "spec_of": "embexp.config.hydra_app",
+    "sweep": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
 }
 

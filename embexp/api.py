@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from embexp.config import hydra_app, resources
-from embexp.errors import ConfigError
+from embexp.config import composition, hydra_app, resources
+from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records.folder import RunFolder
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
@@ -18,6 +19,7 @@ from embexp.training.listeners import Listener
 if TYPE_CHECKING:
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
+    from embexp.sweeps.given import SweepResult
 
 
 def run(
@@ -52,6 +54,80 @@ def run(
     return studies.run(spec, _new_directory(chosen, spec), listeners=_shown(added, quiet=quiet))
 
 
+def sweep(
+    specs: Sequence[RunSpec | Sequence[str]],
+    directory: str | Path | None = None,
+    *,
+    jobs: int | Literal["auto"] = 1,
+    timeout_minutes: float | None = None,
+    retries: int = 0,
+    quiet: bool = False,
+) -> SweepResult:
+    """Runs several specs, each in a process of its own, several at once if asked, as `embexp run -m` does.
+
+    A directory with the same sweep is continued: what is done is not done again. `embexp resume DIR` finishes what an
+    interruption left.
+
+    Args:
+        specs: a RunSpec for each job, or a list of overrides. A job whose settings can't be combined is skipped.
+        directory: of the sweep; None: `outputs/DATE/TIME_sweep`. A directory with something else is never written to.
+        jobs: at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
+        timeout_minutes: after which a job is ended as failed; None: no limit.
+        retries: further attempts at a job whose process crashed.
+        quiet: nothing is printed.
+
+    Returns:
+        The directory, and how each job ended. A failed job is an outcome, not an exception.
+
+    Raises:
+        UsageError: an argument is of the wrong type, or the directory has another sweep.
+        ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
+    """
+    given = _specs(specs)
+    settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
+    place = None if directory is None else arguments.directory(directory, "embexp.sweep")
+    from rich.console import Console
+
+    from embexp.sweeps import given as sweeps
+    from embexp.sweeps import launching
+
+    launched = launching.checked(settings)
+    return sweeps.sweep(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
+
+
+def _specs(values: Sequence[RunSpec | Sequence[str]]) -> list[RunSpec]:
+    """The checked specs of a sweep."""
+    function = "embexp.sweep"
+    remedy = f'such as {function}([spec, other]) or {function}([["seed=0"], ["seed=1"]])'
+    if isinstance(values, str | Mapping | RunSpec) or not isinstance(values, Iterable):
+        raise UsageError(f"{function} takes a list of specs, not {type(values).__name__}; {remedy}")
+    found, faults = [], []
+    loader = None
+    for number, each in enumerate(values):
+        if isinstance(each, str):
+            raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
+        try:
+            if isinstance(each, RunSpec):
+                found.append(each)
+                wrong = [*rules.faults(each), *resources.faults(each, look_at_data=True)]
+                wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
+            else:
+                loader = loader or composition.loader()
+                found.append(composition.candidate(loader, arguments.overrides(each, function)).spec)
+                wrong = []
+            if found[-1].seeds > 1:
+                rule = "here every job is one run"
+                wrong.append(Fault("seeds", str(found[-1].seeds), rule, "give a spec for each seed"))
+        except ConfigError as error:
+            wrong = list(error.faults)
+        faults += [replace(fault, source=", ".join(filter(None, (fault.source, f"spec {number}")))) for fault in wrong]
+    if faults:
+        raise ConfigError(faults)
+    if not found:
+        raise UsageError(f"{function}: the list of specs is empty; {remedy}")
+    return found
+
+
 def resume(
     directory: str | Path,
     overrides: Sequence[str] = (),
@@ -81,7 +157,6 @@ def resume(
     texts = arguments.overrides(overrides, "embexp.resume")
     added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
     if texts:
-        from embexp.config import composition
         from embexp.config.changed_spec import changed_spec
 
         changed = changed_spec(RunFolder(folder).recorded_spec(), texts, composition.loader())
@@ -127,4 +202,8 @@ def _new_directory(chosen: Path | None, spec: RunSpec) -> Path:
         except FileExistsError:
             return files.new_directory(own)
         return own
-    return files.new_directory(chosen or Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}")
+    return files.new_directory(chosen or _dated())
+
+
+def _dated(ending: str = "") -> Path:
+    return Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}{ending}"

@@ -49,7 +49,7 @@ SETTINGS = (
     Setting(
         "hydra.verbose",
         Use.ALWAYS,
-        "`true` sets all of Python's loggers to DEBUG, a name or a list of names these; in a sweep, in its own process.",
+        "`true` sets Python's loggers to DEBUG, a name or a list of names these; in a sweep, in its own process.",
     ),
     Setting(
         "hydra.job_logging",
