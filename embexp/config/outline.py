@@ -126,15 +126,22 @@ class _Reader:
                 self.read(f"{target}/{each}", package=place, depth=depth + 1)
 
 
+def package_of(file: Path) -> str | None:
+    """The package in a file's header, such as `_global_`; None: it has no header."""
+    try:
+        header = _PACKAGE.search(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return header and header.group(1)
+
+
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     """What a file holds, and the package of its header."""
     try:
-        text = file.read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=yaml.CSafeLoader)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
-    header = _PACKAGE.search(text)
-    return (content if isinstance(content, dict) else {}), header and header.group(1)
+    return (content if isinstance(content, dict) else {}), package_of(file)
 
 
 def _absolute(name: str, group: str) -> str:
