@@ -24,6 +24,8 @@ COMMANDS = {
     "predict": "predictions of a finished run for a file",
     "export": "write a finished run for other programs: a SavedModel, or its tables in files",
     "checkpoint": "look into checkpoints, compare, draw and convert them, grow them to a longer vocabulary",
+    "schema": "a JSON schema of the YAML files, for editors",
+    "completion": "the script that has a shell complete the command line",
     "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }
 

@@ -17,6 +17,7 @@ from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.specs.checkpointing import OnError, Save
 from embexp.specs.run import RunSpec
+from embexp.specs.tracking import NoTracking
 from embexp.specs.studies import NoStudy
 from embexp.system import environment
 from embexp.training.saving import Replay
@@ -57,6 +58,7 @@ def planned(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> Rer
         summary: recorded.
     """
     output = spec.output.model_copy(update={"tensorboard": False, "plots": False})
+    spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}))
     steps = [int(path.name.removeprefix("step_")) for path in series.step_directories(folder.checkpoints)]

@@ -19,7 +19,7 @@ from embexp.studies import rerun as running
 from embexp.studies import results_compared
 from embexp.studies.rerun import Again
 
-_NO_PART = ("name", "output", "checkpoint")
+_NO_PART = ("name", "output", "checkpoint", "tracking")
 
 
 @dataclass(frozen=True)

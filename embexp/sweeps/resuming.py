@@ -61,6 +61,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command |
             [*noted["overrides"], *overrides],
             config_dir=noted["config_dir"],
             config_name=noted["config_name"],
+            config_path=noted["config_path"],
             directory=place,
             command=command,
         )
