@@ -17,8 +17,8 @@ from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.specs.checkpointing import OnError, Save
 from embexp.specs.run import RunSpec
-from embexp.specs.tracking import NoTracking
 from embexp.specs.studies import NoStudy
+from embexp.specs.tracking import NoTracking
 from embexp.system import environment
 from embexp.training.saving import Replay
 

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from embexp.errors import EmbexpError, RunError
 from embexp.sweeps import failures, locks, outcomes, progress_file, pruning
@@ -140,6 +141,21 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "") -
     ledger.end(number, status, time.time(), reason=found, run_id=run_id)
     (directory / progress_file.NAME).unlink(missing_ok=True)
     return outcome(ledger.directory, ledger.job(number))
+
+
+def summary_of(sweep: Path) -> dict[str, Any]:
+    """The `status` of a sweep, completed, interrupted or failed, and the outcomes of its `jobs` by number.
+
+    Raises:
+        RunError: the directory has no ledger.
+    """
+    with Ledger(sweep) as ledger:
+        found = [outcome(sweep, job) for job in ledger.jobs()]
+    states = {each.status for each in found}
+    status = Status.COMPLETED if all(each.is_settled for each in states) else Status.INTERRUPTED
+    if Status.FAILED in states:
+        status = Status.FAILED
+    return {"status": status.value, "jobs": [each.as_json() for each in found]}
 
 
 def outcome(sweep: Path, job: LedgerJob) -> Outcome:

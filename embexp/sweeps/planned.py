@@ -19,6 +19,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import checking, engines, launching, searching, shares
 from embexp.sweeps.checking import Checked, PlannedJob
+from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import Search
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
@@ -41,6 +42,8 @@ class Plan:
     overrides: tuple[str, ...]
     jobs: tuple[PlannedJob, ...] | None
     launching: Launching
+    engine: Engine | None = None
+    search: Search | None = None
 
 
 def plan(loader: Loader, overrides: Sequence[str]) -> Plan:

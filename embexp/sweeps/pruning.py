@@ -12,7 +12,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from embexp.system import files
 from embexp.training.listeners import Listener
@@ -100,7 +102,7 @@ def answered(sweep: Path, numbers: Iterable[int], metric: str, decide: Decide) -
         try:
             while not done.wait(_LOOK_EVERY):
                 for number, folder in folders.items():
-                    _answer(folder, lambda step, value, number=number: decide(number, step, value))
+                    _answer(folder, partial(decide, number))
         except BaseException as error:  # shown by the block: jobs go on without an answer
             errors.append(error)
 
@@ -126,7 +128,7 @@ def _folder(sweep: Path, number: int) -> Path:
     return sweep / _FOLDER / str(number)
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path) -> dict[str, Any]:
     """The content of a file that is written whole or not at all; empty where there is none."""
     try:
         content = json.loads(path.read_bytes())

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embexp.sweeps import objective, pruning
 from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.search_settings import PrunerKind, SearchSettings
 from embexp.sweeps.search_space import Space
-from embexp.sweeps.study import Study, Trial
 from embexp.system import files
 from embexp.training.objectives import Objective
+
+if TYPE_CHECKING:
+    from embexp.sweeps.study import Study, Trial
 
 NAME = "search.json"
 
@@ -64,6 +67,8 @@ class Search:
         Returns:
             The best trial, or the best ones of several objectives.
         """
+        from embexp.sweeps.study import Study  # which imports Optuna
+
         study = Study(self.space, self.objectives, self.settings, directory)
         told([each.job for each in study.trials() if each.state != "running"])
         while batch := self._batch(study):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.models import Task
@@ -25,7 +26,7 @@ class Objective:
     higher_is_better: bool
 
     @property
-    def direction(self) -> str:
+    def direction(self) -> Literal["minimize", "maximize"]:
         """The word that sweepers use: minimize or maximize."""
         return "maximize" if self.higher_is_better else "minimize"
 

@@ -23,8 +23,7 @@ from embexp.sweeps.outcomes import Outcome, Status
 
 JOB = """
 import json, os, pathlib, signal, sys, time
-from embexp.errors import ConfigError
-from embexp.sweeps import elsewhere, engines
+from embexp.sweeps import elsewhere, locks
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 job = elsewhere.read(sweep, number)
 what, directory = job.settings["what"], sweep / job.directory
