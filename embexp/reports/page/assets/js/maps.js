@@ -45,6 +45,7 @@ function setUpMaps() {
     const positive = mark.names ? [] : values.filter((value) => value > 0);
     const by = { label: mark.name, values: mark.names ? values : positive.length > 1 ? positive : values, numeric: !mark.names };
     const found = colouring(by);
+    if (mark.names) found.categories = found.categories.filter((name) => mark.values.includes(mark.names.indexOf(name)));
     return { ...found, of: (value) => found.of(mark.names || value > 0 || positive.length < 2 ? value : positive[0]) };
   }
 

@@ -62,9 +62,9 @@ function quantityOf(key) {
   return QUANTITIES.find((each) => each.key === key) ?? null;
 }
 
-/** A numeric quantity is best on a log axis if it is positive and spans two decades. */
+/** Whether a numeric quantity is best on a log axis: it is positive, and its largest value is many times the smallest. */
 function isLog({ numeric, values }) {
-  return numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 100;
+  return numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 30;
 }
 
 /** The shortest end of a dotted key that no other column has; `init.kind` is `init`. */

@@ -47,7 +47,7 @@ function setUpTable() {
   function draw() {
     const shownColumns = columns();
     const runs = filtered();
-    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : aligned(each.values)));
+    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : each.key === "figure:seconds" ? (value) => value.toFixed(1) : aligned(each.values)));
     const everyOff = runs.length > 0 && runs.every((run) => state.off.has(run.id));
     const all = el("input", { type: "checkbox", "aria-label": "Show all of these runs in the plots", checked: !everyOff, change: () => switchAll(runs, all.checked) });
     head.replaceChildren(
