@@ -151,6 +151,7 @@ def _python(words: list[str]) -> None:
         sys.path.insert(0, "")
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
         sys.path.insert(0, "")
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module

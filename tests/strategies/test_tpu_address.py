@@ -133,9 +133,9 @@ sys.stdin.read()
 
 
 @pytest.mark.slow
-def test_a_worker_of_tensorflow_is_found() -> None:
+def test_a_worker_of_tensorflow_is_found(forked: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", SERVER],
+        [forked / "python", "-c", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
