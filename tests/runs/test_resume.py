@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
-from tests import preloaded
 from tests.thoroughness import examples
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -84,13 +82,6 @@ VARYING = ("throughput", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
 
 
-@pytest.fixture(scope="module")
-def python() -> Iterator[Path]:
-    """A `python` that starts with TensorFlow imported."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
-        yield found / "python"
-
-
 class Killing:
     """Runs experiments in processes of their own, which may be killed."""
 
@@ -125,8 +116,8 @@ class Killing:
 
 
 @pytest.fixture(scope="module")
-def killing(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Killing:
-    return Killing(python, tmp_path_factory.mktemp("resumed"))
+def killing(forked: Path, tmp_path_factory: pytest.TempPathFactory) -> Killing:
+    return Killing(forked / "python", tmp_path_factory.mktemp("resumed"))
 
 
 def content(directory: Path) -> dict[str, Any]:
