@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from embexp.records.differences import Difference, Kind, between
+from embexp.records.identity import DECIDES_NOTHING
 
-_DECIDES_NOTHING = ("name", "output", "checkpoint")
 _QUIET = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL")
 """Variables that change nothing that is computed."""
 _GIB = 1 << 30
@@ -22,7 +22,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
         a: a manifest.
         b: another one.
     """
-    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=_DECIDES_NOTHING) if _both(a, b, "spec") else []
+    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if _both(a, b, "spec") else []
     if _both(a, b, "seed") and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
         found.append(Difference(Kind.SPEC, "seed", a["seed"], b["seed"]))
     found += _code(a, b)

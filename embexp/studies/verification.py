@@ -16,11 +16,10 @@ from embexp.errors import CommandLineError, RunError
 from embexp.records import allowed_code, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
+from embexp.records.identity import DECIDES_NOTHING
 from embexp.studies import rerun as running
 from embexp.studies import results_compared
 from embexp.studies.rerun import Again
-
-_NO_PART = ("name", "output", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,9 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     if legs:
         first = folder.read_manifest().get("spec")
         for leg in legs:
-            changed = between(Kind.SPEC, first, leg.get("spec"), without=_NO_PART) if first and "spec" in leg else []
+            changed = (
+                between(Kind.SPEC, first, leg.get("spec"), without=DECIDES_NOTHING) if first and "spec" in leg else []
+            )
             if changed:
                 what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
                 raise RunError(
