@@ -262,7 +262,7 @@ def test_ids_of_ordinary_runs_know_nothing_of_studies(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     assert "new_entities" not in _content(triples)["data"]
     new = triples.model_copy(update={"data": study_runs.study_runs(embexp.compose(words(graph)), Path())["full"].data})
-    assert identity.content_id(new, "digest") != identity.run_id(triples, "digest")
+    assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
 
 
 def _content(spec: RunSpec) -> dict[str, Any]:
