@@ -31,6 +31,9 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
+DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
+"""Settings at the top of a spec that change no result."""
+
 
 @dataclass(frozen=True)
 class Identity:

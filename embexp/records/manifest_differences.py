@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from embexp.records.differences import Difference, Kind, between
+from embexp.records.identity import DECIDES_NOTHING
 
-_DECIDES_NOTHING = ("name", "output", "checkpoint")
 _QUIET = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL")
 """Variables that change nothing that is computed."""
 _GIB = 1 << 30
@@ -22,7 +22,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
         a: a manifest.
         b: another one.
     """
-    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=_DECIDES_NOTHING) if _both(a, b, "spec") else []
+    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if _both(a, b, "spec") else []
     if _both(a, b, "seed") and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
         found.append(Difference(Kind.SPEC, "seed", a["seed"], b["seed"]))
     found += _code(a, b)
@@ -50,8 +50,7 @@ def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str)
         if isinstance(a[key], Mapping) and isinstance(b[key], Mapping):
             # Names such as those of packages have dots of their own.
             for name in dict.fromkeys([*a[key], *b[key]]):
-                label = "data" if (key, name) == ("data", "digest") else name
-                found += between(kind, a[key].get(name), b[key].get(name), prefix=label)
+                found += between(kind, a[key].get(name), b[key].get(name), prefix=name)
         else:
             found += between(kind, a[key], b[key], prefix=key)
     return found
@@ -116,8 +115,9 @@ def _repository(code: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def _without_quiet(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    variables = manifest.get("environment", {})
-    return {"environment": {name: value for name, value in variables.items() if name not in _QUIET}}
+    if "environment" not in manifest:
+        return {}
+    return {"environment": {name: text for name, text in manifest["environment"].items() if name not in _QUIET}}
 
 
 def changed_lines(recorded: Path, current: Path, *, most: int = 12) -> list[str]:

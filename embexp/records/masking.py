@@ -10,7 +10,7 @@ _SECRET = re.compile(r"secret|token|passw|passphrase|credential|api_?key|access_
 _OTHERS = re.compile(r"^TF_VAR_", re.I)
 """Variables of other programs that begin like TensorFlow's: Terraform's hold what is deployed."""
 _SETTING = re.compile(
-    r"(?P<name>[\w.@/+~-]*(secret|token|password|passwd|passphrase|credentials?|key|auth))=(?P<value>.+)", re.I
+    r"(?P<name>[\w.@/+~-]*(secret|token|password|passwd|passphrase|credentials?|_key|apikey|auth))=(?P<value>.+)", re.I
 )
 _LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 

@@ -15,6 +15,7 @@ from embexp.checkpoints import series
 from embexp.errors import EmbexpError, RunError
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
+from embexp.records.identity import DECIDES_NOTHING
 from embexp.specs.checkpointing import OnError, Save
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -57,6 +58,9 @@ def planned(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> Rer
         spec: recorded.
         summary: recorded.
     """
+    # What changes no result is left at its default, but for what the comparison needs.
+    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
+    spec = spec.model_copy(update={name: RunSpec.model_fields[name].default for name in others})
     output = spec.output.model_copy(update={"tensorboard": False, "plots": False})
     spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,11 @@ from embexp.errors import CommandLineError, RunError
 from embexp.records import allowed_code, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
+from embexp.records.identity import DECIDES_NOTHING
 from embexp.studies import rerun as running
 from embexp.studies import results_compared
 from embexp.studies.rerun import Again
 
-_NO_PART = ("name", "output", "checkpoint", "tracking")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,9 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     if legs:
         first = folder.read_manifest().get("spec")
         for leg in legs:
-            changed = between(Kind.SPEC, first, leg.get("spec"), without=_NO_PART) if first and "spec" in leg else []
+            changed = (
+                between(Kind.SPEC, first, leg.get("spec"), without=DECIDES_NOTHING) if first and "spec" in leg else []
+            )
             if changed:
                 what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
                 raise RunError(
@@ -162,7 +165,7 @@ def _compared(folder: RunFolder, again: RunFolder, kept: Path | None) -> Verific
     return Verification(
         folder.path,
         tuple(_in_part(name, each) for name, part in parts.items() for each in part.results),
-        tuple(dict.fromkeys(each for part in parts.values() for each in part.circumstances)),
+        tuple(_once(each for part in parts.values() for each in part.circumstances if not _elsewhere(each, names))),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
         kept,
     )
@@ -170,6 +173,19 @@ def _compared(folder: RunFolder, again: RunFolder, kept: Path | None) -> Verific
 
 def _in_part(name: str, found: Difference) -> Difference:
     return replace(found, name=f"{name}: {found.name}")
+
+
+def _once(found: Iterable[Difference]) -> list[Difference]:
+    """Without repetitions, as the runs of a study share their circumstances."""
+    return list({json.dumps(each.as_json(), sort_keys=True): each for each in found}.values())
+
+
+def _elsewhere(found: Difference, names: Sequence[str]) -> bool:
+    """Whether a difference is only that a run of a study starts from the checkpoint of the run beside it."""
+    a, b = found.a, found.b
+    if found.kind is not Kind.SPEC or not (isinstance(a, str) and isinstance(b, str)):
+        return False
+    return Path(a).is_absolute() and Path(a).name == Path(b).name and Path(a).name in names
 
 
 def _one(folder: RunFolder, again: RunFolder) -> Verification:

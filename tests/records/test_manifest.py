@@ -112,10 +112,17 @@ def test_variables_are_recorded_and_secrets_masked(
 
 
 def test_a_command_keeps_its_paths_and_loses_its_secrets() -> None:
-    words = ["run", "pretrained.tokens_file=a.txt", "+env.WANDB_API_KEY=hunter2", "uri=http://me:hunter2@host"]
+    words = [
+        "run",
+        "pretrained.tokens_file=a.txt",
+        "pretrained.key=item",
+        "+env.WANDB_API_KEY=hunter2",
+        "uri=http://me:hunter2@host",
+    ]
     assert masking.command(words) == [
         "run",
         "pretrained.tokens_file=a.txt",
+        "pretrained.key=item",
         f"+env.WANDB_API_KEY={masking.MASKED}",
         f"uri=http://{masking.MASKED}@host",
     ]

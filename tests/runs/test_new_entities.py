@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from embexp.runs import run as single
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
+from embexp.studies import runs_compared, verification
 from embexp.studies.comparison import OldRows, StudyRun, summarise
 from embexp.studies.report import Comparison
+from embexp.studies.rerun import Rerun
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
@@ -123,6 +126,32 @@ def test_old_rows_keep_every_bit_and_new_ones_move(study: single.RunResult) -> N
 
 
 @pytest.mark.slow
+def test_a_study_is_verified_run_by_run(study: single.RunResult, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def again(rerun: Rerun, place: Path) -> None:
+        studies.run(rerun.spec, place, replay=rerun.replay)
+
+    found = verification.verify(study.directory, again=again, keep=kept)
+    assert found.identical, str(found)
+    assert found.differences == ()
+    assert [line.split(":")[0] for line in found.compared if "tensors" in line] == ["base", "grown", "full"]
+    other = Path(shutil.copytree(study.directory, tmp_path / "other"))
+    manifest = json.loads((other / "grown" / "manifest.json").read_text())
+    manifest["packages"]["numpy"] = "1.0"
+    (other / "grown" / "manifest.json").write_text(json.dumps(manifest))
+    summary = json.loads((other / "full" / "summary.json").read_text())
+    summary["metrics"]["test"]["mrr"] = 2.0
+    (other / "full" / "summary.json").write_text(json.dumps(summary))
+    found = verification.verify(other, again=lambda rerun, place: shutil.copytree(kept, place, dirs_exist_ok=True))
+    assert [each.name for each in found.differences] == ["full: metrics.test.mrr", "numpy"]
+    assert {name: part.same for name, part in runs_compared.compare(study.directory, other).items()} == {
+        "base": True,
+        "grown": False,
+        "full": False,
+    }
+
+
 def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_path: Path) -> None:
     spec = embexp.compose(words(graph))
     expected = study_runs.study_runs(spec, study.directory)
@@ -233,7 +262,7 @@ def test_ids_of_ordinary_runs_know_nothing_of_studies(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     assert "new_entities" not in _content(triples)["data"]
     new = triples.model_copy(update={"data": study_runs.study_runs(embexp.compose(words(graph)), Path())["full"].data})
-    assert identity.content_id(new, "digest") != identity.run_id(triples, "digest")
+    assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
 
 
 def _content(spec: RunSpec) -> dict[str, Any]:
