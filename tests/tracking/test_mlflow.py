@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 pytest.importorskip("mlflow", reason="mlflow is not installed")
-pytestmark = pytest.mark.slow  # a new database takes MLflow seconds
 
 from embexp.specs.tracking import MLflow
 from embexp.tracking import parents
 from embexp.tracking.mlflow import MLflowRun
 from embexp.tracking.mlflow_store import Store, absolute, connect
 from embexp.tracking.tracker import Point, TrackedRun
+
+pytestmark = pytest.mark.slow  # a new database takes MLflow seconds
 
 
 @pytest.fixture(scope="module", params=["sqlite:///{}/mlflow.db", "{}/mlruns"], ids=["sqlite", "folder"])
