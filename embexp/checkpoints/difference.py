@@ -44,6 +44,7 @@ class Change:
         largest: the largest absolute change of a number; None for strings.
         relative: L2 norm of the change, divided by that of A; infinite where A is 0; None for strings.
         moved: the rows that moved most, the farthest first; only of tables.
+        first: the first rows with another bit, by number in A.
         unmatched: of tables matched by token, the rows of A and of B that have no partner; None: matched by number.
     """
 
@@ -54,6 +55,7 @@ class Change:
     largest: float | None = None
     relative: float | None = None
     moved: tuple[MovedRow, ...] = ()
+    first: tuple[int, ...] = ()
     unmatched: tuple[int, int] | None = None
 
 
@@ -89,7 +91,7 @@ def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, Row
     Args:
         a: the first.
         b: the second.
-        rows: how many of the rows that moved most are named for each table.
+        rows: how many of the rows that moved most are named for each table, and how many of the first ones that differ.
         matches: for tables and slots whose rows are to be matched by token, by key in A.
 
     Raises:
@@ -138,12 +140,12 @@ def _comparable(a: KeyInfo, b: KeyInfo, *, by_token: bool) -> bool:
 
 
 def _change(a: Stored, b: Stored, rows: int, match: RowMatch | None) -> Change:
-    moves = _Moves(rows if a.info.group == groups.TABLES else 0)
+    moves = _Moves(rows if a.info.group == groups.TABLES else 0, rows)
     for numbers, first, second in _pairs(a, b, match):
         if a.numeric:
             moves.add(numbers, first, second)
         else:
-            moves.add_strings(first, second)
+            moves.add_strings(numbers, first, second)
     return Change(
         info=a.info,
         key_of_b=b.info.key,
@@ -152,6 +154,7 @@ def _change(a: Stored, b: Stored, rows: int, match: RowMatch | None) -> Change:
         largest=moves.largest if a.numeric else None,
         relative=_ratio(math.sqrt(moves.squares), math.sqrt(moves.squares_of_a)) if a.numeric else None,
         moved=tuple(moves.farthest),
+        first=tuple(moves.first),
         unmatched=None if match is None else (a.info.rows - moves.compared, b.info.rows - moves.compared),
     )
 
@@ -166,17 +169,25 @@ class _Moves:
         squares: sum of the squared changes.
         squares_of_a: sum of the squares of all numbers of A.
         farthest: the rows that moved most, the farthest first.
+        first: the first rows that changed.
     """
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: int, first: int) -> None:
+        """Names so many of the rows that moved most, and of the first ones."""
+        self._rows, self._first = rows, first
+        self.first: list[int] = []
         self.compared = self.changed = 0
         self.largest = self.squares = self.squares_of_a = 0.0
         self.farthest: list[MovedRow] = []
 
-    def add_strings(self, first: np.ndarray, second: np.ndarray) -> None:
+    def add_strings(self, numbers: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+        some = np.flatnonzero((first != second).any(axis=1))
         self.compared += len(first)
-        self.changed += int((first != second).any(axis=1).sum())
+        self._changed(numbers, some)
+
+    def _changed(self, numbers: np.ndarray, some: np.ndarray) -> None:
+        self.changed += len(some)
+        self.first += numbers[some[: self._first - len(self.first)]].tolist()
 
     @np.errstate(invalid="ignore", over="ignore")
     def add(self, numbers: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
@@ -184,7 +195,7 @@ class _Moves:
         some = np.flatnonzero(other.any(axis=1))
         before = _wide(first)
         self.compared += len(first)
-        self.changed += len(some)
+        self._changed(numbers, some)
         self.squares_of_a += float(np.sum(np.abs(before) ** 2))
         if not len(some):
             return

@@ -7,10 +7,11 @@ keys that TensorFlow would use, so that it can read them like any others.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from embexp.errors import CheckpointError
@@ -67,7 +68,30 @@ def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
         writer.finish()
 
 
-def restore(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
+class RestoredRows(Protocol):
+    """Rows that are restored in blocks: those of a table, or of one of its slots."""
+
+    @property
+    def name(self) -> str:
+        """Name of the variable, for errors."""
+        ...
+
+    @property
+    def shape(self) -> Any:
+        """[rows, dim], a `tf.TensorShape`."""
+        ...
+
+    @property
+    def rows_per_block(self) -> int:
+        """Rows in a block of a few megabytes."""
+        ...
+
+    def restore(self, blocks: Iterable[np.ndarray]) -> None:
+        """Assigns all rows, given in order, float32 [n, dim] each."""
+        ...
+
+
+def restore(prefix: str, tables: Mapping[str, RestoredRows]) -> None:
     """Restores the rows of tables from a checkpoint, whole or incremental.
 
     Raises:

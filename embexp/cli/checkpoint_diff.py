@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.checkpoints.difference import difference
     from embexp.checkpoints.opening import open_checkpoint
-    from embexp.cli import checkpoint_tokens
+    from embexp.studies import checkpoint_tokens
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
     if faults := [*a.faults, *b.faults]:
@@ -194,7 +194,7 @@ def _show_moved(console: Console, change: Change, vocabulary: Callable[[str], Vo
 
 
 def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | None]) -> str | None:
-    from embexp.cli import checkpoint_tokens
+    from embexp.studies import checkpoint_tokens
 
     table = change.info.table
     return None if table is None else checkpoint_tokens.token(vocabulary(table), row)

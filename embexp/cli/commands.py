@@ -16,11 +16,16 @@ DONE, FAILED, MISUSED = 0, 1, 2
 COMMANDS = {
     "run": "run an experiment, or a sweep over several (-m)",
     "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
-    "resume": "complete a run that was interrupted or killed, or train it longer",
+    "resume": "complete a run or a sweep that was interrupted or killed, or train a run longer",
+    "report": "compare runs and sweeps: a table, and one page to look through them",
+    "verify": "run a finished run again from its record, and compare the results to the bit",
+    "diff": "what differs between two runs: specs, circumstances, metrics, rows of tables",
     "evaluate": "metrics of a finished run, on its own or on other data",
     "predict": "predictions of a finished run for a file",
     "export": "write a finished run for other programs: a SavedModel, or its tables in files",
     "checkpoint": "look into checkpoints, compare, draw and convert them, grow them to a longer vocabulary",
+    "schema": "a JSON schema of the YAML files, for editors",
+    "completion": "the script that has a shell complete the command line",
     "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
 }
 

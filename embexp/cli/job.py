@@ -1,38 +1,22 @@
-"""The process of one job: `python -m embexp.cli.job DIRECTORY`, with its spec as JSON on standard input."""
+"""The process of one job of a sweep: `python -P -m embexp.cli.job SWEEP NUMBER`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from embexp.system import environment
-
 
 def main() -> int:
-    """Runs the spec in the directory; the output goes to the job's run.log."""
-    spec_json, directory = sys.stdin.buffer.read(), Path(sys.argv[1])
-    environment.load_tensorflow()
-    from rich.console import Console
+    """Runs the job as the sweep's ledger has planned it; the output goes to the job's run.log."""
+    from embexp.sweeps import jobs, server
+    from embexp.sweeps.ledger import Ledger
 
-    from embexp.errors import EmbexpError
-    from embexp.specs.run import RunSpec
-    from embexp.studies import report
-    from embexp.studies import run as studies
-    from embexp.training.progress import ProgressLines
-
-    console = Console(width=160)
-    try:
-        result = studies.run(
-            RunSpec.model_validate_json(spec_json),
-            directory,
-            listeners=lambda: [ProgressLines(console)],
-            announce=lambda heading: console.print(heading, markup=False, highlight=False, soft_wrap=True),
-        )
-    except EmbexpError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    console.print(report.terminal_report(result.summary, directory))
-    return 0
+    server.become_job(os.getppid())
+    sweep, number = Path(sys.argv[1]), int(sys.argv[2])
+    with Ledger(sweep) as ledger:
+        job = ledger.job(number)
+    return jobs.execute(sweep, job)
 
 
 if __name__ == "__main__":

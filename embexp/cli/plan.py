@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_config_arguments
+from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
 from embexp.cli.commands import DONE
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.multirun:
+    if is_multirun(options):
         _sweep(options)
     else:
         _single(options)
@@ -58,16 +58,15 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.config import composition
     from embexp.system import terminal
 
-    spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
+    spec = composition.job(config_loader(options), options.overrides).spec
     show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from embexp.config import composition
     from embexp.sweeps import outcomes, planned
     from embexp.system import terminal
 
-    plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
+    plan = planned.plan(config_loader(options), options.overrides)
     console = terminal.console()
     if plan.jobs is None:
         console.print("this sweeper chooses its jobs while the sweep runs", markup=False)

@@ -41,6 +41,7 @@ class Plan:
         dims: by table, without those that depend on a pretrained file that was not read.
         policies: the frozen rows and the storage of each table; None until the data is read.
         warnings: of the run.
+        run_id: digest of what decides its bits; None until the data is read.
     """
 
     requested: RunSpec
@@ -49,6 +50,7 @@ class Plan:
     dims: Mapping[str, int]
     policies: Mapping[str, TablePolicy] | None = None
     warnings: Sequence[str] = ()
+    run_id: str | None = None
 
 
 def from_spec(spec: RunSpec) -> Plan:
@@ -60,7 +62,7 @@ def from_prepared(prepared: Prepared) -> Plan:
     """The plan of a prepared run."""
     tables = prepared.tables
     dims = {name: table.width for name, table in tables.spec.tables.items()}
-    return Plan(prepared.requested, tables.spec, tables.rows, dims, tables.policies, prepared.warnings)
+    return Plan(prepared.requested, tables.spec, tables.rows, dims, tables.policies, prepared.warnings, prepared.run_id)
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -71,6 +73,8 @@ def show(plan: Plan, console: Console) -> None:
 
     for key, text in _headlines(plan.requested):
         line(f"{key:10}{text}")
+    if plan.run_id is not None:
+        line(f"{'run_id':10}{plan.run_id}")
     line()
     console.print(_tables(plan, console))
     line()
@@ -96,6 +100,10 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
+    yield "saving", spec.checkpoint.described
+    if spec.restore.path is not None:
+        what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)
+        yield "restore", f"{what} from {spec.restore.path}"
 
 
 def _tables(plan: Plan, console: Console) -> Rich:

@@ -1,4 +1,4 @@
-"""`embexp resume`: completes a run that was interrupted or killed."""
+"""`embexp resume`: completes a run, or a sweep, that was interrupted or killed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
+from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
@@ -22,14 +23,21 @@ Completes a run from its newest whole checkpoint, in its own directory: tables, 
 had never been interrupted. Without a checkpoint it starts again. A run that has ended is left as it is, unless an
 override makes it longer.
 
-overrides
+In the directory of a sweep, completes its jobs as they were planned, whatever has changed in the YAML since: jobs that
+are done stay, interrupted ones go on from their newest checkpoints, failed ones are tried again.
+
+overrides of a run
     train.epochs=40, train.steps=100000      train longer
     output.KEY=VALUE, checkpoint.KEY=VALUE   what is written, which changes no result
 
+overrides of a sweep
+    hydra.launcher.KEY=VALUE                 jobs at once, time limit, retries
+
     embexp resume outputs/2026-01-31/12-00-00
+    embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
     embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
 
-exit status: 0 success, 1 the run failed or was interrupted again, 2 the command line is invalid
+exit status: 0 success, 1 the run, or a job, failed or was interrupted again, 2 the command line is invalid
 """
 
 
@@ -48,7 +56,12 @@ def main(arguments: Sequence[str]) -> int:
         return DONE
     if options.directory is None or "=" in options.directory:
         raise CommandLineError(f"embexp resume: which run? give its directory\n    usage: {USAGE}")
-    result = _resume(Path(options.directory), options.overrides)
+    directory = Path(options.directory)
+    if ledger.exists(directory):
+        from embexp.sweeps.resuming import resume
+
+        return DONE if resume(directory, options.overrides) else FAILED
+    result = _resume(directory, options.overrides)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 

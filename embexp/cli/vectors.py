@@ -251,11 +251,6 @@ def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
         raise VocabularyError(
             f"{path}: found no row {query!r}; it has no tokens, so rows are identified by number, 0 to {rows - 1}"
         )
-    import pyarrow.compute as pc
+    from embexp.vectors import neighbors
 
-    row = pc.index(tokens, query).as_py()
-    if row >= 0:
-        return int(row)
-    alike = tokens.filter(pc.equal(pc.utf8_lower(tokens), query.lower())).to_pylist()
-    hint = f"; did you mean {alike[0]!r}?" if alike else ""
-    raise VocabularyError(f"{path}: found no token {query!r} among {rows:,}{hint}")
+    return neighbors.row_of_token(tokens, query, str(path))

@@ -1,4 +1,4 @@
-"""The spec of a run with some settings changed, to resume it with."""
+"""The spec of a run with some settings changed, to resume it with, or to run it again."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from embexp.specs import rules
 from embexp.specs.run import RunSpec
 
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
-"""Settings that a run may be resumed with: its length, and those that change no result."""
+"""Settings of a recorded run that may change: its length, and those that change no result."""
 
 
-def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader) -> RunSpec:
+RESUMED = "a run is resumed with the settings that it began with"
+
+
+def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:
     """A recorded spec with overrides.
 
     Args:
         spec: of the run.
         texts: overrides such as `train.epochs=40`.
         loader: parses them.
+        rule: why other settings can't change, for the error message.
 
     Raises:
         ConfigError: with all faults; an override of anything that decides the results before the resumption is one.
@@ -33,7 +37,7 @@ def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader) -> RunSpec
     for override in parsed:
         path = override.key_or_group
         if not any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
-            faults.append(_unchangeable(path, shown(override.value()), container))
+            faults.append(_unchangeable(path, shown(override.value()), container, rule))
             continue
         _set(container, path.split("."), override.value())
     if faults:
@@ -56,7 +60,7 @@ def _set(container: dict[str, Any], keys: Sequence[str], value: Any) -> None:
     node[keys[-1]] = value
 
 
-def _unchangeable(path: str, value: str, container: Any) -> Fault:
+def _unchangeable(path: str, value: str, container: Any, rule: str) -> Fault:
     node: Any = container
     for key in path.split("."):
         node = node.get(key) if isinstance(node, dict) else None
@@ -64,6 +68,6 @@ def _unchangeable(path: str, value: str, container: Any) -> Fault:
     return Fault(
         path,
         value,
-        f"a run is resumed with the settings that it began with{was}",
+        f"{rule}{was}",
         f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else",
     )

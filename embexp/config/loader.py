@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,14 +19,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode, TaskFunction
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_globals, hydra_job
+from embexp.config.callbacks import Callbacks
 from embexp.config.folders import Folders
 
 COMPOSITION_ERRORS = (
@@ -39,6 +38,9 @@ COMPOSITION_ERRORS = (
     RecursionError,  # a file that leads back to itself
 )
 """What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
+
+_KEPT = 64
+"""How many composed configs a loader keeps; each takes some hundred kilobytes."""
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
 
@@ -71,15 +73,27 @@ class Loader:
             )
             self._loader = GlobalHydra.instance().config_loader()
         self._parser = OverridesParser.create(config_loader=self._loader)
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """The config of one job, with Hydra's own under `hydra`.
+        """The config of one job, with Hydra's own under `hydra`; the caller may change it.
+
+        The same overrides are composed once: the jobs of a sweep often make the same choices, and composing takes some
+        thirty times as long as a copy. The files are taken not to change during the life of a loader.
 
         Raises:
             Exception: one of `COMPOSITION_ERRORS`.
         """
-        with hydra_globals.borrowed():
-            return self._loader.load_configuration(self.config_name, list(overrides), RunMode.RUN, from_shell=True)
+        key = tuple(overrides)
+        if key not in self._composed:
+            with hydra_globals.borrowed():
+                config = self._loader.load_configuration(
+                    self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                )
+            if len(self._composed) == _KEPT:
+                del self._composed[next(iter(self._composed))]
+            self._composed[key] = config
+        return copy.deepcopy(self._composed[key])
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
         """The configs that `overrides` compose, in merge order."""
@@ -96,7 +110,9 @@ class Loader:
         """
         return self._parser.parse_overrides([override])[0]
 
-    def multirun(self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str]) -> None:
+    def multirun(
+        self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str], callbacks: Callbacks
+    ) -> None:
         """Runs a sweep with the sweeper that `config` names, which passes its jobs to the launcher.
 
         Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
@@ -106,9 +122,10 @@ class Loader:
             config: with Hydra's settings for the sweep.
             task_function: passed on to the launcher.
             overrides: of the sweep, without those for Hydra.
+            callbacks: of the config.
         """
-        with hydra_globals.borrowed(config):
-            callbacks = _Callbacks(config)
+        logging = hydra_job.settings(config, kind="hydra_logging")
+        with hydra_globals.borrowed(config), hydra_job.applied(logging, Path(config.hydra.sweep.dir)):
             callbacks.on_multirun_start(config=config, config_name=self.config_name)
             context = HydraContext(config_loader=self._loader, callbacks=cast(Any, callbacks))
             sweeper = Plugins.instance().instantiate_sweeper(
@@ -127,28 +144,3 @@ def _searched_first(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _user_folder.reset(token)
-
-
-class _Callbacks(Callback):
-    """Calls the user's callbacks (`hydra.callbacks`) when a sweep starts and ends; jobs are processes without them."""
-
-    def __init__(self, config: DictConfig) -> None:
-        self._callbacks: list[Callback] = [instantiate(each) for each in (config.hydra.callbacks or {}).values()]
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Calls every callback, in the order of the config."""
-        for each in self._callbacks:
-            _call(each, "on_multirun_start", config, kwargs)
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Calls every callback, the last one first."""
-        for each in reversed(self._callbacks):
-            _call(each, "on_multirun_end", config, kwargs)
-
-
-def _call(callback: Callback, event: str, config: DictConfig, arguments: dict[str, Any]) -> None:
-    """Calls one callback. As in Hydra, an exception becomes a warning, so that it can't end the sweep."""
-    try:
-        getattr(callback, event)(config=config, **arguments)
-    except Exception as error:
-        warnings.warn(f"callback {type(callback).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=2)

@@ -56,16 +56,26 @@ def note_sweep(config: DictConfig, directory: Path) -> None:
 
 def write(config: DictConfig, directory: Path) -> None:
     """Writes config.yaml, hydra.yaml and overrides.yaml as Hydra does, into `.hydra`."""
+    for name, text in texts(config, directory).items():
+        files.write_text(directory / name, text)
+
+
+def texts(config: DictConfig, directory: Path) -> dict[str, str]:
+    """The content of the files that Hydra writes for a run, by their path in the run's directory.
+
+    Args:
+        config: of the run.
+        directory: of the run; it need not exist.
+    """
     if config.hydra.output_subdir is None:
-        return
+        return {}
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.runtime.output_dir = str(directory.absolute())
         config.hydra.mode = config.hydra.mode or RunMode.RUN
-    folder = directory / str(config.hydra.output_subdir)
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     hydra = OmegaConf.masked_copy(config, ["hydra"])
-    for name, node in (("config", job), ("hydra", hydra), ("overrides", config.hydra.overrides.task)):
-        files.write_text(folder / f"{name}.yaml", OmegaConf.to_yaml(node))
+    nodes = {"config": job, "hydra": hydra, "overrides": config.hydra.overrides.task}
+    return {f"{config.hydra.output_subdir}/{name}.yaml": OmegaConf.to_yaml(node) for name, node in nodes.items()}
 
 
 def _path(config: DictConfig, key: str) -> Path:

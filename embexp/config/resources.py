@@ -24,7 +24,8 @@ def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
         spec: may be partial.
         look_at_data: whether to read the headers of data and pretrained files.
     """
-    checks = [_model_faults(spec), _metric_faults(spec), _runtime_faults(spec), _tracking_faults(spec)]
+    checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks += [_tracking_faults(spec)]
     if look_at_data:
         checks += [_data_faults(spec), _pretrained_faults(spec)]
     return list(where_known(*checks))
@@ -66,6 +67,19 @@ def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
 
     try:
         metrics.watched(spec.task, metric)
+    except ConfigError as error:
+        yield from error.faults
+
+
+def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
+    """An objective of searches that is no validation metric of the task."""
+    chosen = spec.sweep.objective
+    if chosen is None:
+        return
+    from embexp.training.objectives import objectives
+
+    try:
+        objectives(spec.task, chosen)
     except ConfigError as error:
         yield from error.faults
 

@@ -26,8 +26,11 @@ import keras
 import tensorflow as tf
 
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_path
+from embexp.models import user_code, user_path
 from embexp.system import digests
+
+_IMPORTED: dict[str, str] = {}
+"""Digest of each of the user's files when a run imported it, by module."""
 
 
 def build(
@@ -75,6 +78,7 @@ def _load(function: str) -> Callable[..., Any]:
         raise ConfigError(found)
     sys.path[:] = user_path.search_path()
     importlib.invalidate_caches()
+    _forget_changed(function)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -85,6 +89,18 @@ def _load(function: str) -> Callable[..., Any]:
     if not callable(loaded):
         raise _fault(function, f"it must be a function, but is {_kind(loaded)}")
     return loaded  # type: ignore[no-any-return]
+
+
+def _forget_changed(function: str) -> None:
+    """Has modules imported again of which a file has changed since a run imported them, as in a notebook.
+
+    Otherwise a run would use other code than it records.
+    """
+    files = user_code.read(function).files
+    if any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
+        for name in files:
+            sys.modules.pop(name, None)
+    _IMPORTED.update({name: file.digest for name, file in files.items()})
 
 
 def _check_arguments(

@@ -26,7 +26,7 @@ def faults(function: str) -> list[Fault]:
         Faults on `model.function`; empty if none is found.
     """
     module, _, name = function.partition(":")
-    spec = _find(module)
+    spec = find(module)
     if spec is None:
         return [
             Fault(
@@ -56,7 +56,7 @@ def search_path() -> list[str]:
     return [here, *(entry for entry in sys.path if entry not in ("", here))]
 
 
-def _find(module: str) -> ModuleSpec | None:
+def find(module: str) -> ModuleSpec | None:
     """Finds a module; unlike `importlib.util.find_spec` it imports no parent package."""
     path: Sequence[str] | None = search_path()
     spec = None

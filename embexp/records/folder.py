@@ -45,6 +45,11 @@ class RunFolder:
         return self.path / "manifest.json"
 
     @property
+    def code(self) -> Path:
+        """The user's own code, as it was when the run began; only where the run uses some."""
+        return self.path / "code"
+
+    @property
     def metrics(self) -> Path:
         """One JSON line per logged step or evaluation."""
         return self.path / "metrics.jsonl"
@@ -145,6 +150,20 @@ class RunFolder:
             content: dict[str, Any] = json.loads(self.summary.read_bytes())
         except FileNotFoundError:
             raise NotARunError(f"{self.path} holds no finished run: there is no summary.json in it") from None
+        return content
+
+    def read_manifest(self) -> dict[str, Any]:
+        """The manifest of the run.
+
+        Raises:
+            NotARunError: there is none, or it is damaged.
+        """
+        try:
+            content: dict[str, Any] = json.loads(self.manifest.read_bytes())
+        except FileNotFoundError:
+            raise NotARunError(f"{self.path} holds no run that has begun: there is no manifest.json in it") from None
+        except ValueError as error:
+            raise NotARunError(f"{self.manifest} is damaged: {error}") from None
         return content
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:

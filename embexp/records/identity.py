@@ -1,13 +1,14 @@
-"""`run_id`: the same for two runs that must give the same bits."""
+"""`run_id`: the same for two runs that must give the same bits on one machine, with the same versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from embexp.specs.run import RunSpec
-from embexp.system import digests
+from embexp.system import digests, kernels
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_PART: dict[str, Any] = {
@@ -15,13 +16,69 @@ _NO_PART: dict[str, Any] = {
     "checkpoint": True,
     "tracking": True,
     "name": True,
+    "sweep": True,
+    "seeds": True,
     # How a TPU is found changes nothing of what it computes. Numbers of threads do: products of large matrices are
-    # divided among them, and sums of float32 depend on their order.
-    "strategy": {"address", "zone", "project", "timeout_seconds", "initialization_seconds"},
+    # divided among them, and sums of float32 depend on their order. But it is those really used that count.
+    "strategy": {
+        "address",
+        "zone",
+        "project",
+        "timeout_seconds",
+        "initialization_seconds",
+        "intra_op_threads",
+        "inter_op_threads",
+    },
 }
 
 
-def run_id(
+@dataclass(frozen=True)
+class Identity:
+    """What decides the bits of a run, but for the machine and the versions of packages.
+
+    Attributes:
+        content: digest of the spec and of the content of all files, see `content_id`.
+        code: digest of the user's own code; None: the run uses none.
+        threads: TensorFlow's numbers of threads, `intra_op` and `inter_op`.
+        onednn: whether TensorFlow uses oneDNN.
+        flags: environment variables that change kernels, those that are set.
+        files: digests of data, pretrained files and a restored checkpoint, by config path; of files that freeze
+            policies name, by path.
+    """
+
+    content: str
+    code: str | None
+    threads: Mapping[str, int]
+    onednn: bool
+    flags: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @property
+    def run_id(self) -> str:
+        """Digest of all of it."""
+        parts = [self.content, self.code, dict(self.threads), self.onednn, dict(self.flags)]
+        return digests.of_json(parts)
+
+    @property
+    def continued(self) -> str:
+        """Digest of what may not change when a run is resumed, as it may be on another machine."""
+        return self.content if self.code is None else digests.of_json([self.content, self.code])
+
+
+def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
+    """The identity of a run that this process will do.
+
+    Args:
+        spec: of the run.
+        content: see `content_id`.
+        code: digest of the user's own code; None: the run uses none.
+        files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
+    """
+    threads = kernels.threads(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    return Identity(content, code, threads, kernels.onednn(), kernels.flags(), files)
+
+
+def content_id(
     spec: RunSpec,
     data_digest: str,
     pretrained_digests: Mapping[str, str] = _NONE,

@@ -1,93 +1,120 @@
-"""`manifest.json`: the versions, code and machine that made a run."""
+"""`manifest.json`: the command, code, versions and machine that made a run."""
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("embexp", "tensorflow", "keras", "numpy", "hydra-core", "omegaconf", "pydantic", "pyarrow")
-# Named one by one: by prefix, TF_ would also take in Terraform's variables, which hold secrets.
-_ENVIRONMENT = (
-    "CUDA_VISIBLE_DEVICES",
-    "KERAS_BACKEND",
-    "MKL_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "PYTHONHASHSEED",
-    "TF_CPP_MIN_LOG_LEVEL",
-    "TF_DETERMINISTIC_OPS",
-    "TF_ENABLE_ONEDNN_OPTS",
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-    "TF_GPU_ALLOCATOR",
-    "TF_NUM_INTEROP_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_XLA_FLAGS",
-    "XLA_FLAGS",
+from embexp.records import masking, repositories
+from embexp.records.identity import Identity
+from embexp.system import machine
+
+_VARIABLES = re.compile(
+    r"(TF|OMP|MKL|KMP|CUDA|XLA|DNNL|ONEDNN|OPENBLAS|KERAS|NVIDIA|TPU|EMBEXP)_\w+|GOMP_CPU_AFFINITY|PYTHONHASHSEED"
 )
-_LONGEST_DIFF = 1_000_000
+"""Environment variables that may change how TensorFlow, NumPy or embexp compute."""
 
 
-def collect(*, threads: Mapping[str, int], devices: Sequence[str], data_digest: str) -> dict[str, Any]:
-    """Everything worth knowing when a run is to be made again: versions, code, machine, threads, environment, data."""
+@dataclass(frozen=True)
+class UsedCode:
+    """The user's own code in a run.
+
+    Attributes:
+        function: its dotted path.
+        digest: of all files.
+        files: by their names in the run's folder `code`, the path that each was read from, and its digest.
+    """
+
+    function: str
+    digest: str
+    files: Mapping[str, tuple[Path, str]]
+
+
+def collect(
+    spec: Mapping[str, Any],
+    identity: Identity,
+    *,
+    code: UsedCode | None,
+    devices: Sequence[str],
+    tensorflow: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything worth knowing when a run is to be made again.
+
+    Args:
+        spec: of the run, as JSON: what it was when the run began.
+        identity: of the run.
+        code: the user's own, if the run uses some.
+        devices: of its strategy.
+        tensorflow: its version and build.
+    """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "command": masking.command(sys.argv),
+        "working_folder": os.getcwd(),
+        "run_id": identity.run_id,
+        "seed": spec["seed"],
+        "spec": dict(spec),
+        "data": {"digest": identity.files["data"]},
+        "files": {path: digest for path, digest in identity.files.items() if path != "data"},
+        "user_code": None if code is None else _code_json(code),
         "python": platform.python_version(),
-        "code": _code(Path(__file__).resolve().parents[1]),
-        "machine": _machine(),
-        "threads": dict(threads),
+        "packages": packages(),
+        "tensorflow": dict(tensorflow),
+        "threads": dict(identity.threads),
+        "kernels": {"onednn": identity.onednn, **identity.flags},
         "devices": list(devices),
-        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        "data": {"digest": data_digest},
+        "machine": _machine(),
+        "environment": environment(),
+        "code": _repositories(code),
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def packages() -> dict[str, str]:
+    """Versions of all installed packages."""
+    found = {}
+    for each in metadata.distributions():
+        name = each.metadata["Name"]
+        if name and name not in found:  # of two of one name, Python imports the first
+            found[name] = each.version
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def environment() -> dict[str, str]:
+    """The environment variables that may matter; secrets are masked."""
+    return {name: masking.value(name, text) for name, text in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)}
+
+
+def _code_json(code: UsedCode) -> dict[str, Any]:
+    files = {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()}
+    return {"function": code.function, "digest": code.digest, "files": files}
 
 
 def _machine() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                cpu = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
+    processor = machine.processor()
     return {
         "system": platform.platform(),
-        "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "cpu": processor.model,
+        "cpu_features": sorted(processor.features),
+        "cores": machine.cores(),
+        "memory_bytes": machine.memory_bytes(),
     }
 
 
-def _code(folder: Path) -> dict[str, Any]:
-    """Commit and difference of the checkout that the package runs from; nothing when it is installed from a wheel."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None or _git(folder, "ls-files", "--error-unmatch", "errors.py") is None:
-        return {"commit": None, "diff": None}
-    difference = _git(folder, "diff", "HEAD", "--", ".") or ""
-    if len(difference) > _LONGEST_DIFF:
-        difference = difference[:_LONGEST_DIFF] + "\n[cut]\n"
-    return {"commit": commit.strip(), "diff": difference}
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        result = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return result.stdout if result.returncode == 0 else None
+def _repositories(code: UsedCode | None) -> dict[str, Any]:
+    """The repositories of embexp, if it runs from a checkout, of the working folder, and of the user's code."""
+    package = Path(__file__).resolve().parents[1]
+    folders = {"embexp": package} if repositories.is_tracked(package / "errors.py") else {}
+    folders["working_folder"] = Path.cwd()
+    if code is not None and code.files:
+        path, _ = next(iter(code.files.values()))
+        folders["model"] = path.parent
+    found = repositories.states(folders)
+    return {"embexp": None} | found

@@ -11,30 +11,31 @@ from pathlib import Path
 
 from embexp.checkpoints import locating
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import DataError, VocabularyError
+from embexp.errors import VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_facts import RowFacts
 from embexp.freezing.row_facts import row_facts as table_facts
 from embexp.initialization import graph_limit
-from embexp.models import shapes
+from embexp.models import shapes, user_code
+from embexp.models.user_code import UserCode
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
-from embexp.records import identity
+from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
+from embexp.runs.identify import digest_of_checkpoint, identify
 from embexp.specs import notes
-from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
+from embexp.specs.models import KerasModel
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching, digests
+from embexp.system import caching
 from embexp.system.progress import Progress, quiet
-from embexp.tensor_bundle.index import read_index
 from embexp.training import loop, metrics
 
 
@@ -68,7 +69,8 @@ class Prepared:
         schedule: how many steps, and when to log and to evaluate.
         dense: the earlier checkpoint that the dense part is restored from; None: it is initialized.
         restored: index of the checkpoint, or the file of weights, that variables are restored from; None: none are.
-        run_id: see `identity`; None where an earlier run of the study, on which it depends, has not run yet.
+        identity: what decides its bits; None where an earlier run of the study, on which it depends, has not run yet.
+        code: of the user's own model, if it has one.
     """
 
     requested: RunSpec
@@ -78,7 +80,13 @@ class Prepared:
     schedule: loop.LoopSchedule
     dense: EarlierCheckpoint | None = None
     restored: Path | None = None
-    run_id: str | None = None
+    identity: Identity | None = None
+    code: UserCode | None = None
+
+    @property
+    def run_id(self) -> str | None:
+        """Digest of what decides its bits."""
+        return None if self.identity is None else self.identity.run_id
 
     @property
     def spec(self) -> RunSpec:
@@ -121,15 +129,16 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress)
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
-    run_id = identity.run_id(
+    code = user_code.read(spec.model.function) if isinstance(spec.model, KerasModel) else None
+    found = identify(
         spec,
         data.scan.digest,
-        _pretrained_digests(spec, pretrained, dense),
-        _freeze_digests(spec),
-        None if restored is None else _digest_of(restored, cache),
+        {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})},
+        None if restored is None else digest_of_checkpoint(restored, cache=cache),
+        None if code is None else code.digest,
     )
-    settled = settle(spec, data, pretrained, row_facts(data, rows, pretrained), dense=dense, run_id=run_id)
-    return replace(settled, restored=restored)
+    settled = settle(spec, data, pretrained, row_facts(data, rows, pretrained), dense=dense)
+    return replace(settled, restored=restored, identity=found, code=code)
 
 
 def settle(
@@ -139,7 +148,6 @@ def settle(
     facts: Mapping[str, RowFacts],
     *,
     dense: EarlierCheckpoint | None = None,
-    run_id: str | None = None,
 ) -> Prepared:
     """Settles what follows from the data and the pretrained rows; reads only the files that freeze policies name.
 
@@ -149,7 +157,6 @@ def settle(
         pretrained: the files and earlier checkpoints, aligned with the vocabularies.
         facts: of each table's rows, see `row_facts`.
         dense: see `Prepared`.
-        run_id: see `Prepared`.
 
     Raises:
         ConfigError: a settled value does not fit the rest of the config.
@@ -168,7 +175,7 @@ def settle(
         log_every=train.log_every,
         evaluate_every=train.evaluate_every,
     )
-    return Prepared(spec, data, tables, runtime, schedule, dense, None, run_id)
+    return Prepared(spec, data, tables, runtime, schedule, dense)
 
 
 def prepare_tables(
@@ -262,32 +269,3 @@ def _source(path: Path) -> Path:
         DataError: there is none.
     """
     return path if locating.is_keras_file(path) else locating.index_of(path)
-
-
-def _digest_of(index: Path, cache: Path) -> str:
-    """Digest of a checkpoint: its index and its data files."""
-    if locating.is_keras_file(index):
-        return caching.file_digest(index, cache=cache)
-    pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
-    return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
-
-
-def _pretrained_digests(spec: RunSpec, pretrained: Pretrained, dense: EarlierCheckpoint | None) -> dict[str, str]:
-    """Digest of the values that each pretrained setting provides, by its config path."""
-    return {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})}
-
-
-def _freeze_digests(spec: RunSpec) -> dict[str, str]:
-    """Digest of each file that freeze policies name, by its path.
-
-    Raises:
-        DataError: there is no such file.
-    """
-    cache = caching.cache_folder(spec.output.cache)
-    found = {}
-    for name in spec.tables:
-        for path in files_of(spec.freeze_of(name)):
-            if not Path(path).is_file():
-                raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
-            found[path] = caching.file_digest(Path(path), cache=cache)
-    return found

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
+from embexp.records import manifest_differences
+from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
 from embexp.runs.prepare import Prepared, prepare
-from embexp.runs.run import RunResult, complete, prepare_machine, record
+from embexp.runs.run import RunResult, complete, prepare_machine, record, record_resumption
 from embexp.specs.run import RunSpec
 from embexp.specs.schedules import CosineSchedule
 from embexp.system.progress import Progress, quiet
@@ -49,8 +51,8 @@ def resume(
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, summary, say)
-    if saved is not None and prepared.run_id not in saved.state["run_ids"]:
-        raise RunError(_changed_since(folder, saved, prepared))
+    if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
+        raise RunError(_changed_since(folder, saved))
     if changed is not None:
         if saved is None and summary is not None:
             raise RunError(
@@ -66,12 +68,17 @@ def resume(
         if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
             say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
         if saved is not None:
-            saved = saved_state.adopted(saved, folder, str(prepared.run_id))
+            saved = saved_state.adopted(saved, folder, _continued(prepared))
     say(_where(saved, prepared.schedule.steps))
     saved_state.cut(folder, saved)
     folder.write_spec(prepared.requested)
     if saved is None or not folder.manifest.exists():
         record(prepared, machine, folder)
+    else:
+        before = folder.read_manifest()
+        now = record_resumption(prepared, machine, folder, saved.step)
+        for sentence in _elsewhere(before, now):
+            say(f"warning: {sentence}")
     return complete(prepared, machine, folder, saved=saved, listeners=listeners, progress=progress)
 
 
@@ -105,11 +112,24 @@ def _spanning(spec: RunSpec) -> str:
     )
 
 
-def _changed_since(folder: RunFolder, saved: SavedStep, prepared: Prepared) -> str:
-    """What has changed since a checkpoint was saved."""
+def _continued(prepared: Prepared) -> str:
+    """Digest of what a run and its resumption must share."""
+    assert prepared.identity is not None  # only the plan of a study has none
+    return prepared.identity.continued
+
+
+def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Why the last bits may be others than those of a run that goes on where it began."""
+    for each in manifest_differences.differences(before, now):
+        if each.kind in (Kind.THREADS, Kind.KERNELS) or (each.kind, each.name) == (Kind.PACKAGE, "tensorflow"):
+            yield f"the last bits may change: {each.text('the beginning', 'this resumption')}"
+
+
+def _changed_since(folder: RunFolder, saved: SavedStep) -> str:
+    """What may have changed since a checkpoint was saved."""
+    code = ", the code of its model" if folder.code.exists() else ""
+    kept = f" ({folder.code} has the code that it began with)" if code else ""
     return (
-        f"{folder.path} can't be resumed: its data, its pretrained files or its spec.json have changed since"
-        f" {saved.directory.name} was saved (run_id {saved.state['run_ids'][-1][:12]} then,"
-        f" {str(prepared.run_id)[:12]} now)."
-        " Restore them, or start a new run"
+        f"{folder.path} can't be resumed: its data, its pretrained files{code} or its spec.json have changed since"
+        f" {saved.directory.name} was saved. Restore them{kept}, or start a new run"
     )

@@ -10,7 +10,8 @@ from typing import Any
 from embexp.checkpoints.series import SavedStep
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
-from embexp.runs import evaluations, projecting, saving
+from embexp.records.manifest import UsedCode
+from embexp.runs import evaluations, projecting, saving, tensorflow_build
 from embexp.runs.execute import execute
 from embexp.runs.plotting import plot, plotted_if_diverged
 from embexp.runs.prepare import Prepared, prepare
@@ -22,9 +23,11 @@ from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
+from embexp.system import files
 from embexp.system.progress import Progress, quiet
 from embexp.tracking.session import track
 from embexp.training.listeners import Listener
+from embexp.training.saving import Replay
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,14 @@ class RunResult:
         return str(self.summary["status"])
 
 
-def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), progress: Progress = quiet) -> RunResult:
+def run(
+    spec: RunSpec,
+    directory: Path,
+    *,
+    listeners: Sequence[Listener] = (),
+    progress: Progress = quiet,
+    replay: Replay | None = None,
+) -> RunResult:
     """Runs an experiment from its spec to its summary.
 
     Args:
@@ -53,6 +63,7 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
         directory: an existing, empty directory.
         listeners: called during training, beside those that write the run's files.
         progress: called with the stages before and after training.
+        replay: how it follows an earlier run, if it does.
 
     Raises:
         RunError: the run fails for a reason in the data, a file or the machine.
@@ -62,7 +73,7 @@ def run(spec: RunSpec, directory: Path, *, listeners: Sequence[Listener] = (), p
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     record(prepared, machine, folder)
-    return complete(prepared, machine, folder, listeners=listeners, progress=progress)
+    return complete(prepared, machine, folder, listeners=listeners, progress=progress, replay=replay)
 
 
 def complete(
@@ -71,6 +82,7 @@ def complete(
     folder: RunFolder,
     *,
     saved: SavedStep | None = None,
+    replay: Replay | None = None,
     listeners: Sequence[Listener] = (),
     progress: Progress = quiet,
 ) -> RunResult:
@@ -78,9 +90,10 @@ def complete(
 
     Args:
         prepared: the run.
-        machine: its threads and devices.
+        machine: its devices.
         folder: of the run.
         saved: the checkpoint to continue from; None: the training begins.
+        replay: how it follows an earlier run, if it does.
         listeners: called during training, beside those that write the run's files.
         progress: called with the stages before and after training.
 
@@ -93,7 +106,7 @@ def complete(
     with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
             with plotted_if_diverged(prepared, started, folder):
-                trained = train(prepared, started, folder, [*listeners, tracking], saved)
+                trained = train(prepared, started, folder, [*listeners, tracking], saved, replay)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
                 progress("writing the checkpoint", None)
                 trained.saver.keep_final(trained.outcome, trained.final_step)
@@ -113,14 +126,12 @@ def complete(
 
 @dataclass(frozen=True)
 class Machine:
-    """The threads and devices that a run uses.
+    """The devices that a run uses, with TensorFlow's numbers of threads set.
 
     Attributes:
-        threads: TensorFlow's thread counts.
         strategy: the devices.
     """
 
-    threads: Mapping[str, int]
     strategy: Strategy
 
 
@@ -130,18 +141,50 @@ def prepare_machine(strategy: specs.Strategy) -> Machine:
     Raises:
         RunError: the strategy needs devices that are missing.
     """
-    threads = thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
-    return Machine(threads, strategies.build(strategy))
+    thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
+    return Machine(strategies.build(strategy))
 
 
 def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
-    """Writes coverage, vocabularies and manifest, before the first step."""
+    """Writes coverage, vocabularies, the user's code and the manifest, before the first step."""
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
     for table, vocabulary in prepared.data.vocabularies.items():
         folder.vocabularies.mkdir(exist_ok=True)
         vocabulary.write(folder.vocabularies / table)
-    content = manifest.collect(
-        threads=machine.threads, devices=machine.strategy.devices, data_digest=prepared.data.scan.digest
-    )
+    if prepared.code is not None:
+        for file in prepared.code.files.values():
+            with files.written_whole(folder.code / file.name) as copy:
+                copy.write(file.content)
+    folder.write_json(folder.manifest, circumstances(prepared, machine))
+
+
+def record_resumption(prepared: Prepared, machine: Machine, folder: RunFolder, step: int) -> dict[str, Any]:
+    """Adds the circumstances of a resumption to the manifest, and returns them.
+
+    Args:
+        prepared: the run.
+        machine: its devices.
+        folder: of the run.
+        step: at which it is resumed.
+    """
+    content, now = folder.read_manifest(), circumstances(prepared, machine)
+    content.setdefault("resumed", []).append({"step": step, **now})
     folder.write_json(folder.manifest, content)
+    return now
+
+
+def circumstances(prepared: Prepared, machine: Machine) -> dict[str, Any]:
+    """The content of the manifest of a run in this process."""
+    assert prepared.identity is not None  # only the plan of a study has none
+    code = None
+    if prepared.code is not None:
+        found = {file.name: (file.path, file.digest) for file in prepared.code.files.values()}
+        code = UsedCode(prepared.code.function, prepared.code.digest, found)
+    return manifest.collect(
+        prepared.requested.model_dump(mode="json"),
+        prepared.identity,
+        code=code,
+        devices=machine.strategy.devices,
+        tensorflow=tensorflow_build.described(),
+    )

@@ -67,7 +67,7 @@ def add(directory: Path, outcome: Outcome, running: Running) -> None:
     with (directory / TOUCHED).open("wb") as file:
         np.savez(file, allow_pickle=False, **touched)
     state = {
-        "run_ids": [running.prepared.run_id],
+        "continued_by": [] if (identity := running.prepared.identity) is None else [identity.continued],
         "outcome": outcome.as_json(),
         "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
         "drift": started.watch.reported,
@@ -122,15 +122,15 @@ def _touched(saved: SavedStep, started: Started) -> dict[str, np.ndarray]:
         raise DataError(f"{path} is damaged: {error}") from error
 
 
-def adopted(saved: SavedStep, folder: RunFolder, run_id: str) -> SavedStep:
+def adopted(saved: SavedStep, folder: RunFolder, continued: str) -> SavedStep:
     """A checkpoint that also a changed run may continue from, as the checkpoint of its step.
 
     Args:
         saved: the checkpoint of a step, or the final one.
         folder: of the run.
-        run_id: of the changed run.
+        continued: of the changed run, see `Identity`.
     """
-    state = saved.state | {"run_ids": [*saved.state["run_ids"], run_id]}
+    state = saved.state | {"continued_by": [*saved.state["continued_by"], continued]}
     text = json.dumps(state, indent=2) + "\n"
     directory = series.step_directory(folder.checkpoints, saved.step)
     if directory == saved.directory:

@@ -23,7 +23,7 @@ from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
 from embexp.tensor_bundle import increments, rekeying
 from embexp.training.loop import Outcome, Saving
-from embexp.training.saving import SaveTimes
+from embexp.training.saving import Replay, SaveTimes
 
 
 @dataclass
@@ -41,11 +41,12 @@ class RunSaver:
     _increments: IncrementalSaves | None = field(default=None, repr=False)
     _pending: int = 0
 
-    def saving(self, saved: SavedStep | None = None) -> Saving | None:
+    def saving(self, saved: SavedStep | None = None, replay: Replay | None = None) -> Saving | None:
         """How the training loop saves; None where the config wants nothing saved during training.
 
         Args:
             saved: the checkpoint that the run was restored from, if it was.
+            replay: how it follows an earlier run, if it does.
         """
         wanted = self.running.prepared.spec.checkpoint
         if not wanted.during_training:
@@ -69,7 +70,9 @@ class RunSaver:
             )
         minutes = wanted.every_minutes
         last = 0 if saved is None else saved.step
-        return Saving(SaveTimes(wanted.every_steps, None if minutes is None else 60 * minutes, last), self.save)
+        seconds = None if minutes is None else 60 * minutes
+        only_at = None if replay is None else replay.stops
+        return Saving(SaveTimes(wanted.every_steps, seconds, last, only_at), self.save)
 
     def save(self, outcome: Outcome) -> None:
         """Saves the state after the steps of `outcome`; a thread waits for the disk, then removes old checkpoints.
@@ -199,6 +202,7 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
     count = 1
     if settings.during_training:  # a new one is whole before an old one goes
         count = 2 if settings.keep is None else settings.keep + 1
+        count += settings.incremental is not None  # those that are kept need their base
     size = sum(_bytes(prepared, name) for name in prepared.spec.tables)
     try:
         free = files.free_bytes(folder.checkpoints)

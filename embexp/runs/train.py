@@ -19,6 +19,7 @@ from embexp.training.early_stopping import EarlyStopping
 from embexp.training.interruption import graceful_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
+from embexp.training.saving import Replay
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def train(
     folder: RunFolder,
     listeners: Sequence[Listener],
     saved: SavedStep | None = None,
+    replay: Replay | None = None,
 ) -> Trained:
     """Trains, and leaves the variables with their final values.
 
@@ -51,6 +53,7 @@ def train(
         folder: where metrics and checkpoints are written.
         listeners: called during training, beside those that write into the folder.
         saved: the checkpoint to continue from; None: the training begins.
+        replay: how it follows an earlier run, if it does.
 
     Raises:
         CheckpointError: `saved` does not fit the run, or a checkpoint can't be written.
@@ -73,7 +76,7 @@ def train(
         schedule,
         _validation(prepared, execution, stopping, partial(saver.keep_best, outcome)),
         everyone,
-        saver.saving(saved),
+        saver.saving(saved, replay),
     )
     status = "failed"
     for listener in everyone:
@@ -85,7 +88,7 @@ def train(
             training.train(
                 iter(execution.dataset(started.batches)),
                 outcome,
-                interrupted=interrupted,
+                interrupted=lambda: interrupted() or _replayed(outcome, replay),
                 first_step_done=started.memory.stop,
             )
         status = outcome.status
@@ -99,6 +102,11 @@ def train(
     execution.restore(folder.best_checkpoint)
     outcome.validation = None
     return Trained(outcome, best, saver)
+
+
+def _replayed(outcome: loop.Outcome, replay: Replay | None) -> bool:
+    """Whether the training has come to the step at which the one that it follows was interrupted."""
+    return replay is not None and replay.stop_after is not None and outcome.steps >= replay.stop_after
 
 
 def _restores_best(spec: RunSpec) -> bool:

@@ -66,6 +66,22 @@ class Checkpointing(Spec):
         """Whether checkpoints are saved during training."""
         return self.save is Save.TRAINING
 
+    @property
+    def described(self) -> str:
+        """What is saved when, in words."""
+        if self.save is Save.NEVER:
+            return "no checkpoint"
+        when = "at the end"
+        if self.during_training:
+            intervals = [f"{self.every_steps:,} steps" if self.every_steps is not None else ""]
+            intervals.append(f"{self.every_minutes:g} minutes" if self.every_minutes is not None else "")
+            given = " and ".join(filter(None, intervals))
+            when = f"every {given}" if given else "as often as costs less than 2% of the time"
+            when += f", keeping {'all' if self.keep is None else f'the newest {self.keep}'}, and at the end"
+        best = ", and that of the best evaluation" if self.keep_best else ""
+        incremental = f", a whole one every {self.incremental}" if self.incremental is not None else ""
+        return f"checkpoints by {self.kind.value} {when}{best}{incremental}"
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Intervals without effect, and a best checkpoint without a validation split."""
         return where_known(self._without_effect(scope), self._no_best(spec, scope), self._not_incremental(spec, scope))

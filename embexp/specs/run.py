@@ -9,7 +9,7 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs import inits
-from embexp.specs.base import Spec, WholeNumber
+from embexp.specs.base import Count, Spec, WholeNumber
 from embexp.specs.checkpointing import Checkpointing
 from embexp.specs.data import Data
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
@@ -23,6 +23,7 @@ from embexp.specs.running import Output, Runtime, RuntimeKind, Train
 from embexp.specs.scope import Scope
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import NoStudy, Study
+from embexp.specs.sweeping import Sweep
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
 from embexp.specs.triples import Triples
@@ -58,6 +59,9 @@ class RunSpec(Spec):
     output: Output = Output()
     tracking: Tracking = NoTracking()
     study: Study = NoStudy()
+    sweep: Sweep = Sweep()
+    seeds: Count = 1
+    """Seeds with which a sweep repeats each setting."""
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""

@@ -16,6 +16,7 @@ from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
 from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
+from embexp.training.saving import Replay
 
 Announce = Callable[[str], None]
 """Called with a heading before each run of a study."""
@@ -30,6 +31,7 @@ def run(
     listeners: Callable[[], Sequence[Listener]] = lambda: (),
     progress: Progress = quiet,
     announce: Announce = lambda heading: None,
+    replay: Replay | None = None,
 ) -> RunResult:
     """Runs an experiment, or all runs of a study.
 
@@ -39,13 +41,14 @@ def run(
         listeners: returns new listeners for each training.
         progress: called with the stages before and after training.
         announce: called with a heading before each run of a study.
+        replay: how a single run follows an earlier one, if it does.
 
     Raises:
         RunError: a run fails for a reason in the data, a file or the machine.
     """
     match spec.study:
         case NoStudy():
-            return single.run(spec, directory, listeners=listeners(), progress=progress)
+            return single.run(spec, directory, listeners=listeners(), progress=progress, replay=replay)
         case NewEntitiesStudy():
             return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
         case _:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from embexp.sweeps import failures
+
 
 class Status(StrEnum):
-    """How a job ended."""
+    """Where a job is, or how it ended."""
 
     COMPLETED = "completed"
     STOPPED_EARLY = "stopped_early"
+    PRUNED = "pruned"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     SKIPPED = "skipped"
-    NOT_RUN = "not_run"
+    RUNNING = "running"
+    PLANNED = "planned"
 
     @property
     def has_results(self) -> bool:
         """Whether the training ended normally."""
         return self in (Status.COMPLETED, Status.STOPPED_EARLY)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: the job has ended normally, or is not to run at all."""
+        return self.has_results or self in (Status.PRUNED, Status.SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Outcome:
         seconds: from its start to its end; None if the job was not started.
         metrics: by split and name, such as "test rmse".
         compared: value in summary.json of each key of `output.compare`; None where it has no such key.
+        same_as: number of the earlier job of which it is a duplicate, or None.
     """
 
     number: int
@@ -49,6 +59,7 @@ class Outcome:
     seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     compared: Mapping[str, Any] = field(default_factory=dict)
+    same_as: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as a JSON value."""
@@ -61,41 +72,28 @@ class Outcome:
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "metrics": dict(self.metrics),
             "compared": dict(self.compared),
+            "same_as": self.same_as,
         }
 
 
-def read(
-    directory: Path,
-    *,
-    number: int,
-    overrides: Mapping[str, str],
-    exit_status: int,
-    seconds: float,
-    compare: Sequence[str] = (),
-) -> Outcome:
-    """Reads the outcome of a job from its directory.
+def ending(directory: Path, exit_status: int) -> tuple[Status, str]:
+    """How the process of a job left its directory: the status, and the reason of a failure.
 
     Args:
         directory: of the job.
-        number: of the job.
-        overrides: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
-        seconds: duration.
-        compare: dotted keys of its summary to return.
     """
-
-    def outcome(status: Status, reason: str = "", metrics: Mapping[str, float] | None = None) -> Outcome:
-        return Outcome(number, overrides, status, reason, directory, seconds, metrics or {})
-
-    summary = _summary(directory)
-    status = next((each for each in Status if each.value == summary.get("status")), None)
-    if status is None or status is Status.FAILED or (exit_status != 0 and status is not Status.INTERRUPTED):
-        return outcome(Status.FAILED, _why(directory, exit_status))
-    compared = {key: _at(summary, key) for key in compare}
-    return replace(outcome(status, metrics=_numbers(summary.get("metrics"))), compared=compared)
+    known = read_summary(directory).get("status")
+    status = next((each for each in Status if each.value == known), None)
+    if exit_status in failures.INTERRUPTIONS:
+        return Status.INTERRUPTED, ""
+    if status is None or status is Status.FAILED or exit_status != 0:
+        return Status.FAILED, failures.why(directory, exit_status)
+    return status, ""
 
 
-def _summary(directory: Path) -> Mapping[str, Any]:
+def read_summary(directory: Path) -> Mapping[str, Any]:
+    """The content of a job's summary.json; empty where there is none."""
     try:
         content = json.loads((directory / "summary.json").read_bytes())
     except (OSError, ValueError):
@@ -103,15 +101,15 @@ def _summary(directory: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _at(summary: Mapping[str, Any], key: str) -> Any:
+def at(content: Mapping[str, Any], key: str) -> Any:
     """The value at a dotted key, or None."""
-    value: Any = summary
+    value: Any = content
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def _numbers(metrics: Any) -> dict[str, float]:
+def numbers(metrics: Any) -> dict[str, float]:
     """Metrics of the test and validation splits, in this order."""
     found = {}
     for split in ("test", "validation"):
@@ -120,19 +118,6 @@ def _numbers(metrics: Any) -> dict[str, float]:
             if isinstance(value, int | float):
                 found[f"{split} {name}"] = float(value)
     return found
-
-
-def _why(directory: Path, exit_status: int) -> str:
-    """The line of a job's log that explains its failure."""
-    if exit_status < 0:
-        return f"ended by signal {-exit_status}" + (" (out of memory?)" if exit_status == -9 else "")
-    try:
-        lines = (directory / "run.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    printed = [line.strip() for line in lines if line.strip()]
-    marked = [line.removeprefix("error: ") for line in printed if line.startswith("error: ")]
-    return (marked or printed or [f"exit status {exit_status}, no output"])[-1]
 
 
 def varying(overrides: Sequence[Mapping[str, str]]) -> list[str]:

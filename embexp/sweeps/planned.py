@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,38 +10,19 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from embexp.config import composition, hydra_globals
+from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse
-from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
+from embexp.specs.sweeping import Launching
+from embexp.sweeps import checking, engines, launching, searching, shares
+from embexp.sweeps.checking import Checked, PlannedJob
+from embexp.sweeps.engines import Engine
+from embexp.sweeps.search import Search
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
-
-
-@dataclass(frozen=True)
-class PlannedJob:
-    """A checked job.
-
-    Attributes:
-        number: from 0.
-        overrides: as Hydra gives them, such as `data.fold=3`.
-        spec: what to run.
-        config: as Hydra composed it.
-        skip: why it is skipped, or "".
-    """
-
-    number: int
-    overrides: tuple[str, ...]
-    spec: RunSpec
-    config: DictConfig
-    skip: str = ""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Value by key."""
-        return settings(self.overrides)
 
 
 @dataclass(frozen=True)
@@ -53,17 +33,17 @@ class Plan:
         base: the config without the swept overrides; has Hydra's own settings.
         overrides: of the command line, without those for Hydra, as its sweeper takes them.
         jobs: all jobs; None if the sweeper chooses them while the sweep runs.
+        launching: how the jobs are run.
+        engine: the launcher of others that runs them; None: embexp's own.
+        search: how the sweeper `optuna` chooses them; None for another sweeper.
     """
 
     base: DictConfig
     overrides: tuple[str, ...]
     jobs: tuple[PlannedJob, ...] | None
-
-
-def settings(overrides: Iterable[str]) -> dict[str, str]:
-    """Value by key of overrides, without + and ~."""
-    pairs = (each.lstrip("+~").partition("=") for each in overrides)
-    return {key: value for key, _, value in pairs}
+    launching: Launching
+    engine: Engine | None = None
+    search: Search | None = None
 
 
 def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
@@ -71,27 +51,66 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
 
     Raises:
         ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
-        CommandLineError: the launcher is not embexp's.
+        CommandLineError: a package is missing, or an override can't be swept.
     """
     parsed = _parsed(loader, overrides)
-    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    launcher, sweeper = base.hydra.launcher.get("_target_"), base.hydra.runtime.choices.get("hydra/sweeper")
-    if launcher != _LAUNCHER:
-        raise CommandLineError(
-            f"the launcher {launcher} would run jobs in one process or elsewhere\n"
-            "    embexp runs each job in a process of its own: leave hydra/launcher out"
-        )
     tasks = [each for each in parsed if not each.is_hydra_override()]
+    hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
+        raise ConfigError(faults)
+    engine = None
+    if base.hydra.launcher.get("_target_") != _LAUNCHER:
+        engine = engines.engine(base)
+        base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
+    launched = launching.read(base)
+    sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
+    for each in tasks:
+        if each.key_or_group == "seeds" and each.is_sweep_override():
+            raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+    search = None
+    if base.hydra.sweeper.get("_target_") == searching.SWEEPER:
+        search = _search(loader, base, tasks, hydra, launched)
     if sweeper != "basic":
-        return Plan(base, tuple(str(each.input_line) for each in tasks), None)
+        return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    batch = combinations([*params, *tasks])
-    hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
-    jobs, added, impossible = _checked(loader, batch, hydra)
-    if all(job.skip for job in jobs):
-        raise ConfigError(impossible)
-    return Plan(base, tuple(_forced(str(each.input_line), added) for each in tasks), tuple(_without_duplicates(jobs)))
+    checked = _possible(loader, combinations([*params, *tasks]), hydra)
+    forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
+    return Plan(base, forced, checked.jobs, launched, engine)
+
+
+def _possible(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]) -> Checked:
+    """The checked jobs of a batch.
+
+    Raises:
+        ConfigError: any config is invalid, or no job can run.
+        CommandLineError: every job is excluded.
+    """
+    found = checking.check(loader, batch, hydra)
+    if all(job.skip for job in found.jobs):
+        if found.impossible:
+            raise ConfigError(found.impossible)
+        raise CommandLineError("sweep.exclude leaves out every job of this sweep")
+    return found
+
+
+def _search(
+    loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
+) -> Search:
+    """Plans the search of the sweeper `optuna`."""
+    settings = searching.settings(base)
+
+    def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
+        return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]
+
+    params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
+    return searching.plan(
+        settings,
+        [*params, *tasks],
+        check,
+        at_once=lambda specs: shares.jobs_at_once(launched, specs, shares.visible_gpus()),
+    )
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -125,8 +144,8 @@ def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
     Raises:
         ConfigError: with the faults of all its jobs.
     """
-    jobs, _, _ = _checked(loader, batch, hydra)
-    return [replace(job, number=first + job.number) for job in jobs]
+    jobs = checking.check(loader, batch, hydra).jobs
+    return [replace(job, setting=first + job.setting) for job in jobs]
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
@@ -136,53 +155,6 @@ def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
     return parsed
 
 
-def _checked(
-    loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]
-) -> tuple[list[PlannedJob], frozenset[str], list[Fault]]:
-    """The jobs, keys that were added to the config, and the faults of skipped jobs."""
-    jobs: list[PlannedJob] = []
-    added: set[str] = set()
-    faults: dict[Fault, list[int]] = {}
-    impossible: dict[Fault, list[int]] = {}
-    for number, overrides in enumerate(batch):
-        try:
-            job = composition.candidate(loader, [*hydra, *overrides])
-        except ConfigError as error:
-            for fault in error.faults:
-                faults.setdefault(fault, []).append(number)
-            continue
-        for fault in job.impossible:
-            impossible.setdefault(fault, []).append(number)
-        why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
-        jobs.append(PlannedJob(number, tuple(overrides), job.spec, job.composition.config, why))
-        added |= job.composition.added
-    if faults:
-        raise ConfigError([_in_jobs(fault, numbers, batch) for fault, numbers in faults.items()])
-    return jobs, frozenset(added), [_in_jobs(fault, numbers, batch) for fault, numbers in impossible.items()]
-
-
-def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
-    """A fault that names the jobs that have it, unless all have it."""
-    if len(numbers) == len(batch):
-        return fault
-    if len(numbers) == 1:
-        where = f"job {numbers[0]} ({' '.join(batch[numbers[0]])})"
-    else:
-        where = f"{len(numbers)} of {len(batch)} jobs, the first is {numbers[0]} ({' '.join(batch[numbers[0]])})"
-    return replace(fault, source=f"{fault.source}, in {where}" if fault.source else where)
-
-
 def _forced(override: str, added: frozenset[str]) -> str:
     """An override that Hydra accepts: a valid key that no file mentions has to be added (`++`)."""
     return f"++{override}" if override.partition("=")[0] in added else override
-
-
-def _without_duplicates(jobs: Sequence[PlannedJob]) -> list[PlannedJob]:
-    """Marks jobs with the same spec as an earlier job as skipped."""
-    first: dict[str, int] = {}
-    marked = []
-    for job in jobs:
-        key = json.dumps(job.spec.model_dump(mode="json", exclude={"name", "output"}), sort_keys=True)
-        number = first.setdefault(key, job.number)
-        marked.append(job if job.skip or number == job.number else replace(job, skip=f"the same as job {number}"))
-    return marked

@@ -37,3 +37,8 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
                 variables[table.name][slot] = table.checkpointed(slot)
                 self._track_trackable(variables[table.name][slot], f"{table.name}/{slot}")
         self._variables = variables
+
+    def whole_variables(self) -> list[Any]:
+        """The tables and slots that are one variable each, float32 [rows, dim]."""
+        parts = [each for group in self._variables.values() for each in group.values()]
+        return [each for each in parts if isinstance(each, tf.Variable)]

@@ -65,7 +65,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     @property
     def rows_per_block(self) -> int:
         """Rows in a block of a few megabytes."""
-        return max(1, _BLOCK_BYTES // (4 * int(self.shape[1])))
+        return rows_per_block(int(self.shape[1]))
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All rows in order, float32 [n, dim], one block at a time in memory."""
@@ -115,6 +115,11 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         step = self.rows_per_block
         self.restore(whole[start : start + step].numpy() for start in range(0, int(self.shape[0]), step))
         return None
+
+
+def rows_per_block(dim: int) -> int:
+    """Rows of `dim` float32 numbers in a block of a few megabytes."""
+    return max(1, _BLOCK_BYTES // (4 * dim))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import yaml
 from embexp.specs.run import RunSpec
 from embexp.tracking.tracker import Parameter
 
-_NO_RESULTS = ("output", "checkpoint", "tracking", "name")
+_NO_RESULTS = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Parts of a spec that change no result."""
 
 

@@ -12,6 +12,9 @@ class Listener:
     evaluated and warned, ended. `ended` comes after an error too, so that files and terminals are left in order.
     """
 
+    stop_status: str | None = None
+    """Set in `evaluated`, it ends the training after this evaluation, with this status."""
+
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Training begins; it takes `total_steps` steps unless it ends early."""
 

@@ -118,7 +118,7 @@ class Outcome:
     """The outcome of a training loop so far.
 
     Attributes:
-        status: "completed", "stopped_early" or "interrupted".
+        status: "completed", "stopped_early", "interrupted", or that with which a listener ended the training.
         steps: steps executed.
         best_step: step of the best evaluation; None without one.
         train_loss: mean loss since the last log event.
@@ -222,9 +222,11 @@ class Loop:
             if schedule.logs_at(outcome.steps):
                 self._log(outcome, interval_seconds, outcome.steps - timed_from)
                 interval_seconds, timed_from = 0.0, outcome.steps
-            if self.validation is not None and schedule.evaluates_at(outcome.steps) and self._evaluate(outcome):
-                outcome.status = "stopped_early"
-                return outcome
+            if self.validation is not None and schedule.evaluates_at(outcome.steps):
+                ended_as = self._evaluate(outcome)
+                if ended_as is not None:
+                    outcome.status = ended_as
+                    return outcome
             if saving is not None and saving.times.due(outcome.steps):
                 saving.save_now(outcome)
         if outcome.steps < schedule.steps:
@@ -260,20 +262,21 @@ class Loop:
         for listener in self.listeners:
             listener.logged(outcome.steps, outcome.train_loss, rate)
 
-    def _evaluate(self, outcome: Outcome) -> bool:
-        """Evaluates the validation split, and returns whether the training is to stop early."""
+    def _evaluate(self, outcome: Outcome) -> str | None:
+        """Evaluates the validation split, and returns the status with which the training is to end, if it is to."""
         if self.validation is None:
-            return False
+            return None
         metrics, stopping = self.validation.evaluate(), self.validation.stopping
         outcome.validation = metrics
         for listener in self.listeners:
             listener.evaluated(outcome.steps, "validation", metrics)
         # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
-        if stopping is None or stopping.metric not in metrics:
-            return False
-        if stopping.update(metrics[stopping.metric]):
-            outcome.best_step = outcome.steps
-            if self.saving is not None:
-                self.saving.save_now(outcome)
-            self.validation.keep_best()
-        return stopping.stop
+        if stopping is not None and stopping.metric in metrics:
+            if stopping.update(metrics[stopping.metric]):
+                outcome.best_step = outcome.steps
+                if self.saving is not None:
+                    self.saving.save_now(outcome)
+                self.validation.keep_best()
+            if stopping.stop:
+                return "stopped_early"
+        return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)

@@ -243,3 +243,29 @@ def test_rules_that_take_nothing(
     small = ["data.examples=500", "data.users=100", f"output.cache={tmp_path}"]
     assert commands.main(["plan", "--scan", *small, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ([], "checkpoints by object as often as costs less than 2% of the time, keeping the newest 2, and at the end"),
+        (["checkpoint.save=never"], "no checkpoint"),
+        (["checkpoint.save=end", "checkpoint.kind=name"], "checkpoints by name at the end"),
+        (
+            ["checkpoint.every_steps=1000", "checkpoint.keep=null", "checkpoint.incremental=4"],
+            "checkpoints by object every 1,000 steps, keeping all, and at the end, a whole one every 4",
+        ),
+        (
+            ["checkpoint.every_minutes=5", "checkpoint.keep_best=true"],
+            "checkpoints by object every 5 minutes, keeping the newest 2, and at the end, and that of the best"
+            " evaluation",
+        ),
+    ],
+)
+def test_says_what_is_saved(capsys: pytest.CaptureFixture[str], overrides: list[str], words: str) -> None:
+    assert ["saving", *words.split()] in plan(capsys, *overrides)
+
+
+def test_says_what_is_restored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = plan(capsys, f"restore.path={tmp_path}/c", "restore.only=[embedding/item,top]")
+    assert ["restore", "embedding/item,", "top", "from", f"{tmp_path}/c"] in lines

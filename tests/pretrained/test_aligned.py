@@ -205,7 +205,7 @@ def test_a_wrong_file_is_named_with_its_config_path(world: World, tmp_path: Path
 def test_what_a_file_holds_is_part_of_a_run_and_where_it_lies_is_not(world: World, tmp_path: Path) -> None:
     def run_id(path: Path, *overrides: str) -> str:
         spec = world.spec("pretrained=file", f"pretrained.path={path}", *overrides)
-        return identity.run_id(spec, "data", aligned(spec).digests)
+        return identity.content_id(spec, "data", aligned(spec).digests)
 
     (tmp_path / "copy.txt").write_text(world.glove.read_text())
     (tmp_path / "other.txt").write_text(world.glove.read_text().replace("Item-41", "Item-42"))

@@ -10,14 +10,19 @@ import pytest
 import embexp
 from embexp.records import identity
 from embexp.specs.strategies import CPU, TPU, Mirrored, TPUSimulator
+from embexp.system import machine
 
 
 @pytest.fixture(scope="module")
 def run_id() -> Callable[..., str]:
     spec = embexp.compose([])
-    return lambda strategy, **others: identity.run_id(
-        spec.model_copy(update={"strategy": strategy, **others}), "digest of the data"
-    )
+
+    def found(strategy: Any, code: str | None = None, **others: Any) -> str:
+        changed = spec.model_copy(update={"strategy": strategy, **others})
+        content = identity.content_id(changed, "digest of the data")
+        return identity.identity(changed, content, code, {"data": "digest of the data"}).run_id
+
+    return found
 
 
 @pytest.mark.parametrize(
@@ -34,10 +39,12 @@ def test_how_a_tpu_is_found_is_no_part(run_id: Callable[..., str], setting: dict
     assert run_id(TPU(**setting)) == run_id(TPU())
 
 
-def test_what_may_change_bits_is_a_part(run_id: Callable[..., str]) -> None:
+def test_what_may_change_bits_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
     strategies = [
         CPU(),
         CPU(intra_op_threads=1),
+        CPU(inter_op_threads=1),
         Mirrored(),
         Mirrored(replicas=3),
         TPU(),
@@ -47,3 +54,45 @@ def test_what_may_change_bits_is_a_part(run_id: Callable[..., str]) -> None:
     ]
     assert len({run_id(each) for each in strategies}) == len(strategies)
     assert run_id(CPU(), name="other") == run_id(CPU()) != run_id(CPU(), seed=1)
+
+
+def test_the_code_of_the_model_is_a_part(run_id: Callable[..., str]) -> None:
+    assert len({run_id(CPU()), run_id(CPU(), "one"), run_id(CPU(), "another")}) == 3
+
+
+def test_threads_count_as_they_are_used(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    two = run_id(CPU())
+    assert run_id(CPU(intra_op_threads=2, inter_op_threads=2)) == two
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    assert run_id(CPU()) != two
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    monkeypatch.setattr(machine, "cores", lambda: 4)
+    assert run_id(CPU()) != two
+
+
+@pytest.mark.parametrize("flag", ["XLA_FLAGS", "ONEDNN_MAX_CPU_ISA", "TF_SET_ONEDNN_FPMATH_MODE"])
+def test_flags_that_change_kernels_are_a_part(
+    run_id: Callable[..., str], flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(flag, raising=False)
+    before = run_id(CPU())
+    monkeypatch.setenv(flag, "something")
+    assert run_id(CPU()) != before
+
+
+def test_onednn_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for used in (True, False):
+        monkeypatch.setattr("embexp.system.kernels.onednn", lambda used=used: used)
+        found.append(run_id(CPU()))
+    assert found[0] != found[1]
+
+
+def test_a_run_may_go_on_elsewhere_but_not_with_other_code() -> None:
+    spec = embexp.compose([])
+    here, there = (identity.Identity("content", "code", {"intra_op": n, "inter_op": n}, True, {}, {}) for n in (2, 4))
+    other = identity.identity(spec, "content", "other code", {})
+    assert here.run_id != there.run_id
+    assert here.continued == there.continued != other.continued

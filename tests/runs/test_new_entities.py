@@ -233,7 +233,7 @@ def test_ids_of_ordinary_runs_know_nothing_of_studies(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     assert "new_entities" not in _content(triples)["data"]
     new = triples.model_copy(update={"data": study_runs.study_runs(embexp.compose(words(graph)), Path())["full"].data})
-    assert identity.run_id(new, "digest") != identity.run_id(triples, "digest")
+    assert identity.content_id(new, "digest") != identity.run_id(triples, "digest")
 
 
 def _content(spec: RunSpec) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _content(spec: RunSpec) -> dict[str, Any]:
     seen: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embexp.records.identity.digests.of_json", lambda content: seen.append(content) or "")
-        identity.run_id(spec, "data")
+        identity.content_id(spec, "data")
     found: dict[str, Any] = seen[-1]
     return found
 

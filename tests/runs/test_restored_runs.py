@@ -147,10 +147,10 @@ def test_ids_of_runs_that_restore_nothing_stay() -> None:
     for key in ("address", "zone", "project", "timeout_seconds", "initialization_seconds"):
         content["strategy"].pop(key, None)
     content["data"].pop("new_entities", None)
-    assert identity.run_id(spec, "data") == digests.of_json(content)
+    assert identity.content_id(spec, "data") == digests.of_json(content)
     restoring = spec.model_copy(update={"restore": Restoring(path="x")})
-    one, other = (identity.run_id(restoring, "data", restored_digest=each) for each in ("a", "b"))
-    assert len({one, other, identity.run_id(spec, "data")}) == 3
-    assert one == identity.run_id(
+    one, other = (identity.content_id(restoring, "data", restored_digest=each) for each in ("a", "b"))
+    assert len({one, other, identity.content_id(spec, "data")}) == 3
+    assert one == identity.content_id(
         spec.model_copy(update={"restore": Restoring(path="elsewhere")}), "data", restored_digest="a"
     )

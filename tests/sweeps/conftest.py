@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 JOB = """
-import json, os, pathlib, signal, sys, time
-spec, directory = json.load(sys.stdin), pathlib.Path(sys.argv[1])
+import json, os, pathlib, signal, sqlite3, sys, time
+sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+with sqlite3.connect(sweep / "sweep.sqlite") as ledger:
+    [[spec, directory]] = ledger.execute("SELECT spec, directory FROM jobs WHERE number = ?", [number])
+spec, directory = json.loads(spec), sweep / directory
 assert directory.is_dir()
 seed = spec["seed"]
 print("seed", seed, "model", spec["model"]["kind"], flush=True)
@@ -19,10 +22,26 @@ if seed == 100:
     print("ValueError: bad luck", file=sys.stderr)
     sys.exit(1)
 if seed == 101:
-    print("error: ratings.csv: line 5: what is this?", file=sys.stderr)
+    reason = {"error": "DataError", "reason": "ratings.csv: line 5: what is this?", "crash": False}
+    (directory / "failure.json").write_text(json.dumps(reason))
     sys.exit(1)
 if seed == 102:
     os.kill(os.getpid(), signal.SIGKILL)
+if seed == 104:  # crashes once
+    if not (directory / "again").exists():
+        (directory / "again").touch()
+        os._exit(3)
+if seed == 105:
+    (directory / "ready").touch()
+    time.sleep(600)
+if seed >= 1000:  # runs only beside another job
+    place = sweep / "met"
+    place.mkdir(exist_ok=True)
+    (place / str(number)).touch()
+    give_up = time.monotonic() + 60
+    while len(list(place.iterdir())) < 2 and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert len(list(place.iterdir())) >= 2
 status = "completed"
 if seed == 103:
     def stop(*_):
@@ -42,6 +61,6 @@ summary = {"status": status, "pid": os.getpid(),
 
 
 @pytest.fixture
-def command() -> Callable[[Path], Sequence[str]]:
+def command() -> Callable[[Path, int], Sequence[str]]:
     """Runs the fake job."""
-    return lambda directory: (sys.executable, "-c", JOB, str(directory))
+    return lambda sweep, number: (sys.executable, "-IS", "-c", JOB, str(sweep), str(number))

@@ -32,7 +32,7 @@ class Doubling(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         [first] = self.launcher.launch([[*arguments, f"seed={self.start}"]], initial_job_idx=0)
-        rmse = first.return_value.metrics["test rmse"]
+        rmse = first.return_value
         self.launcher.launch([[*arguments, f"seed={int(2 * rmse)}"], [*arguments, "seed=7"]], initial_job_idx=1)
 
 
@@ -55,12 +55,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     del plugins.class_name_to_class["hydra_plugins.doubling.Doubling"]
 
 
-def run(command: Callable[[Path], Sequence[str]], *overrides: str) -> bool:
-    words = ["hydra/sweeper=doubling", "hydra.sweep.dir=s", "train.steps=5", *overrides]
+def run(command: Callable[[Path, int], Sequence[str]], *overrides: str) -> bool:
+    words = ["hydra/sweeper=doubling", "hydra.sweep.dir=s", "train.steps=5", "sweep.objective=test rmse", *overrides]
     return sweep(words, config_dir="conf", command=command)
 
 
-def test_jobs_follow_from_results(command: Callable[[Path], Sequence[str]], elsewhere: Path) -> None:
+def test_jobs_follow_from_results(command: Callable[[Path, int], Sequence[str]], elsewhere: Path) -> None:
     assert run(command)
     jobs = json.loads(Path("s/sweep.json").read_text())["jobs"]
     assert [(job["number"], job["overrides"]["seed"], job["status"]) for job in jobs] == [
@@ -68,7 +68,7 @@ def test_jobs_follow_from_results(command: Callable[[Path], Sequence[str]], else
     ]  # fmt: skip
 
 
-def test_each_batch_is_checked_before_it_starts(command: Callable[[Path], Sequence[str]], elsewhere: Path) -> None:
+def test_each_batch_is_checked_before_it_starts(command: Callable[[Path, int], Sequence[str]], elsewhere: Path) -> None:
     with pytest.raises(ConfigError, match=r"seed = -4"):
         run(command, "hydra.sweeper.start=-4")
     assert not Path("s/0").exists()

@@ -17,7 +17,8 @@ import yaml
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.sweep import sweep
 
-Command = Callable[[Path], Sequence[str]]
+Command = Callable[[Path, int], Sequence[str]]
+BAD_LUCK = "exit status 1; the last line of its log: ValueError: bad luck"
 
 
 @pytest.fixture(autouse=True)
@@ -64,20 +65,23 @@ def test_a_failure_does_not_stop_the_others_and_is_explained(
     assert not sweep(["seed=100,101,102,7", "hydra.sweep.dir=s"], command=command)
     found = jobs()
     assert [job["status"] for job in found] == ["failed", "failed", "failed", "completed"]
-    assert found[0]["reason"] == "ValueError: bad luck"
+    assert found[0]["reason"] == BAD_LUCK
     assert found[1]["reason"] == "ratings.csv: line 5: what is this?"
     assert found[2]["reason"] == "ended by signal 9 (out of memory?)"
     assert "Traceback: and so on" in Path("s/0/run.log").read_text()
     out = capsys.readouterr().out
-    assert f"job 0 failed: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
+    assert f"job 0 failed [seed=100]: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
 
 
-def test_doubles_are_skipped(command: Command) -> None:
-    assert sweep(["seed=1,2,1", "hydra.sweep.dir=s"], command=command)
+def test_doubles_run_once(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not sweep(["seed=1,2,1,100,100", "hydra.sweep.dir=s"], command=command)
     assert [(job["status"], job["reason"]) for job in jobs()] == [
         ("completed", ""), ("completed", ""), ("skipped", "the same as job 0"),
+        ("failed", BAD_LUCK), ("skipped", "the same as job 3"),
     ]  # fmt: skip
+    assert jobs()[2]["same_as"] == 0
     assert not Path("s/2").exists()
+    assert "job 2 of 5 is the same as job 0, and not run again" in capsys.readouterr().out
 
 
 def test_impossible_jobs_are_told_before_the_first_and_skipped(
@@ -91,7 +95,7 @@ def test_impossible_jobs_are_told_before_the_first_and_skipped(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"job 2 of 4 is skipped: {reason}"
     assert lines[1].startswith("job 0 of 4 started")
-    assert lines[-2] == f"job 2 skipped: {reason}"
+    assert lines[-2] == f"job 2 skipped [init=scaffold runtime=function]: {reason}"
     assert lines.count(lines[0]) == 1
     assert not Path("s/2").exists()
 
@@ -129,8 +133,8 @@ def test_compared_values_are_columns(command: Command, capsys: pytest.CaptureFix
     assert rows[0]["initialization.graph_def_bytes"] == "1501"
     assert rows[4]["initialization.graph_def_bytes"] == ""  # which failed
     out = capsys.readouterr().out
-    assert "output.compare: no summary.json of these jobs has the key no.such" in out
-    [line] = [each for each in out.splitlines() if each.startswith("mean") and "mlp" in each]
+    assert "output.compare: no summary.json of these runs has the key no.such" in out
+    [line] = [each for each in out.splitlines() if "±" in each and "mlp" in each]
     assert "250 ms ± 0 s" in line
     assert "1.5 kB ± 1 B" in line
 
@@ -143,7 +147,7 @@ def test_results_as_csv(command: Command) -> None:
     assert rows[0]["test rmse"] == "3.0"
     assert rows[0]["validation rmse"] == "4.0"
     assert rows[1]["test rmse"] == ""
-    assert rows[1]["reason"] == "ValueError: bad luck"
+    assert rows[1]["reason"] == BAD_LUCK
     assert "train.steps" not in rows[0]
 
 
@@ -200,9 +204,9 @@ def test_keys_that_the_files_do_not_mention_sweep_too(command: Command, elsewher
     assert [job["overrides"]["optimizer.learning_rate"] for job in jobs()] == ["0.1", "0.2"]
 
 
-def test_a_second_sweep_gets_a_directory_of_its_own(command: Command) -> None:
+def test_a_fresh_sweep_gets_a_directory_of_its_own(command: Command) -> None:
     for _ in range(2):
-        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], command=command)
+        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], fresh=True, command=command)
     assert len(jobs("it's here")) == len(jobs("it's here_2")) == 1
 
 
@@ -266,5 +270,6 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
     presser.start()
     assert not sweep(["seed=5,103,6", "hydra.sweep.dir=s"], command=command)
     presser.join()
-    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "not_run"]
+    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "planned"]
+    assert jobs()[2]["reason"] == "the sweep was interrupted"
     assert "ending the running job" in capsys.readouterr().err

@@ -61,6 +61,11 @@ def token(vocabulary: Vocabulary | None, row: int) -> str | None:
     return vocabulary.tokens(row, row + 1)[0]
 
 
+def tokens_of(table: str | None, vocabulary: Callable[[str], Vocabulary | None]) -> Callable[[int], str | None]:
+    """The tokens of a table's rows, by row; of what is no table, none."""
+    return lambda row: None if table is None else token(vocabulary(table), row)
+
+
 def _equal(a: Vocabulary, b: Vocabulary) -> bool:
     if isinstance(a, TokenVocabulary) and isinstance(b, TokenVocabulary):
         return a.oov == b.oov and a.known.equals(b.known)

@@ -1,0 +1,123 @@
+"""Recorded specs: `embexp run --spec`, and what is checked before one is run again."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.errors import CommandLineError, ConfigError
+
+if TYPE_CHECKING:
+    from embexp.records.folder import RunFolder
+    from embexp.specs.run import RunSpec
+
+SPEC_FILE = "spec.json"
+
+
+def folder_of(path: str) -> RunFolder:
+    """The folder that a recorded spec lies in.
+
+    Args:
+        path: of the spec, or of the run's directory.
+
+    Raises:
+        CommandLineError: there is no such file.
+    """
+    from embexp.records.folder import RunFolder
+
+    found = Path(path)
+    if found.is_file():
+        if found.name != SPEC_FILE:
+            raise CommandLineError(f"--spec {path}: give the {SPEC_FILE} of a run, or the directory of a run")
+        found = found.parent
+    if not (found / SPEC_FILE).is_file() and not (found / "sweep.json").exists():
+        raise CommandLineError(f"--spec {path}: there is no such file, nor a directory with a {SPEC_FILE} in it")
+    return RunFolder(found)
+
+
+def check(spec: RunSpec) -> None:
+    """Checks a recorded spec against every rule and against the files that it names, without TensorFlow.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    from embexp.config import resources
+    from embexp.specs import rules
+
+    if faults := [*rules.faults(spec), *resources.faults(spec, look_at_data=True)]:
+        raise ConfigError(faults)
+
+
+def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:
+    """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
+    from embexp.models import user_code
+    from embexp.records import allowed_code
+
+    found = []
+    for function in allowed_code.named(spec):
+        for file in user_code.read(function).files.values():
+            copy = folder.code / file.name
+            state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
+            found.append(f"code: {file.path}{state}")
+    return found
+
+
+def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path], int]) -> int:
+    """Runs a recorded spec in a new directory.
+
+    Args:
+        options: of `embexp run`.
+        execute: runs a spec in an existing, empty directory, and returns the exit status.
+
+    Raises:
+        UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
+    """
+    from embexp.records import allowed_code
+    from embexp.system import files
+
+    composing = {
+        "-m": options.multirun,
+        "--cfg": options.cfg,
+        "--package": options.package,
+        "--resolve": options.resolve,
+        "--config-dir": options.config_dir,
+        "--config-name": options.config_name != "config",
+    }
+    for option, given in composing.items():
+        if given:
+            raise CommandLineError(
+                f"{option} composes a config, and --spec runs one that was recorded; give one of them"
+            )
+    folder = folder_of(options.spec)
+    spec = folder.recorded_spec()
+    allowed_code.check(spec, options.allow_code, record=folder.spec)
+    own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
+    changed = _changed(spec, own)
+    check(changed)
+    directory = files.new_directory(_directory([each for each in options.overrides if each not in own]))
+    print(f"{changed.name} in {directory}", flush=True)
+    for sentence in import_sentences(folder, changed):
+        print(sentence, flush=True)
+    return execute(changed, directory)
+
+
+def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+    if not overrides:
+        return spec
+    from embexp.config import composition
+    from embexp.config.changed_spec import changed_spec
+
+    return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
+
+
+def _directory(overrides: Sequence[str]) -> Path:
+    """The directory of a new run, from Hydra's settings."""
+    from embexp.config import composition, record
+    from embexp.config.compose import compose
+
+    composed = compose(composition.loader(), overrides)
+    if composed.faults:
+        raise ConfigError(composed.faults)
+    return record.run_directory(composed.config)

@@ -1,0 +1,142 @@
+"""`embexp verify`: runs a run again from its record and compares the results, to the bit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, FAILED
+from embexp.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from embexp.records.differences import Difference
+    from embexp.records.folder import RunFolder
+    from embexp.studies.rerun import Rerun
+    from embexp.studies.verification import Verification
+
+USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Runs a finished run, or a study, again from its record (spec.json) in a temporary directory, and compares metrics step
+by step, tables by digest, and every tensor of its checkpoints byte for byte. It says "identical", or the first step and
+quantity that differ; checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins.
+It also names what differs in the circumstances: package versions, numbers of threads, seed, the code of the model,
+data, processor, environment variables. An interrupted run is repeated up to the step at which it was interrupted.
+
+    --allow-code MODULE:FUNCTION   code that the recorded spec names, and that you allow to be run; can be repeated
+    --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
+
+    embexp verify outputs/2026-01-31/12-00-00
+
+exit status: 0 identical, 1 different or failed, 2 the command line is invalid
+"""
+
+_MOST = 20
+"""Differences that are printed of each kind."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: those after `verify`.
+    """
+    parser = Parser("verify", USAGE)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--allow-code", action="append", default=[])
+    parser.add_argument("--keep")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.help:
+        print(HELP, end="")
+        return DONE
+    if options.directory is None:
+        raise CommandLineError(f"embexp verify: which run? give its directory\n    usage: {USAGE}")
+    return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
+
+
+def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
+    from embexp.cli.recorded import check
+    from embexp.records.folder import RunFolder
+    from embexp.studies import verification
+
+    told: list[Difference] = []
+    began = time.monotonic()
+
+    def again(rerun: Rerun, place: Path) -> None:
+        check(rerun.spec)
+        _run(rerun, RunFolder(directory), RunFolder(place), told)
+
+    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again)
+    _tell([each for each in found.circumstances if each not in told])
+    _show(found, time.monotonic() - began)
+    return DONE if found.identical else FAILED
+
+
+def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Difference]) -> None:
+    """Runs a recorded spec in this process, with progress on the terminal."""
+    from embexp.strategies import tpu_address
+    from embexp.system import environment
+
+    tpu_address.check_strategy(rerun.spec.strategy)
+    environment.load_tensorflow()
+    from rich.console import Console
+
+    from embexp.cli.stages import Stages
+    from embexp.studies import run as studies
+    from embexp.training.listeners import Listener
+    from embexp.training.progress import progress
+
+    class Notices(Listener):
+        """Tells what differs in the circumstances as soon as they are recorded, which is before the first step."""
+
+        def started(self, total_steps: int, examples_per_epoch: int) -> None:
+            from embexp.studies import verification
+
+            if folder.manifest.exists() and place.manifest.exists():  # a study has none
+                told.extend(verification.circumstances(folder, place))
+                stages.close()
+                _tell(told)
+
+    terminal = Console()
+    stages = Stages(terminal)
+
+    def listeners() -> list[Listener]:
+        return [stages, Notices(), progress(terminal)]
+
+    try:
+        studies.run(rerun.spec, place.path, listeners=listeners, progress=stages, replay=rerun.replay)
+    finally:
+        stages.close()
+
+
+def _tell(found: Sequence[Difference]) -> None:
+    """Prints what differs in the circumstances."""
+    from embexp.studies.verification import line
+
+    for each in found[:_MOST]:
+        print(f"note: {line(each)}", flush=True)
+    if len(found) > _MOST:
+        print(f"note: {len(found) - _MOST} more circumstances differ", flush=True)
+
+
+def _show(found: Verification, seconds: float) -> None:
+    from embexp.studies.verification import line
+    from embexp.system import terminal
+
+    where = "" if found.kept is None else f"; the new run is {found.kept}"
+    print(f"{found.directory}: run again from its record in {terminal.duration(seconds)}{where}")
+    if found.identical:
+        print(f"identical: {'; '.join(found.compared)}")
+        return
+    print(f"different: {line(found.results[0])}")
+    for each in found.results[1:_MOST]:
+        print(f"  {line(each)}")
+    if len(found.results) > _MOST:
+        print(f"  {len(found.results) - _MOST} more differences")
+    if not found.circumstances:
+        print("  no difference in the circumstances is known")

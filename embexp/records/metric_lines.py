@@ -1,0 +1,91 @@
+"""What differs between the lines of metrics.jsonl of two runs; times do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from embexp.records.differences import Difference, Kind, between
+
+_EVENTS = ("log", "evaluation", "drift")
+_Key = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class MetricsCompared:
+    """The lines of two runs, compared.
+
+    Attributes:
+        lines: that both have.
+        different: of these, the lines with another value.
+        first: the values that differ in the first such line.
+        only_a: lines that B lacks.
+        only_b: lines that A lacks.
+        first_only: the first line that only one of the two has.
+    """
+
+    lines: int
+    different: int
+    first: tuple[Difference, ...]
+    only_a: int = 0
+    only_b: int = 0
+    first_only: Difference | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether both have the same lines."""
+        return not (self.different or self.only_a or self.only_b)
+
+    def differences(self) -> list[Difference]:
+        """The first line that differs, and the first that only one of the two has, the earlier one first."""
+        found = [*self.first, *([self.first_only] if self.first_only is not None else [])]
+        return sorted(found, key=lambda each: each.step or 0)
+
+
+def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]]) -> MetricsCompared:
+    """Compares the lines of two runs by step, event and split.
+
+    Args:
+        a: the lines of a run, parsed.
+        b: those of another one.
+    """
+    of_a, of_b = _by_key(a), _by_key(b)
+    common = sorted(of_a.keys() & of_b.keys())
+    first: tuple[Difference, ...] = ()
+    different = 0
+    for key in common:
+        found = between(Kind.METRICS, of_a[key], of_b[key], without=("event", "step", "split"))
+        different += bool(found)
+        if found and not first:
+            first = tuple(_named(key, each) for each in found)
+    only_a, only_b = sorted(of_a.keys() - of_b.keys()), sorted(of_b.keys() - of_a.keys())
+    return MetricsCompared(len(common), different, first, len(only_a), len(only_b), _first_only(only_a, only_b))
+
+
+def _by_key(lines: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
+    """Lines without times, by step, place of the event, and split."""
+    found: dict[_Key, dict[str, Any]] = {}
+    for line in lines:
+        event = str(line["event"])
+        place = _EVENTS.index(event) if event in _EVENTS else len(_EVENTS)
+        key = (int(line["step"]), place, str(line.get("split", "") or ("" if event in _EVENTS else event)))
+        found[key] = {name: value for name, value in line.items() if name != "timing"}
+    return found
+
+
+def _named(key: _Key, found: Difference) -> Difference:
+    """With the step, and a name such as `validation auc`."""
+    step, _, split = key
+    name = found.name.removeprefix("metrics.")
+    return Difference(Kind.METRICS, f"{split} {name}".strip(), found.a, found.b, step)
+
+
+def _first_only(only_a: list[_Key], only_b: list[_Key]) -> Difference | None:
+    keys = sorted([*only_a[:1], *only_b[:1]])
+    if not keys:
+        return None
+    step, place, split = keys[0]
+    event = _EVENTS[place] if place < len(_EVENTS) else "line"
+    in_a, in_b = ("a line", None) if keys[0] in only_a else (None, "a line")
+    return Difference(Kind.METRICS, f"{event} {split}".strip(), in_a, in_b, step)

@@ -1,0 +1,156 @@
+"""A report as CSV, JSON and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from embexp.errors import RunError
+from embexp.reports import grid
+from embexp.reports.groups import REPEATS, Group
+from embexp.reports.query import at, text_of
+from embexp.reports.record import Record
+from embexp.reports.report import Report
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def as_csv(report: Report, *, by_number: bool = False) -> str:
+    """One line for each run, with all columns and all digits.
+
+    Args:
+        report: to write.
+        by_number: whether runs are in the order of their jobs, and not in that of the table.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = [name for name in report.columns if name != "best"]
+    writer.writerow(["number" if name == "job" else name for name in columns])
+    for record in _sorted(report, by_number):
+        row = report.row(record)
+        writer.writerow([_csv_cell(name, row[name]) for name in columns])
+    return text.getvalue()
+
+
+def as_json(report: Report, *, by_number: bool = False) -> str:
+    """Runs, settings over seeds, and the best, as JSON; numbers that JSON lacks are null."""
+    content = {
+        "metric": report.metric or None,
+        "direction": None if report.direction is None else report.direction.value,
+        "best": None if report.best is None else report.best.name,
+        "jobs": [_job(record, report.compared) for record in _sorted(report, by_number)],
+        "means": [_mean(group, report.keys) for group in report.groups],
+        "tested": report.tested or None,
+        "notes": list(report.notes),
+    }
+    return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_latex(report: Report) -> str:
+    r"""A `tabular` for the package booktabs: settings over seeds, or the runs where nothing was repeated.
+
+    The best value is bold. All text is escaped.
+
+    Raises:
+        RunError: no run has ended.
+    """
+    if not report.results:
+        raise RunError("no run has ended normally, so there is no table for LaTeX")
+    table = grid.groups(report) if report.groups else grid.runs(report)
+    lines = ["% needs \\usepackage{booktabs}"]
+    lines += [f"\\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in table)}}}", "\\toprule"]
+    lines += [_latex_row([latex(column.heading) for column in table]), "\\midrule"]
+    for row in range(len(table[0].cells)):
+        cells = [latex(column.cells[row]) for column in table]
+        bold = [column.best == row for column in table]
+        lines.append(
+            _latex_row([f"\\textbf{{{cell}}}" if best else cell for cell, best in zip(cells, bold, strict=True)])
+        )
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def latex(text: str) -> str:
+    """Text with the characters escaped that LaTeX takes as commands."""
+    return "".join(_LATEX.get(each, each) for each in " ".join(text.split()))
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    # A row that began with [ would be read as an argument of the \\ before it.
+    return " & ".join(f"{{{cell}}}" if cell.startswith("[") else cell for cell in cells) + r" \\"
+
+
+def _sorted(report: Report, by_number: bool) -> Sequence[Record]:
+    if not by_number:
+        return report.records
+    return sorted(report.records, key=lambda record: (record.number is None, record.number or 0))
+
+
+def _csv_cell(name: str, value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:.3f}" if name == "seconds" else repr(value)
+        case _:
+            return text_of(value)
+
+
+def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "name": record.name,
+        "overrides": dict(record.overridden),
+        "status": record.status.value,
+        "reason": record.reason,
+        "directory": None if record.directory is None else str(record.directory),
+        "seconds": None if record.seconds is None else round(record.seconds, 3),
+        "metrics": dict(record.metrics),
+        "compared": {key: at(record.summary, key) for key in compared},
+        "same_as": record.same_as,
+    }
+
+
+def _mean(group: Group, keys: Sequence[str]) -> dict[str, Any]:
+    return {
+        "overrides": {key: group.first.value(key) for key in keys if key not in REPEATS},
+        "jobs": len(group.runs),
+        "runs": [run.name for run in group.runs],
+        "best": group.best,
+        "metrics": {name: asdict(estimate) for name, estimate in group.values.items()},
+        "comparison": None if group.comparison is None else asdict(group.comparison),
+    }
+
+
+def _finite(content: Any) -> Any:
+    match content:
+        case float():
+            return content if math.isfinite(content) else None
+        case Mapping():
+            return {key: _finite(value) for key, value in content.items()}
+        case list() | tuple():
+            return [_finite(value) for value in content]
+        case _:
+            return content

@@ -1,0 +1,123 @@
+"""Settings that were run several times, with other seeds or on other folds: their figures and comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from embexp.reports.query import at
+from embexp.reports.record import Record
+from embexp.reports.statistics import Comparison, Estimate, compare, estimates, holm, number
+from embexp.training.metrics import Direction
+
+REPEATS = ("data.fold", "seed")
+"""Settings whose values repeat an experiment."""
+_NO_SETTING = ("name", "output", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one setting.
+
+    Attributes:
+        runs: with results, each repetition once.
+        values: of each metric, and of each compared key whose values are numbers.
+        comparison: with the reference; None for the reference itself, and where there is none.
+        reference: whether the others are compared with this setting.
+        best: whether its mean on the validation split is the best.
+    """
+
+    runs: tuple[Record, ...]
+    values: Mapping[str, Estimate] = field(default_factory=dict)
+    comparison: Comparison | None = None
+    reference: bool = False
+    best: bool = False
+
+    @property
+    def first(self) -> Record:
+        """One of the runs, for the settings that all share."""
+        return self.runs[0]
+
+
+def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
+    """The settings of runs, in the order of their first run; none if no setting was repeated.
+
+    Two runs have the same setting if their specs differ in nothing but `seed` and `data.fold` (and what changes no
+    result). Of two runs with the same seed and fold, which have the same values, the first counts.
+
+    Args:
+        records: runs with results.
+        compared: keys of summary.json to average too.
+    """
+    by_setting: dict[str, dict[str, Record]] = {}
+    for record in records:
+        by_setting.setdefault(_setting(record), {}).setdefault(repetition(record), record)
+    if all(len(runs) < 2 for runs in by_setting.values()):
+        return []
+    return [
+        Group(tuple(runs.values()), estimates(_samples(list(runs.values()), compared))) for runs in by_setting.values()
+    ]
+
+
+def repetition(record: Record) -> str:
+    """Which repetition of its setting a run is."""
+    return json.dumps([record.settings.get(key) for key in REPEATS])
+
+
+def best(found: Sequence[Group], metric: str, direction: Direction) -> Group | None:
+    """The group with the best mean of a metric; None if none has it. NaN is never the best."""
+    known = [
+        group for group in found if metric in group.values and group.values[metric].mean == group.values[metric].mean
+    ]
+    if not known:
+        return None
+    choose = max if direction is Direction.HIGHER else min
+    return choose(known, key=lambda group: group.values[metric].mean)
+
+
+def judged(found: Sequence[Group], best: Group | None, reference: Group | None, metric: str) -> list[Group]:
+    """The groups with the best one marked, and each compared with the reference, p-values corrected for their number.
+
+    Args:
+        found: all groups.
+        best: one of them, or None.
+        reference: one of them; None compares nothing.
+        metric: the one to compare, such as "test rmse".
+    """
+    marked = [replace(group, best=group is best, reference=group is reference) for group in found]
+    if reference is None:
+        return marked
+    base = {repetition(run): run.metrics[metric] for run in reference.runs if metric in run.metrics}
+    results = []
+    for group in marked:
+        both = [run for run in group.runs if repetition(run) in base and metric in run.metrics]
+        results.append(compare([run.metrics[metric] for run in both], [base[repetition(run)] for run in both]))
+    tested = {place: each.p for place, each in enumerate(results) if each.p is not None and not marked[place].reference}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return [
+        group if group.reference else replace(group, comparison=replace(result, adjusted=adjusted.get(place)))
+        for place, (group, result) in enumerate(zip(marked, results, strict=True))
+    ]
+
+
+def _setting(record: Record) -> str:
+    """What two repetitions share. A run whose spec can't be read repeats no other."""
+    kept = {
+        key: value
+        for key, value in record.settings.items()
+        if key not in REPEATS and key.partition(".")[0] not in _NO_SETTING
+    }
+    return json.dumps(kept or str(record.directory), sort_keys=True)
+
+
+def _samples(runs: Sequence[Record], compared: Sequence[str]) -> dict[str, list[float]]:
+    """Values by metric and compared key; keys with values that are no numbers are left out."""
+    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    samples = {name: [run.metrics[name] for run in runs if name in run.metrics] for name in names}
+    for key in compared:
+        numbers = [number(at(run.summary, key)) for run in runs]
+        present = [each for each in numbers if each is not None]
+        if len(present) == len(runs):
+            samples[key] = present
+    return samples

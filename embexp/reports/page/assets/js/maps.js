@@ -1,0 +1,116 @@
+/* Maps of tables: sampled rows by their principal components or, on demand, by UMAP; coloured by what is known of a row. */
+
+const UMAP_EPOCHS = 200;
+
+function setUpMaps() {
+  const section = document.getElementById("maps");
+  if (DATA.maps.length === 0) return void section.remove();
+  const chosen = { map: 0, way: "pca", colour: null, words: "" };
+  const note = el("p", { class: "muted small" });
+  const keys = el("div");
+  const holder = el("div", { class: "cell" });
+  const colourHolder = el("span");
+  const compute = el("button", { type: "button", id: "umap", click: () => computeNeighbours() }, "Compute UMAP");
+  const ways = segmented("Projection", [["pca", "PCA"], ["umap", "UMAP"]], "pca", (value) => ((chosen.way = value), draw()));
+  const names = DATA.maps.map((map, place) => [String(place), `${RUNS[map.run].label} · ${map.table} (${count(map.total)} × ${map.dim})`]);
+  const find = el("input", { type: "search", placeholder: "find a token", "aria-label": "Find a token on the map", spellcheck: "false", input: () => ((chosen.words = find.value.toLowerCase()), draw()) });
+  section.append(el("div", { class: "controls" }, select("table", names, "0", (value) => ((chosen.map = Number(value)), recolour(), draw())), ways, compute, colourHolder, find), keys, holder, note);
+  const chart = makeChart(holder, "Map of a table's rows", (drawn) => mapOption(), { height: (width) => Math.min(560, Math.max(340, width * 0.6)), events: ["theme"] });
+  const draw = () => {
+    const map = opened(DATA.maps[chosen.map]);
+    ways.hidden = !map.umap;
+    compute.hidden = Boolean(map.umap) || map.count < 20;
+    compute.disabled = Boolean(map.computing);
+    compute.textContent = map.computing ?? "Compute UMAP";
+    const shares = map.shares.slice(0, 2).map((share) => `${(100 * share).toFixed(1)}%`).join(" and ");
+    const rows = map.count === map.total ? `All ${count(map.total)} rows` : `${count(map.count)} of ${count(map.total)} rows: ${map.sampling}`;
+    note.textContent = [`${rows}.`, isUmap(map) ? `UMAP of the first ${map.components} principal components.` : `The first two principal components have ${shares} of the variance.`, ...map.notes].join(" ");
+    keys.replaceChildren(legend({ ...colours(map), by: { label: chosen.colour, key: "row", get: () => undefined } }, true));
+    keys.querySelectorAll("button").forEach((button) => button.replaceWith(el("span", { class: "entry" }, ...button.childNodes)));
+    chart.draw();
+  };
+  const isUmap = (map) => chosen.way === "umap" && Boolean(map.umap);
+
+  function recolour() {
+    const map = opened(DATA.maps[chosen.map]);
+    const options = map.marks.map((mark) => [mark.name, mark.name]);
+    chosen.colour = options.some(([name]) => name === chosen.colour) ? chosen.colour : (options[0]?.[0] ?? null);
+    colourHolder.replaceChildren(options.length > 1 ? select("colour by", options, chosen.colour, (value) => ((chosen.colour = value), draw())) : "");
+  }
+
+  function colours(map) {
+    const mark = map.marks.find((each) => each.name === chosen.colour);
+    if (!mark) return { of: () => palette()[0], categories: [] };
+    const values = mark.names ? mark.names : [...new Set(mark.values)].sort((a, b) => a - b);
+    const positive = mark.names ? [] : values.filter((value) => value > 0);
+    const by = { label: mark.name, values: mark.names ? values : positive.length > 1 ? positive : values, numeric: !mark.names };
+    const found = colouring(by);
+    if (mark.names) found.categories = found.categories.filter((name) => mark.values.includes(mark.names.indexOf(name)));
+    return { ...found, of: (value) => found.of(mark.names || value > 0 || positive.length < 2 ? value : positive[0]) };
+  }
+
+  function mapOption() {
+    const map = opened(DATA.maps[chosen.map]);
+    const mark = map.marks.find((each) => each.name === chosen.colour);
+    const found = colours(map);
+    const places = isUmap(map) ? map.umap : map.points;
+    const hits = (row) => chosen.words !== "" && map.tokens[row].toLowerCase().includes(chosen.words);
+    const searching = chosen.words !== "";
+    const markOf = (row, each = mark) => (each ? (each.names ? each.names[each.values[row]] : each.values[row]) : null);
+    const data = Array.from({ length: map.count }, (_, row) => ({
+      value: [places[row][0], places[row][1]],
+      row,
+      symbolSize: hits(row) ? 13 : map.count > 800 ? 5 : 7,
+      label: hits(row) ? { show: true, formatter: cut(map.tokens[row], 24).replace(/[{}|]/g, " "), position: "right", color: themed("text"), fontSize: 12 } : undefined,
+      itemStyle: { color: found.of(markOf(row)), opacity: searching ? (hits(row) ? 1 : 0.15) : 0.78 },
+    }));
+    // Rows of a rare kind would be hidden under the others.
+    const common = new Map();
+    if (mark?.names) mark.values.forEach((value) => common.set(value, (common.get(value) ?? 0) + 1));
+    data.sort((a, b) => hits(a.row) - hits(b.row) || (mark?.names ? common.get(mark.values[b.row]) - common.get(mark.values[a.row]) : mark ? mark.values[a.row] - mark.values[b.row] : 0));
+    const name = (number) => (isUmap(map) ? "" : `component ${number}`);
+    return {
+      grid: { left: 46, right: 16, top: 26, bottom: 40 },
+      xAxis: { type: "value", ...axis(name(1)), axisLabel: { show: false } },
+      yAxis: { type: "value", ...axis(name(2), { nameGap: 16 }), axisLabel: { show: false } },
+      toolbox: { right: 8, top: -6, itemSize: 13, iconStyle: { borderColor: themed("muted") }, feature: { dataZoom: { title: { zoom: "zoom into a box", back: "zoom back" } }, restore: { title: "whole" } } },
+      tooltip: tooltip(({ data: point }) => tipOf(map.tokens[point.row], [["row", count(map.rows[point.row])], ...map.marks.map((each) => [each.name, each.names ? markOf(point.row, each) : count(each.values[point.row])])], null)),
+      series: [{ type: "scatter", data, labelLayout: { hideOverlap: true } }],
+    };
+  }
+
+  async function computeNeighbours() {
+    const map = opened(DATA.maps[chosen.map]);
+    if (map.computing) return;
+    const tell = (text) => {
+      map.computing = text;
+      if (map === DATA.maps[chosen.map]) draw();
+    };
+    tell("computing…");
+    await new Promise((resolve) => setTimeout(resolve, 20)); // so that the button is drawn first
+    let seed = 20240229; // the same map at every press
+    const random = () => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 4294967296);
+    const umap = new UMAP.UMAP({ nComponents: 2, nNeighbors: Math.min(15, map.count - 1), minDist: 0.1, nEpochs: UMAP_EPOCHS, random });
+    const found = await umap.fitAsync(map.points, (epoch) => {
+      if (epoch % 50 === 0) tell(`computing… ${Math.round((100 * epoch) / UMAP_EPOCHS)}%`);
+    });
+    [map.umap, map.computing] = [found, null];
+    chosen.way = "umap";
+    [...ways.children].forEach((button, place) => button.setAttribute("aria-pressed", String(place === 1)));
+    draw();
+  }
+
+  recolour();
+  draw();
+}
+
+/** Decodes the points of a map once: int16 numbers, little-endian, row by row, scaled to the largest. */
+function opened(map) {
+  if (map.points) return map;
+  const binary = atob(map.packed);
+  const view = new DataView(Uint8Array.from(binary, (letter) => letter.charCodeAt(0)).buffer);
+  map.points = Array.from({ length: map.count }, (_, row) =>
+    Array.from({ length: map.components }, (__, place) => (view.getInt16(2 * (row * map.components + place), true) / 32767) * map.scale),
+  );
+  return map;
+}

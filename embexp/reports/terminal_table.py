@@ -1,0 +1,104 @@
+"""A report in the terminal: tables of runs and of settings over seeds, and what did not end with results."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from embexp.reports import columns, grid
+from embexp.reports.grid import Column
+from embexp.reports.query import at
+from embexp.reports.record import Record, Status
+from embexp.reports.report import Report
+from embexp.training.metrics import Direction
+
+_MARK = "*"
+_WIDTH = 120
+_MOST = 12
+"""Numbers of jobs that are listed."""
+_WORDS = {
+    Status.FAILED: "failed",
+    Status.INTERRUPTED: "interrupted",
+    Status.PRUNED: "pruned",
+    Status.SKIPPED: "skipped",
+    Status.RUNNING: "still running",
+    Status.PLANNED: "not started",
+}
+"""In the order in which they are told."""
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints a report."""
+    if report.results:
+        _print_table(grid.runs(report), console, "--csv")
+    if report.groups:
+        _print_table(grid.groups(report), console, "--json")
+    for line in lines(report):
+        console.print(Text(line), soft_wrap=True)
+
+
+def as_text(report: Report) -> str:
+    """A report as plain text."""
+    text = io.StringIO()
+    show(report, Console(file=text, width=_WIDTH, force_terminal=False, color_system=None))
+    return text.getvalue().rstrip("\n")
+
+
+def lines(report: Report) -> Iterator[str]:
+    """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
+    if report.best is not None and report.direction is not None:
+        better = "lower" if report.direction is Direction.LOWER else "higher"
+        yield f"{_MARK} best by validation {report.metric} ({better} is better)"
+    if report.tested:
+        several = sum(group.comparison is not None for group in report.groups) > 1
+        corrected = ", corrected for their number by Holm" if several else ""
+        yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
+    for note in report.notes:
+        yield f"note: {note}"
+    yield from _without_results(report.others, report.keys)
+    for key in report.compared:
+        if report.results and all(at(record.summary, key) is None for record in report.results):
+            yield f"output.compare: no summary.json of these runs has the key {key}"
+
+
+def _print_table(table: Sequence[Column], console: Console, option: str) -> None:
+    best = next((column.best for column in table if column.best is not None), None)
+    marks = [Column("", tuple(_MARK if row == best else " " for row in range(len(table[0].cells))))]
+    framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
+    kept, left_out = grid.fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
+    padding = (0, 1 if framed else 2, 0, 0)
+    made = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold")
+    for column in kept:
+        made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
+    for row in range(len(table[0].cells)):
+        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in kept))
+    console.print(made)
+    if left_out:
+        console.print(Text(f"left out for the width: {', '.join(left_out)}; {option} FILE has all"), soft_wrap=True)
+    if not framed:
+        console.print()
+
+
+def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:
+    """A line for each status and cause, with the runs that have it."""
+    same: dict[tuple[Status, str], list[Record]] = {}
+    for status in _WORDS:
+        for record in records:
+            if record.status is status:
+                same.setdefault((status, record.reason), []).append(record)
+    for (status, reason), runs in same.items():
+        jobs = all(record.number is not None and record.name.isdecimal() for record in runs)
+        names = [str(record.number) if jobs else record.name for record in runs]
+        listed = ", ".join(names if len(names) <= _MOST else [*names[:_MOST], f"… {len(names) - _MOST} more"])
+        what = "job" if jobs else "run"
+        which = f"{what} {listed}" if len(runs) == 1 else f"{len(runs)} {what}s ({listed})"
+        values = [f"{key}={columns.setting(runs[0].value(key))}" for key in keys if runs[0].value(key) is not None]
+        settings = f" [{' '.join(values)}]" if len(runs) == 1 and 0 < len(values) <= 6 else ""
+        yield f"{which} {_WORDS[status]}{settings}" + (f": {columns.printable(reason)}" if reason else "")
+        if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
+            yield f"    {runs[0].directory / 'run.log'}"

@@ -1,0 +1,213 @@
+"""Verifies a run: runs it again from its record and compares the results, to the bit."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from embexp.errors import CommandLineError, RunError
+from embexp.records import allowed_code, manifest_differences
+from embexp.records.differences import Difference, Kind, between
+from embexp.records.folder import RunFolder
+from embexp.studies import rerun as running
+from embexp.studies import results_compared
+from embexp.studies.rerun import Again
+
+_NO_PART = ("name", "output", "checkpoint", "tracking")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The comparison of a recorded run with the same run done again.
+
+    Attributes:
+        directory: of the recorded run.
+        results: what differs in results, the earliest step first.
+        circumstances: what differs in spec, code, data, versions, threads, machine and environment.
+        compared: what was compared, for people.
+        kept: the directory of the new run, if it was kept.
+    """
+
+    directory: Path
+    results: tuple[Difference, ...]
+    circumstances: tuple[Difference, ...]
+    compared: tuple[str, ...]
+    kept: Path | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether all results are the same, to the bit; circumstances may differ."""
+        return not self.results
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All that differs: results, then circumstances."""
+        return (*self.results, *self.circumstances)
+
+    def __str__(self) -> str:
+        lines = ["identical" if self.identical else f"different: {line(self.results[0])}"]
+        return "\n".join([*lines, *(f"  {line(each)}" for each in (*self.results[1:], *self.circumstances))])
+
+
+def verify(
+    directory: Path, *, allow_code: Sequence[str] = (), keep: Path | None = None, again: Again = running.in_own_process
+) -> Verification:
+    """Runs a run, or a study, again from its record and compares metrics, tables and weights.
+
+    Args:
+        directory: of the run.
+        allow_code: functions of the user that the recorded spec may name.
+        keep: where the new run is kept; None: nowhere.
+        again: runs a spec.
+
+    Raises:
+        NotARunError: there is no run in the directory.
+        RunError: the run has not ended, can't be repeated, or fails this time.
+        UsageError: the spec names code that isn't allowed, or `keep` exists.
+    """
+    folder = RunFolder(directory)
+    spec = folder.recorded_spec()
+    allowed_code.check(spec, allow_code, record=folder.spec)
+    rerun = running.planned(folder, spec, _ended(folder))
+    with _place(keep) as place:
+        again(rerun, place)
+        return _compared(folder, RunFolder(place), None if keep is None else place)
+
+
+def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
+    """What differs in the circumstances of a recorded run and the same run done again.
+
+    Args:
+        folder: of the recorded run.
+        again: of the new one, whose training has begun.
+    """
+    recorded, now = _as_it_ended(folder.read_manifest()), again.read_manifest()
+    found = manifest_differences.differences(recorded, now)
+    files = (now.get("user_code") or {}).get("files", {})
+    found = [_with_lines(each, folder, files) if each.kind is Kind.CODE else each for each in found]
+    for name, file in ((recorded.get("user_code") or {}).get("files", {})).items():
+        copy = folder.code / name
+        if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != file["digest"]:
+            found.append(Difference(Kind.CODE, name, note=f"{copy} is no longer what the manifest says of it"))
+    return found
+
+
+def _ended(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run that can be repeated.
+
+    Raises:
+        RunError: it has not ended, or was trained longer than it was to be at first.
+    """
+    if not folder.summary.exists():
+        command = shlex.join(["embexp", "resume", str(folder.path)])
+        raise RunError(f"{folder.path} has not ended, so there are no results to verify; complete it: {command}")
+    summary = folder.read_summary()
+    if "study" in summary and summary["status"] == "interrupted":
+        command = shlex.join(["embexp", "resume", str(folder.path)])
+        raise RunError(f"{folder.path} is a study that was interrupted; complete it: {command}")
+    legs = folder.read_manifest().get("resumed", []) if folder.manifest.exists() else []
+    if legs:
+        first = folder.read_manifest().get("spec")
+        for leg in legs:
+            changed = between(Kind.SPEC, first, leg.get("spec"), without=_NO_PART) if first and "spec" in leg else []
+            if changed:
+                what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
+                raise RunError(
+                    f"{folder.path} was resumed at step {leg['step']:,} with other settings ({what}), and can't be"
+                    " repeated in one go; verify a run that was trained with one spec"
+                )
+    return summary
+
+
+def _as_it_ended(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a run with the spec that its last resumption used."""
+    legs = manifest.get("resumed", [])
+    return {**manifest, **({"spec": legs[-1]["spec"]} if legs and "spec" in legs[-1] else {})}
+
+
+def _with_lines(found: Difference, folder: RunFolder, files: Mapping[str, Any]) -> Difference:
+    """A difference of a source file, with the lines that differ."""
+    if found.name not in files:
+        return found
+    lines = manifest_differences.changed_lines(folder.code / found.name, Path(files[found.name]["path"]))
+    return replace(found, note="\n      ".join(["its lines:", *lines]) if lines else found.note)
+
+
+@contextmanager
+def _place(keep: Path | None) -> Iterator[Path]:
+    """An empty directory for the new run: that which is to be kept, or a temporary one."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="embexp-verify-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    try:
+        keep.mkdir(parents=True)
+    except FileExistsError:
+        raise CommandLineError(f"--keep {keep}: it exists; name a directory that does not") from None
+    yield keep
+
+
+def _compared(folder: RunFolder, again: RunFolder, kept: Path | None) -> Verification:
+    """Compares a recorded run, or each run of a study, with the new one."""
+    names = list(folder.runs_of_study())
+    if not names:
+        return replace(_one(folder, again), kept=kept)
+    parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name)) for name in names}
+    return Verification(
+        folder.path,
+        tuple(_in_part(name, each) for name, part in parts.items() for each in part.results),
+        tuple(dict.fromkeys(each for part in parts.values() for each in part.circumstances)),
+        tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
+        kept,
+    )
+
+
+def _in_part(name: str, found: Difference) -> Difference:
+    return replace(found, name=f"{name}: {found.name}")
+
+
+def _one(folder: RunFolder, again: RunFolder) -> Verification:
+    """Compares a recorded run with the new one.
+
+    Raises:
+        RunError: the new one was interrupted.
+    """
+    before, after = folder.read_summary(), again.read_summary()
+    if after["status"] == "interrupted" != before["status"]:
+        raise RunError(f"interrupted: {folder.path} is not verified")
+    found = circumstances(folder, again) if folder.manifest.exists() else []
+    if not found and before.get("run_id") != after.get("run_id"):
+        found = [Difference(Kind.SPEC, "run_id", before.get("run_id"), after.get("run_id"))]
+    results = results_compared.compare(folder, again)
+    equal, different, at_step = results_compared.first_different_step(folder, again)
+    since = "" if equal is None else f"after step {equal:,} the checkpoints are equal"
+    stepped = [replace(each, step=different, note="; ".join(filter(None, (each.note, since)))) for each in at_step]
+    ordered = sorted(
+        [*results.metrics.differences(), *stepped], key=lambda each: float("inf") if each.step is None else each.step
+    )
+    rest = [*results.summary, *(() if results.weights is None else results.weights.differences)]
+    return Verification(folder.path, (*ordered, *rest), tuple(found), tuple(_what(results, equal, different)))
+
+
+def _what(results: results_compared.ResultsCompared, equal: int | None, different: int | None) -> Iterator[str]:
+    yield f"{results.metrics.lines:,} lines of metrics.jsonl"
+    if results.digests:
+        yield f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest"
+    if results.weights is not None:
+        yield f"{results.weights.tensors} tensors of the final checkpoint, byte for byte"
+    if equal is not None and different is None:
+        yield f"checkpoints up to step {equal:,}"
+    yield from results.not_compared
+
+
+def line(found: Difference) -> str:
+    """A difference between a record and the same run done again, for people."""
+    if found.kind is Kind.SPEC:
+        return found.text("manifest.json", "spec.json")
+    return found.text("the record", "this run")

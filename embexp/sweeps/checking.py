@@ -1,0 +1,148 @@
+"""Checks the jobs of a sweep: composes each, repeats it over seeds, and finds those that are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from omegaconf import DictConfig
+
+from embexp.config import composition
+from embexp.config.composition import Job
+from embexp.config.loader import Loader
+from embexp.errors import ConfigError, Fault
+from embexp.specs.run import RunSpec
+from embexp.sweeps import exclusions
+from embexp.system import digests
+
+_NO_PART = {"name", "output", "sweep", "seeds"}
+"""What two jobs with the same results may differ in."""
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A checked job.
+
+    Attributes:
+        number: from 0.
+        overrides: as Hydra gives them, such as `data.fold=3`.
+        spec: what to run.
+        config: as Hydra composed it; None: Hydra did not.
+        skip: why it is skipped, or "".
+        setting: number of the combination of overrides that it is, or repeats with another seed.
+        same_as: number of the first job that asks for the same run, unless it is that one.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    spec: RunSpec
+    config: DictConfig | None
+    skip: str = ""
+    setting: int = 0
+    same_as: int | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Value by key of the overrides."""
+        return settings(self.overrides)
+
+    @property
+    def identity(self) -> str:
+        """Equal for jobs that ask for the same run."""
+        return digests.of_json(self.spec.model_dump(mode="json", exclude=_NO_PART))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The jobs of a batch.
+
+    Attributes:
+        jobs: all of them, by number.
+        added: keys that their overrides added to the config.
+        impossible: the faults of jobs that are skipped because of them.
+    """
+
+    jobs: tuple[PlannedJob, ...]
+    added: frozenset[str]
+    impossible: tuple[Fault, ...]
+
+
+def settings(overrides: Iterable[str]) -> dict[str, str]:
+    """Value by key of overrides, without + and ~."""
+    pairs = (each.lstrip("+~").partition("=") for each in overrides)
+    return {key: value for key, _, value in pairs}
+
+
+def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]) -> Checked:
+    """Checks the jobs of a batch.
+
+    Args:
+        loader: composes configs.
+        batch: the overrides of each setting.
+        hydra: overrides for Hydra itself.
+
+    Raises:
+        ConfigError: with the faults of all jobs.
+    """
+    jobs: list[PlannedJob] = []
+    added: set[str] = set()
+    faults: dict[Fault, list[int]] = {}
+    impossible: dict[Fault, list[int]] = {}
+    for setting, overrides in enumerate(batch):
+        try:
+            repeated = list(_repeated(loader, overrides, hydra))
+        except ConfigError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(setting)
+            continue
+        for words, job in repeated:
+            spec, composed = job.spec, job.composition
+            why = exclusions.excluding(spec.sweep.exclude, composed.config, composed.container)
+            if not why:
+                why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
+                for fault in job.impossible:
+                    impossible.setdefault(fault, []).append(setting)
+            jobs.append(PlannedJob(len(jobs), tuple(words), spec, composed.config, why, setting))
+            added |= composed.added
+    if faults:
+        raise ConfigError([_in_jobs(fault, numbers, batch) for fault, numbers in faults.items()])
+    told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.items())
+    return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
+
+
+def _repeated(loader: Loader, overrides: Sequence[str], hydra: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:
+    """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    first = composition.candidate(loader, [*hydra, *overrides])
+    composed = first.composition
+    if wrong := exclusions.faults(first.spec.sweep.exclude, loader.folders, composed.config, composed.container):
+        raise ConfigError(wrong)
+    if first.spec.seeds == 1:
+        yield overrides, first
+        return
+    others = [each for each in overrides if each.lstrip("+~").partition("=")[0] != "seed"]
+    for number in range(first.spec.seeds):
+        words = [*others, f"seed={first.spec.seed + number}"]
+        yield words, composition.candidate(loader, [*hydra, *words])
+
+
+def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
+    """The jobs; those that ask for the same run as an earlier one are marked."""
+    first: dict[str, int] = {}
+    for job in jobs:
+        number = first.setdefault(job.identity, job.number)
+        yield job if job.skip or number == job.number else replace(job, same_as=number)
+
+
+def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
+    """A fault that names the jobs that have it, unless all have it."""
+    if len(numbers) == len(batch):
+        return fault
+    if len(numbers) == 1:
+        where = f"job {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    else:
+        where = f"{len(numbers)} of {len(batch)} jobs, the first is {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    return replace(fault, source=f"{fault.source}, in {where}" if fault.source else where)

@@ -1,0 +1,222 @@
+"""The processes of jobs: forked from a server that has imported TensorFlow, or started afresh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+_NOT_FORKED = ("gpu", "tpu")
+Command = Callable[[Path, int], Sequence[str]]
+"""The command that runs a job: of the sweep's directory and the job's number."""
+
+
+class Process(Protocol):
+    """The process of a job, in a process group of its own."""
+
+    def exit_status(self) -> int | None:
+        """None while it runs; negative: minus the signal that ended it."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it; SIGKILL also to what it has started."""
+        ...
+
+
+def own_command(sweep: Path, number: int) -> Sequence[str]:
+    """Runs a job in a new process; the working directory can't shadow modules (`-P`)."""
+    return (sys.executable, "-P", "-m", "embexp.cli.job", os.fspath(sweep), str(number))
+
+
+class Fresh:
+    """A process that was started with a command."""
+
+    def __init__(
+        self, command: Sequence[str], *, log: Path, folder: Path | None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts it.
+
+        Args:
+            command: program and arguments.
+            log: file to which its output and errors are appended.
+            folder: its working directory; None: that of this process.
+            variables: added to its environment.
+        """
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(variables or {})},
+            )
+
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        status = self._process.poll()
+        if status is not None:
+            _kill_group(self._process.pid)
+        return status
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it."""
+        if number == signal.SIGKILL:
+            _kill_group(self._process.pid)
+        self._process.send_signal(number)
+
+
+class Server:
+    """The process that jobs are forked from: see `sweeps.server`."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Starts it; jobs that are asked for meanwhile begin as soon as it is ready.
+
+        Args:
+            folder: working directory of the jobs; None: that of this process.
+        """
+        self._socket, other = socket.socketpair()
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "embexp.sweeps.server"],
+                stdin=other.fileno(),
+                start_new_session=True,
+                cwd=folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        self._socket.setblocking(False)
+        self._received = b""
+        self._jobs: dict[int, Forked] = {}
+        self.gone = False
+
+    def start(self, sweep: Path, number: int, log: Path) -> Forked:
+        """Starts a job."""
+        request = {"number": number, "sweep": os.fspath(sweep), "log": os.fspath(log)}
+        job = self._jobs[number] = Forked(self)
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError:
+            self._lost()
+        return job
+
+    def receive(self) -> None:
+        """Takes note of jobs that have started and ended."""
+        try:
+            while received := self._socket.recv(65_536):
+                self._received += received
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lost()
+        else:
+            self._lost()
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
+            answer = json.loads(line)
+            if "status" in answer:
+                self._jobs.pop(answer["number"]).status = answer["status"]
+            else:
+                self._jobs[answer["number"]].began(answer["pid"])
+
+    def close(self) -> None:
+        """Ends the server, and with it the jobs that still run."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _lost(self) -> None:
+        """The server has ended, as without memory, and its jobs with it."""
+        self.gone = True
+        for job in self._jobs.values():
+            job.status = -signal.SIGKILL
+
+
+class Forked:
+    """A process that was forked from the server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.pid: int | None = None
+        self.status: int | None = None
+        self._waiting: list[int] = []
+        """Signals for a process that has not started yet."""
+
+    def began(self, pid: int) -> None:
+        """Takes note of the process, and sends it the signals that came before."""
+        self.pid = pid
+        for number in self._waiting:
+            self.signal(number)
+
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        if self.status is None:
+            self._server.receive()
+        if self.status is not None and self.pid is not None:
+            _kill_group(self.pid)
+        return self.status
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it, as soon as it has started."""
+        if self.status is not None:
+            return
+        if self.pid is None:
+            self._waiting.append(number)
+            return
+        if number == signal.SIGKILL:
+            _kill_group(self.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def _kill_group(leader: int) -> None:
+    """Kills what is left of a process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+class Starter:
+    """Starts the processes of a sweep's jobs, each in the way that its devices allow."""
+
+    def __init__(self, sweep: Path, *, folder: Path | None = None, command: Command | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            sweep: directory of the sweep.
+            folder: working directory of the jobs; None: that of this process.
+            command: runs a job in a new process; None: jobs are forked from a server where their devices allow that.
+        """
+        self._sweep = sweep
+        self._folder = folder
+        self._command = command
+        self._server: Server | None = None
+
+    def start(self, number: int, *, strategy: str, log: Path, gpus: Sequence[str] = ()) -> Process:
+        """Starts a job.
+
+        Args:
+            number: of the job.
+            strategy: the kind of its strategy. A process that has loaded the libraries of GPUs or TPUs must not be
+                forked, so their jobs start afresh.
+            log: file to which its output and errors are appended.
+            gpus: those that it may see; none: all.
+        """
+        if self._command is not None or strategy in _NOT_FORKED or gpus or not hasattr(os, "fork"):
+            command = (self._command or own_command)(self._sweep, number)
+            variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+            return Fresh(command, log=log, folder=self._folder, variables=variables)
+        if self._server is None or self._server.gone:
+            self._server = Server(self._folder)
+        return self._server.start(self._sweep, number, log)
+
+    def close(self) -> None:
+        """Ends all processes."""
+        if self._server is not None:
+            self._server.close()

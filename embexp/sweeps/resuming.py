@@ -1,0 +1,79 @@
+"""`embexp resume` of a sweep: finishes what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from embexp.config import composition
+from embexp.errors import RunError
+from embexp.sweeps import launching, locks
+from embexp.sweeps.engines import Engine
+from embexp.sweeps.ledger import Ledger
+from embexp.sweeps.processes import Command
+from embexp.sweeps.running import Runner
+from embexp.sweeps.sweep import LOCK, PATIENCE, sweep
+from embexp.system import terminal
+
+
+def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command | None = None) -> bool:
+    """Finishes a sweep as it was planned, and prints its results.
+
+    Jobs that are done are not repeated. Jobs that were interrupted go on from their newest checkpoint, and those that
+    failed are tried again. A search continues with its sweeper, from the command that began it.
+
+    Args:
+        directory: of the sweep.
+        overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
+        command: runs a job; None: jobs are forked where their devices allow that.
+
+    Returns:
+        Whether every job that was not skipped has ended with results.
+
+    Raises:
+        ConfigError: an override is invalid.
+        RunError: the directory has no ledger, or another process works there.
+    """
+    place = directory.absolute()
+    with Ledger(place) as ledger:
+        noted, recorded = ledger.noted("command"), ledger.noted("launching")
+        if noted is None:
+            raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
+        folder = Path(noted["folder"])
+        if not noted["search"]:
+            launched = launching.changed(recorded, overrides, composition.loader())
+            engine = ledger.noted("engine")
+            with (
+                locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+                Runner(
+                    ledger,
+                    launched,
+                    terminal.console(),
+                    folder=folder,
+                    command=command,
+                    engine=None if engine is None else Engine(**engine),
+                ) as runner,
+            ):
+                return _finish(ledger, runner)
+    with contextlib.chdir(folder):
+        return sweep(
+            [*noted["overrides"], *overrides],
+            config_dir=noted["config_dir"],
+            config_name=noted["config_name"],
+            config_path=noted["config_path"],
+            directory=place,
+            command=command,
+        )
+
+
+def _finish(ledger: Ledger, runner: Runner) -> bool:
+    jobs = ledger.jobs()
+    missing = [job.number for job in jobs if job.same_as is None and not job.state.is_settled]
+    done = sum(job.state.is_settled for job in jobs)
+    text = f"{done} of {len(jobs)} jobs are done"
+    runner.shown.say(text if missing else f"{text}; nothing is left to do")
+    runner.shown.expect(len(missing), len(jobs))
+    if missing:
+        runner.run(missing)
+    return runner.finish()

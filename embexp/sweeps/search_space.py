@@ -1,0 +1,192 @@
+"""The search space of a sweep, from overrides in Hydra's grammar: choice, range, interval, tag(log, …), int(…)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+from hydra.errors import HydraException
+
+from embexp.errors import ConfigError, Fault
+
+_DIGITS = 12
+"""Digits of a number from a range of floats; the rest is rounding."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values without an order between them.
+
+    Attributes:
+        key: of the override.
+        texts: the values, as an override has them.
+    """
+
+    key: str
+    texts: tuple[str, ...]
+
+    def text(self, value: object) -> str:
+        """The override's text of a value."""
+        return str(value)
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """Values to check before the search begins: all."""
+        return self.texts
+
+    @property
+    def size(self) -> float:
+        """Number of values."""
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers from `low` to `high`, both included.
+
+    Attributes:
+        key: of the override.
+        low: the smallest.
+        high: the largest.
+        whole: whether they are whole numbers.
+        log: whether their logarithms are drawn.
+        step: between neighbours; None: none, any number is a value.
+    """
+
+    key: str
+    low: float
+    high: float
+    whole: bool
+    log: bool = False
+    step: float | None = None
+
+    def text(self, value: float) -> str:
+        """The override's text of a value."""
+        if self.whole:
+            return str(int(value))
+        return repr(float(value) if self.step is None else float(f"{value:.{_DIGITS}g}"))
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """Values to check before the search begins: the ends."""
+        return (self.text(self.low), self.text(self.high))
+
+    @property
+    def size(self) -> float:
+        """Number of values; infinite without a step."""
+        if self.step is None:
+            return math.inf
+        return round((self.high - self.low) / self.step) + 1
+
+
+Parameter = Choices | Numbers
+
+
+@dataclass(frozen=True)
+class Space:
+    """A search space.
+
+    Attributes:
+        parameters: what the search chooses.
+        fixed: overrides that are the same in every trial.
+    """
+
+    parameters: tuple[Parameter, ...]
+    fixed: tuple[str, ...]
+
+    def overrides(self, values: Sequence[str]) -> list[str]:
+        """The overrides of a trial.
+
+        Args:
+            values: the text of each parameter's value.
+        """
+        chosen = [f"{each.key}={text}" for each, text in zip(self.parameters, values, strict=True)]
+        return [*self.fixed, *chosen]
+
+    def probes(self) -> list[list[str]]:
+        """Overrides of a few trials that have every choice and both ends of every interval."""
+        first = [each.probes[0] for each in self.parameters]
+        found = [first]
+        for place, parameter in enumerate(self.parameters):
+            found += [[*first[:place], text, *first[place + 1 :]] for text in parameter.probes[1:]]
+        return [self.overrides(each) for each in found]
+
+
+def space(overrides: Sequence[Override]) -> Space:
+    """The search space of parsed overrides; of two with one key, the later counts.
+
+    Raises:
+        ConfigError: an override that no search can draw from, or nothing to search; with all faults.
+    """
+    parameters: dict[str, Parameter] = {}
+    fixed: dict[str, str] = {}
+    faults: list[Fault] = []
+    for override in overrides:
+        key = override.get_key_element()
+        parameters.pop(key, None)
+        fixed.pop(key, None)
+        if not override.is_sweep_override():
+            fixed[key] = str(override.input_line)
+            continue
+        found = _parameter(key, override)
+        if isinstance(found, Fault):
+            faults.append(found)
+        elif found.size == 1:
+            fixed[key] = f"{key}={found.probes[0]}"
+        else:
+            parameters[key] = found
+    if not (parameters or faults):
+        rule = "a search needs something to choose"
+        remedy = "give values to choose from, such as 'optimizer.learning_rate=tag(log, interval(0.01, 1))'"
+        faults.append(Fault("hydra.sweeper", "optuna", rule, remedy))
+    if faults:
+        raise ConfigError(faults)
+    return Space(tuple(parameters.values()), tuple(fixed.values()))
+
+
+def _parameter(key: str, override: Override) -> Parameter | Fault:
+    value = override.value()
+    text = str(override.input_line).partition("=")[2]
+    tags = sorted(value.tags) if isinstance(value, ChoiceSweep | RangeSweep | IntervalSweep) else []
+    if tags not in ([], ["log"]):
+        return Fault(key, text, f"a search knows the tag log, and this has {', '.join(tags)}")
+    if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
+        return _interval(key, text, value.start, value.end, log=bool(tags))
+    if tags:
+        return Fault(key, text, "the tag log is for an interval", f"write '{key}=tag(log, interval(LOW, HIGH))'")
+    if isinstance(value, ChoiceSweep | RangeSweep):
+        value.shuffle = False  # a search draws in an order of its own, and its choices keep theirs when it is resumed
+    if isinstance(value, RangeSweep):
+        return _range(key, text, value)
+    try:
+        texts = tuple(dict.fromkeys(override.sweep_string_iterator()))
+    except HydraException as error:
+        return Fault(key, text, f"it can't be read: {str(error).splitlines()[0]}")
+    return Choices(key, texts) if texts else Fault(key, text, "it has no values")
+
+
+def _interval(key: str, text: str, low: float, high: float, *, log: bool) -> Parameter | Fault:
+    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+        return Fault(key, text, "an interval goes from a number to a larger one")
+    if log and low <= 0:
+        return Fault(key, text, "a logarithmic interval begins above 0")
+    whole = isinstance(low, int) and isinstance(high, int)
+    if low == high:
+        return Choices(key, (str(low),))
+    return Numbers(key, low, high, whole, log, 1 if whole else None)
+
+
+def _range(key: str, text: str, value: RangeSweep) -> Parameter | Fault:
+    try:
+        numbers = sorted(value.range()) if value.step else []
+    except HydraException:
+        numbers = []
+    if not numbers:
+        return Fault(key, text, "this range has no values", "write range(FIRST, END), END not included")
+    whole = all(isinstance(each, int) for each in numbers)
+    if len(numbers) == 1:
+        return Choices(key, (str(numbers[0]),))
+    low, high = (float(f"{each:.{_DIGITS}g}") for each in (numbers[0], numbers[-1]))
+    return Numbers(key, low, high, whole, step=abs(value.step))

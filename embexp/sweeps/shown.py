@@ -1,0 +1,157 @@
+"""What a sweep shows while it runs: its jobs with their progress in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from embexp.sweeps import progress_file
+from embexp.sweeps.ledger import LedgerJob
+from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.progress_file import Reached
+
+_WIDEST = 60
+"""Characters of a job's overrides in the live table."""
+
+
+class Shown:
+    """Shows jobs as they start, run and end."""
+
+    def __init__(self, console: Console, directory: Path, own: Callable[[LedgerJob], str]) -> None:
+        """Shows nothing yet.
+
+        Args:
+            console: where to show.
+            directory: of the sweep.
+            own: returns the overrides that distinguish a job from the others.
+        """
+        self.console = console
+        self.total: int | None = None
+        self._directory = directory
+        self._own = own
+        self._done = self._failed = 0
+        self._seconds: list[float] = []
+        self._left = 0
+        self._running: Sequence[LedgerJob] = ()
+        self._live: Live | None = None
+
+    def expect(self, jobs: int, total: int | None) -> None:
+        """Notes how many jobs are to run, and how many jobs the sweep has (None: unknown)."""
+        self._left, self.total = jobs, total
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        """Within the block, a terminal shows the running jobs below all lines."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(
+            get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True
+        ) as self._live:
+            yield
+
+    def update(self, running: Sequence[LedgerJob]) -> None:
+        """Notes which jobs run."""
+        self._running = running
+
+    def started(self, job: LedgerJob) -> None:
+        """A job was started."""
+        again = f" (attempt {job.attempts})" if job.attempts > 1 else ""
+        self.say(f"{self._name(job.number)} started{again}   {self._own(job)}".rstrip())
+
+    def ended(self, outcome: Outcome) -> None:
+        """A job has ended."""
+        self._left -= 1
+        self._done += outcome.status.has_results
+        self._failed += outcome.status is Status.FAILED
+        if outcome.status.has_results and outcome.seconds is not None:
+            self._seconds.append(outcome.seconds)
+        self.say(f"{self._name(outcome.number)} {_ended(outcome)}")
+
+    def retried(self, outcome: Outcome, attempt: int, attempts: int) -> None:
+        """A job crashed, and is started again."""
+        name = self._name(outcome.number)
+        self.say(f"{name} crashed: {outcome.reason}; it goes on (attempt {attempt} of {attempts})")
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Prints a line on standard error."""
+        if self._live is not None:
+            self.say(text)
+        else:
+            print(f"\n{text}", file=sys.stderr, flush=True)
+
+    def _name(self, number: int) -> str:
+        return f"job {number}" if self.total is None else f"job {number} of {self.total}"
+
+    def _render(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        for _ in range(2):
+            table.add_column(no_wrap=True)
+        table.add_column(width=24)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        reached = {job.number: progress_file.read(self._directory / str(job.directory)) for job in self._running}
+        for job in self._running:
+            table.add_row(f"job {job.number}", Text(self._own(job)[:_WIDEST]), *_cells(reached[job.number], job))
+        counts = [f"{len(self._running)} running", f"{self._done} done"]
+        counts += [f"{self._failed} failed"] if self._failed else []
+        counts += [f"{waiting} waiting"] if (waiting := self._left - len(self._running)) > 0 else []
+        if (left := self._seconds_left(reached)) is not None:
+            counts.append(f"{_duration(left)} left")
+        return Group(table, Text("  ·  ".join(counts), style="bold"))
+
+    def _seconds_left(self, reached: dict[int, Reached | None]) -> float | None:
+        """Time left, if the jobs that wait take as long as those that have ended; None while that is unknown."""
+        rest = [left for each in reached.values() if (left := _rest(each)) is not None]
+        waiting = self._left - len(self._running)
+        if not self._seconds:
+            return max(rest) if rest and waiting <= 0 and len(rest) == len(self._running) else None
+        mean = sum(self._seconds) / len(self._seconds)
+        rest += [mean / 2] * (len(self._running) - len(rest))
+        return (waiting * mean + sum(rest)) / max(1, len(self._running))
+
+
+def _cells(reached: Reached | None, job: LedgerJob) -> tuple[RenderableType, str, str]:
+    """The bar, the steps and the time left of a running job."""
+    since = _duration(time.time() - (job.started or time.time()))
+    if reached is None or not reached.total:
+        return Text("starting" if reached is None else reached.stage, style="dim"), "", since
+    left = _rest(reached)
+    steps = f"{reached.step:,}/{reached.total:,} steps"
+    bar = ProgressBar(total=reached.total, completed=reached.step, width=24)
+    if reached.stage != "training":
+        return Text(reached.stage, style="dim"), steps, since
+    return bar, steps, since if left is None else f"{_duration(left)} left"
+
+
+def _rest(reached: Reached | None) -> float | None:
+    if reached is None or not reached.rate:
+        return None
+    return (reached.total - reached.step) / reached.rate
+
+
+def _ended(outcome: Outcome) -> str:
+    text = f"{outcome.status.value.replace('_', ' ')} after {outcome.seconds or 0:.1f} s"
+    if outcome.reason:
+        return f"{text}: {outcome.reason}"
+    shown = [f"{name} {value:.4f}" for name, value in outcome.metrics.items() if name.startswith("test ")]
+    return "   ".join([text, *shown[:2]])
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

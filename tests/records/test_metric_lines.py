@@ -1,0 +1,60 @@
+"""The first line of metrics.jsonl that differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.records import metric_lines
+
+
+def log(step: int, loss: Any, seconds: float = 0.0) -> dict[str, Any]:
+    return {"event": "log", "step": step, "loss": loss, "timing": {"seconds": seconds}}
+
+
+def evaluation(step: int, split: str = "validation", **metrics: Any) -> dict[str, Any]:
+    return {"event": "evaluation", "step": step, "split": split, "metrics": metrics, "timing": {"seconds": 1.0}}
+
+
+LINES = [log(10, 0.5), log(20, 0.4), evaluation(20, auc=0.7, loss=0.5), log(30, 0.3), evaluation(30, "test", auc=0.8)]
+
+
+def test_times_do_not_count() -> None:
+    later = [{**line, "timing": {"seconds": 99.0}} for line in LINES]
+    found = metric_lines.compare(LINES, later)
+    assert found.same
+    assert found.lines == 5
+    assert found.differences() == []
+
+
+def test_the_first_difference_is_named_with_step_split_and_values() -> None:
+    other = [*LINES[:2], evaluation(20, auc=0.7, loss=0.5000000000000001), log(30, 0.2), LINES[4]]
+    found = metric_lines.compare(LINES, other)
+    assert (found.different, found.lines) == (2, 5)
+    assert [str(each) for each in found.differences()] == [
+        "step 20, validation loss: 0.5 in A, 0.5000000000000001 in B"
+    ]
+
+
+def test_a_missing_line_is_a_difference() -> None:
+    found = metric_lines.compare(LINES, LINES[:2] + LINES[3:])
+    assert not found.same
+    assert (found.only_a, found.only_b) == (1, 0)
+    assert [str(each) for each in found.differences()] == ["step 20, evaluation validation: a line in A, nothing in B"]
+
+
+def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:
+    assert metric_lines.compare([log(1, "NaN")], [log(1, "NaN")]).same
+    assert not metric_lines.compare([log(1, 0.0)], [log(1, -0.0)]).same
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20), st.data())
+def test_the_first_of_any_changes_is_found(losses: list[float], data: st.DataObject) -> None:
+    a = [log(step, loss) for step, loss in enumerate(losses)]
+    changed = sorted(data.draw(st.sets(st.integers(0, len(a) - 1))))
+    b = [log(step, "other" if step in changed else loss) for step, loss in enumerate(losses)]
+    found = metric_lines.compare(a, b)
+    assert found.different == len(changed)
+    assert [each.step for each in found.differences()] == changed[:1]

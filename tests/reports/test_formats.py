@@ -1,0 +1,127 @@
+"""CSV, JSON and LaTeX, read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.errors import RunError
+from embexp.reports import formats
+from embexp.reports.record import Record, Status
+from embexp.reports.report import Report
+from embexp.reports.tabulate import report, tabulate
+from embexp.training.metrics import Direction
+from tests.reports.made_runs import ledger, run, spec, sweep
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+UNESCAPED = {escaped: plain for plain, escaped in formats._LATEX.items()}
+
+
+def record(number: int, text: str, value: float) -> Record:
+    return Record(
+        None, str(number), number, Status.COMPLETED, text, {"key": text, "seed": 0}, (f"key={text}",),
+        {"validation rmse": value}, "rmse", Direction.LOWER,
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(TEXTS, st.floats()), min_size=2, max_size=5))
+def test_csv_reads_back(rows: list[tuple[str, float]]) -> None:
+    found = tabulate([record(number, text, value) for number, (text, value) in enumerate(rows)])
+    text = formats.as_csv(found, by_number=True)
+    read = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["reason"] for row in read] == [text for text, _ in rows]
+    assert [repr(float(row["validation rmse"])) for row in read] == [repr(value) for _, value in rows]
+    if "key" in found.keys:
+        assert [row["key"] for row in read] == [text for text, _ in rows]
+
+
+@given(st.lists(st.tuples(TEXTS, st.floats()), min_size=2, max_size=5))
+def test_json_reads_back(rows: list[tuple[str, float]]) -> None:
+    found = tabulate([record(number, text, value) for number, (text, value) in enumerate(rows)])
+    content = json.loads(formats.as_json(found, by_number=True), parse_constant=pytest.fail)
+    assert [job["reason"] for job in content["jobs"]] == [text for text, _ in rows]
+    for job, (_, value) in zip(content["jobs"], rows, strict=True):
+        assert job["metrics"]["validation rmse"] == (value if abs(value) < float("inf") else None)
+
+
+@given(TEXTS | st.text('\\{}$&#%_^~<>|"±–… a', max_size=20))
+def test_latex_has_no_command_that_is_not_an_escape(text: str) -> None:
+    escaped = formats.latex(text)
+    parts = re.split(
+        "(" + "|".join(re.escape(each) for each in sorted(UNESCAPED, key=len, reverse=True)) + ")", escaped
+    )
+    assert not set("".join(parts[::2])) & set('\\{}$&#%_^~<>|"')
+    assert "".join(UNESCAPED.get(each, each) for each in parts) == " ".join(text.split())
+
+
+def test_a_latex_table(tmp_path: Path) -> None:
+    sweep(tmp_path, optimizers={"sgd_1": [1.0, 1.2, 1.1], "adam&co": [0.9, 1.0, 1.05]})
+    lines = formats.as_latex(report(tmp_path)).splitlines()
+    assert lines[1] == r"\begin{tabular}{lrrrlrrr}"
+    assert [line for line in lines if line.startswith("\\") and " & " not in line][1:] == [
+        r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip
+    body = [line for line in lines if line.endswith(r" \\")]
+    assert body[0].startswith("optimizer & runs & validation rmse & test rmse & 95\\% interval & difference & p")
+    assert body[1].startswith(r"adam\&co & 3 & \textbf{0.9833 $\pm$ 0.0764} & 1.0833 $\pm$ 0.0764 & ")
+    assert body[2].startswith(r"sgd\_1 & 3 & 1.1000 $\pm$ 0.1000 & ")
+    assert len({line.count(" & ") for line in body}) == 1
+
+
+def test_a_latex_row_never_begins_an_argument(tmp_path: Path) -> None:
+    for number in range(2):
+        run(tmp_path / f"[{number}]", spec(train__steps=number), validation={"rmse": 1.0 + number})
+    body = [line for line in formats.as_latex(report(tmp_path)).splitlines() if line.endswith(r" \\")]
+    assert body[1].startswith("{[0]} & ")
+
+
+def test_latex_without_results(tmp_path: Path) -> None:
+    ledger(tmp_path, [{"state": "failed", "reason": "no"}])
+    with pytest.raises(RunError, match="no run has ended normally"):
+        formats.as_latex(report(tmp_path))
+
+
+def test_the_files_of_a_sweep(tmp_path: Path) -> None:
+    """The columns that sweep.csv and sweep.json have always had, in the order of the jobs."""
+    folder = sweep(tmp_path / "s", optimizers={"sgd": [2.0, 1.0]})
+    found = report(folder)
+    rows = list(csv.reader(io.StringIO(formats.as_csv(found, by_number=True))))
+    names = ["test rmse", "test mae", "test loss", "validation rmse", "validation mae", "validation loss", "train loss"]
+    assert rows[0] == ["number", "run", "seed", "status", *names, "seconds", "directory", "reason"]
+    assert rows[1] == [
+        "0",
+        "0",
+        "0",
+        "completed",
+        "2.1",
+        "1.0",
+        "4.0",
+        "2.0",
+        "1.0",
+        "4.0",
+        "1.0",
+        "1.500",
+        str(folder / "0"),
+        "",
+    ]
+    content = json.loads(formats.as_json(found, by_number=True))
+    assert [job["number"] for job in content["jobs"]] == [0, 1]
+    assert content["jobs"][0]["overrides"] == {"optimizer": "sgd", "seed": "0"}
+    assert content["best"] == "1"
+    [mean] = content["means"]
+    assert (mean["overrides"], mean["jobs"]) == ({}, 2)
+    assert mean["metrics"]["test rmse"]["mean"] == 1.6
+    assert [row[0] for row in csv.reader(io.StringIO(formats.as_csv(found)))] == ["number", "1", "0"]
+
+
+def test_an_empty_report() -> None:
+    found = Report((), (), (), (), ())
+    assert len(formats.as_csv(found).splitlines()) == 1
+    assert json.loads(formats.as_json(found))["jobs"] == []

@@ -1,0 +1,254 @@
+"""The table: the best by validation, the order, settings over seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import embexp
+from embexp.errors import CommandLineError, NotARunError, RunError
+from embexp.reports.collected import collect
+from embexp.reports.tabulate import report, tabulate
+from tests.reports.made_runs import ledger, run, spec, sweep
+
+SGD, ADAM, ADAGRAD = [1.0, 1.2, 1.1], [0.9, 1.0, 1.05], [0.95, 1.01, 1.0]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sweep(tmp_path_factory.mktemp("swept"), optimizers={"sgd": SGD, "adam": ADAM, "adagrad": ADAGRAD})
+
+
+def test_the_best_by_validation_comes_first(swept: Path) -> None:
+    found = report(swept)
+    assert found.metric == "rmse"
+    values = [row["validation rmse"] for row in found]
+    assert values == sorted(SGD + ADAM + ADAGRAD)
+    assert [row["best"] for row in found] == [True] + [False] * 8
+    assert found[0]["optimizer"] == "adam"
+    assert found.keys == ("optimizer", "seed")
+    assert len(found) == 9
+
+
+def test_test_values_choose_nothing(tmp_path: Path) -> None:
+    run(tmp_path / "a", spec(seed=0), validation={"rmse": 1.0}, test={"rmse": 9.0})
+    run(tmp_path / "b", spec(seed=1), validation={"rmse": 2.0}, test={"rmse": 1.0})
+    best = report(tmp_path).best
+    assert best is not None
+    assert best.name == "a"
+
+
+def test_higher_may_be_better_and_nan_is_never_the_best(tmp_path: Path) -> None:
+    for name, value in (("a", None), ("b", 0.6), ("c", 0.8), ("d", None)):
+        content = spec(task="classification", optimizer__learning_rate=ord(name))
+        run(tmp_path / name, content, validation={"accuracy": value})
+    found = report(tmp_path)
+    assert [row["run"] for row in found] == ["c", "b", "a", "d"]
+    assert [row["best"] for row in found] == [True, False, False, False]
+    alone = tabulate([record for record in collect([tmp_path]) if record.name == "a"])
+    assert alone.best is None
+
+
+def test_sorting_and_filtering(swept: Path) -> None:
+    found = report(swept, sort="test rmse:desc", filters=["optimizer=sgd,adam", "seed>=1"])
+    assert [(row["optimizer"], row["seed"]) for row in found] == [("sgd", 1), ("sgd", 2), ("adam", 2), ("adam", 1)]
+    assert [row["best"] for row in found] == [False, False, False, True]
+    with pytest.raises(CommandLineError, match="none of the 9 runs satisfies seed>7"):
+        report(swept, filters=["seed>7"])
+    with pytest.raises(CommandLineError, match="no run has a value of 'speed'"):
+        report(swept, sort="speed")
+
+
+class TestGroups:
+    """Settings that differ in the seed only."""
+
+    def test_their_figures(self, swept: Path) -> None:
+        found = report(swept)
+        assert {group.first.value("optimizer"): len(group.runs) for group in found.groups} == {
+            "adam": 3,
+            "adagrad": 3,
+            "sgd": 3,
+        }
+        [best] = [group for group in found.groups if group.best]
+        assert best.first.value("optimizer") == "adam"
+        assert best.values["validation rmse"].mean == pytest.approx(sum(ADAM) / 3)
+        assert best.values["test mae"].std == pytest.approx(
+            math.sqrt(sum((a - sum(ADAM) / 3) ** 2 for a in ADAM) / 2) / 2
+        )
+
+    def test_they_are_compared_with_the_best_on_the_test_split(self, swept: Path) -> None:
+        found = report(swept)
+        assert found.tested == "test rmse"
+        results = {group.first.value("optimizer"): group.comparison for group in found.groups}
+        assert results["adam"] is None
+        ps = {name: stats.ttest_rel(values, ADAM).pvalue for name, values in (("sgd", SGD), ("adagrad", ADAGRAD))}
+        assert results["sgd"].p == pytest.approx(ps["sgd"], rel=1e-6)
+        assert results["adagrad"].p == pytest.approx(ps["adagrad"], rel=1e-6)
+        assert results["sgd"].difference == pytest.approx((sum(SGD) - sum(ADAM)) / 3)
+        assert ps["sgd"] < ps["adagrad"]
+        assert results["sgd"].adjusted == pytest.approx(2 * ps["sgd"])
+        assert results["adagrad"].adjusted == pytest.approx(max(2 * ps["sgd"], ps["adagrad"]))
+
+    def test_or_with_a_baseline(self, swept: Path) -> None:
+        results = {
+            group.first.value("optimizer"): group.comparison for group in report(swept, baseline="optimizer=sgd").groups
+        }
+        assert results["sgd"] is None
+        assert results["adam"].p == pytest.approx(stats.ttest_rel(ADAM, SGD).pvalue, rel=1e-6)
+
+    @pytest.mark.parametrize(
+        ("baseline", "words"),
+        [
+            ("optimizer=sgd,adam", "must name one setting, and 2 of 3 satisfy it"),
+            ("optimizer=ftrl", "must name one setting, and 0 of 3 satisfy it"),
+        ],
+    )
+    def test_a_baseline_is_one_setting(self, swept: Path, baseline: str, words: str) -> None:
+        with pytest.raises(CommandLineError, match=words):
+            report(swept, baseline=baseline)
+
+    def test_pairs_are_of_the_same_seed(self, tmp_path: Path) -> None:
+        """Seed 1 of adam failed, and the folders are in another order: seeds 0 and 2 are the pairs."""
+        for optimizer, seed, value in (
+            ("sgd", 2, 3.0),
+            ("adam", 0, 1.0),
+            ("sgd", 0, 1.5),
+            ("adam", 2, 2.0),
+            ("sgd", 1, 9.0),
+        ):
+            content = spec(seed=seed, optimizer__kind=optimizer)
+            run(tmp_path / f"{optimizer}{seed}", content, validation={"rmse": value}, test={"rmse": value})
+        found = report(tmp_path)
+        [sgd] = [group for group in found.groups if group.first.value("optimizer.kind") == "sgd"]
+        assert (len(sgd.runs), sgd.comparison.pairs, sgd.comparison.difference) == (3, 2, pytest.approx(0.75))
+        assert sgd.comparison.p == pytest.approx(stats.ttest_rel([1.5, 3.0], [1.0, 2.0]).pvalue)
+        assert any("only 2 repetitions" in note for note in found.notes)
+
+    def test_the_same_run_twice_counts_once(self, tmp_path: Path) -> None:
+        sweep(tmp_path / "a", optimizers={"sgd": SGD})
+        sweep(tmp_path / "b", optimizers={"sgd": SGD})
+        [group] = report(tmp_path).groups
+        assert len(group.runs) == 3
+
+    def test_folds_are_repetitions_too(self, tmp_path: Path) -> None:
+        for fold in range(3):
+            run(tmp_path / f"{fold}", spec(data__fold=fold), validation={"rmse": 1.0 + fold}, test={"rmse": 1.0})
+        found = report(tmp_path)
+        assert found.groups[0].values["validation rmse"].mean == 2.0
+        assert any("folds share training examples" in note for note in found.notes)
+
+    def test_there_are_none_without_repetitions(self, tmp_path: Path) -> None:
+        run(tmp_path / "a", spec(), validation={"rmse": 1.0})
+        run(tmp_path / "b", spec(seed=1, train__steps=20), validation={"rmse": 1.0})
+        assert report(tmp_path).groups == ()
+        with pytest.raises(CommandLineError, match="no setting here was run with several"):
+            report(tmp_path, baseline="train.steps=10")
+
+    def test_without_test_values_the_reader_is_warned(self, tmp_path: Path) -> None:
+        for seed in range(3):
+            for steps in (1, 2):
+                run(
+                    tmp_path / f"{steps}{seed}",
+                    spec(seed=seed, train__steps=steps),
+                    validation={"rmse": seed * steps + 1},
+                )
+        found = report(tmp_path)
+        assert found.tested == "validation rmse"
+        assert any("p is too small" in note for note in found.notes)
+
+    def test_a_seed_that_diverged_is_not_averaged_away(self, tmp_path: Path) -> None:
+        for seed, value in enumerate((1.0, None)):
+            run(tmp_path / f"{seed}", spec(seed=seed), validation={"rmse": value}, test={"rmse": value})
+        [group] = report(tmp_path).groups
+        assert math.isnan(group.values["test rmse"].mean)
+        assert not group.best
+
+    def test_compared_keys_are_averaged(self, tmp_path: Path) -> None:
+        for seed in range(2):
+            summary = {"initialization": {"seconds": 1.0 + seed}, "freeze": {}}
+            content = spec(seed=seed, output__compare=["initialization.seconds", "freeze"])
+            run(tmp_path / f"{seed}", content, validation={"rmse": 1.0}, summary=summary)
+        [group] = report(tmp_path).groups
+        assert group.values["initialization.seconds"].mean == 1.5
+        assert "freeze" not in group.values
+
+
+def test_different_metrics_have_no_best(tmp_path: Path) -> None:
+    run(tmp_path / "a", spec(), validation={"rmse": 1.0})
+    run(tmp_path / "b", spec(task="click"), validation={"log_loss": 0.1, "auc": 0.6})
+    found = report(tmp_path)
+    assert (found.best, found.metric) == (None, "")
+    assert found.headlines[:2] == ("validation rmse", "validation log_loss")
+    assert any("different metrics (rmse, log_loss)" in note for note in found.notes)
+
+
+def test_different_validation_examples_are_told(tmp_path: Path) -> None:
+    run(tmp_path / "a", spec(), validation={"rmse": 1.0}, summary={"examples": {"validation": 10}})
+    run(tmp_path / "b", spec(), validation={"rmse": 1.0}, summary={"examples": {"validation": 11}})
+    assert any("validated on different examples" in note for note in report(tmp_path).notes)
+
+
+class TestFromPython:
+    """`embexp.report`."""
+
+    def test_it_is_public_and_a_sequence_of_rows(self, swept: Path) -> None:
+        found = embexp.report([swept], sort="job")
+        assert [row["job"] for row in found] == list(range(9))
+        assert found[2]["seed"] == 2
+        assert [row["job"] for row in found[7:]] == [7, 8]
+        assert found.rows[0]["test rmse"] == pytest.approx(1.1)
+        assert list(found.rows[0]) == list(found.columns)
+
+    def test_misuse_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(NotARunError, match="there is no directory"):
+            embexp.report(str(tmp_path / "nowhere"))
+        with pytest.raises(NotARunError, match="no directory"):
+            embexp.report([])
+
+    def test_one_filter_may_be_a_text(self, swept: Path) -> None:
+        assert len(embexp.report(swept, filters="seed=0")) == 3
+
+    def test_pandas(self, swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pandas = pytest.importorskip("pandas")
+        found = embexp.report(swept)
+        frame = found.to_pandas()
+        assert list(frame.columns) == list(found.columns)
+        assert list(frame["validation rmse"]) == [row["validation rmse"] for row in found]
+        monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+        assert pandas is not None
+        with pytest.raises(RunError, match="pip install pandas"):
+            found.to_pandas()
+
+    def test_text_and_notebook(self, tmp_path: Path) -> None:
+        run(tmp_path / "a", spec(init__kind="<script>alert(1)</script>"), validation={"rmse": 1.0})
+        run(tmp_path / "b", spec(init__kind="[bold]b[/bold]"), validation={"rmse": 2.0})
+        failed = run(tmp_path / "c", spec(init__kind="c"))
+        (failed / "run.log").write_text("error: <b>\x1b[31mred</b> [red]x[/red]\n")
+        found = embexp.report(tmp_path)
+        html = found._repr_html_()
+        assert "<script>" not in html
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+        assert "&lt;b&gt;" in html
+        assert "[bold]b[/bold]" in str(found)
+        assert "[red]x[/red]" in str(found)
+        assert "\x1b" not in str(found) + html
+
+
+def test_a_key_that_is_named_like_a_fact(tmp_path: Path) -> None:
+    """An override that was once added with a key of the table's own."""
+    jobs = [{"state": "planned", "overrides": [f"status={value}"], "spec": spec()} for value in "ab"]
+    ledger(tmp_path, jobs)
+    found = report(tmp_path)
+    assert [row["status"] for row in found] == ["planned", "planned"]
+    assert len(set(found.columns)) == len(found.columns)
+
+
+def test_records_of_other_origin(swept: Path) -> None:
+    records = [replace(record, metrics={}, metric="", direction=None) for record in collect([swept])]
+    found = tabulate(records)
+    assert (found.best, found.groups[0].values, found.headlines) == (None, {}, ())
+    assert str(found)

@@ -1,0 +1,290 @@
+"""A run is verified against the same run done again; whatever was falsified is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embexp
+from embexp.errors import CommandLineError, RunError, UsageError
+from embexp.records.differences import Kind
+from embexp.records.folder import RunFolder
+from embexp.runs import resume as resuming
+from embexp.runs import run as single
+from embexp.studies import run as studies
+from embexp.studies import runs_compared, verification
+from embexp.studies.rerun import Rerun, in_own_process
+from embexp.training.listeners import Listener
+from embexp.training.saving import Replay
+from tests import preloaded
+
+MODEL = """import keras
+from sizes import WIDTH
+
+
+def tower(activations):
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(each) for each in activations.values()])
+    x = keras.layers.Dense(WIDTH, activation="relu")(x)
+    return keras.Model(inputs=activations, outputs=keras.layers.Dense(1)(x))
+"""
+FUNCTION = "verified_model:tower"
+SMALL = (
+    "experiment=clicks",
+    "data.examples=2000",
+    "data.users=60",
+    "data.items=80",
+    "train.batch_size=64",
+    "train.epochs=null",
+    "train.steps=12",
+    "train.log_every=2",
+    "train.evaluate_every=5",
+    "output.plots=false",
+    "output.tensorboard=false",
+)
+USER_MODEL = ("model=keras", f"model.function={FUNCTION}", "~model.args")
+
+
+class Reruns:
+    """Runs specs again in this process; of equal ones, only the first."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, Path] = {}
+
+    def __call__(self, rerun: Rerun, place: Path) -> None:
+        key = f"{rerun.spec.model_dump_json()} {rerun.replay} {Path('sizes.py').read_text()}"
+        if key in self.done:
+            shutil.copytree(self.done[key], place, dirs_exist_ok=True)
+            return
+        studies.run(rerun.spec, place, replay=rerun.replay)
+        self.done[key] = place.parent / f"kept-{len(self.done)}"
+        shutil.copytree(place, self.done[key])
+
+
+class Interrupts(Listener):
+    """Interrupts the training at a step, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        if step == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder with a model of the user's own."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "verified_model.py").write_text(MODEL)
+    (folder / "sizes.py").write_text("WIDTH = 4\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def again() -> Reruns:
+    return Reruns()
+
+
+def spec_of(project: Path, *overrides: str) -> Any:
+    return embexp.compose([*SMALL, f"output.cache={project / 'cache'}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def recorded(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has kept all its checkpoints: of steps 4, 8 and 12."""
+    spec = spec_of(project, *USER_MODEL, "checkpoint.every_steps=4", "checkpoint.keep=null")
+    return single.run(spec, tmp_path_factory.mktemp("recorded")).directory
+
+
+@pytest.fixture
+def copy(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to be falsified."""
+    return Path(shutil.copytree(recorded, tmp_path / "copy"))
+
+
+def edit(path: Path, *keys: str, value: Any) -> None:
+    content = json.loads(path.read_text())
+    node = content
+    for key in keys[:-1]:
+        node = node[key]
+    assert node[keys[-1]] != value
+    node[keys[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+def verified(directory: Path, again: Reruns, **options: Any) -> verification.Verification:
+    return verification.verify(directory, allow_code=[FUNCTION], again=again, **options)
+
+
+def texts(found: verification.Verification) -> list[str]:
+    return [verification.line(each) for each in found.differences]
+
+
+def test_a_run_is_identical(recorded: Path, again: Reruns, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    found = verified(recorded, again, keep=kept)
+    assert found.identical
+    assert found.differences == ()
+    assert found.kept == kept
+    assert "9 lines of metrics.jsonl; 2 tables by digest" in "; ".join(found.compared)
+    assert found.compared[-1] == "checkpoints up to step 12"
+    parts = runs_compared.compare(recorded, kept)
+    assert [each.name for each in parts[""].spec] == ["checkpoint.every_steps", "checkpoint.on_error"]
+    assert not parts[""].results.differences
+
+
+def test_a_package_version_is_named(copy: Path, again: Reruns) -> None:
+    edit(copy / "manifest.json", "packages", "numpy", value="1.0")
+    found = verified(copy, again)
+    assert found.identical
+    [each] = found.differences
+    assert (each.kind, each.name, each.a) == (Kind.PACKAGE, "numpy", "1.0")
+    assert texts(found)[0].startswith("package numpy: 1.0 in the record, ")
+
+
+def test_a_number_of_threads_is_named(copy: Path, again: Reruns) -> None:
+    edit(copy / "manifest.json", "threads", "intra_op", value=77)
+    [text] = texts(verified(copy, again))
+    assert text.startswith("threads intra_op: 77 in the record, ")
+
+
+def test_another_seed_is_named_with_the_first_step_that_differs(copy: Path, again: Reruns) -> None:
+    edit(copy / "spec.json", "seed", value=1)
+    found = verified(copy, again)
+    assert not found.identical
+    assert (found.results[0].kind, found.results[0].step, found.results[0].name) == (Kind.METRICS, 2, "loss")
+    assert "seed: 0 in manifest.json, 1 in spec.json" in texts(found)
+    assert any(each.kind is Kind.TABLE and "rows differ, the first 0" in each.note for each in found.results)
+
+
+def test_a_line_of_user_code_is_named(copy: Path, again: Reruns, project: Path) -> None:
+    sizes = project / "sizes.py"
+    sizes.write_text("WIDTH = 5\n")
+    try:
+        found = verified(copy, again)
+    finally:
+        sizes.write_text("WIDTH = 4\n")
+    assert not found.identical
+    [each] = found.circumstances
+    assert (each.kind, each.name) == (Kind.CODE, "sizes.py")
+    assert [line.strip() for line in each.note.splitlines()[2:]] == ["-WIDTH = 4", "+WIDTH = 5"]
+
+
+def test_a_changed_copy_of_user_code_is_named(copy: Path, again: Reruns) -> None:
+    (copy / "code" / "sizes.py").write_text("WIDTH = 6\n")
+    found = verified(copy, again)
+    assert found.identical
+    assert [(each.kind, each.name) for each in found.circumstances] == [(Kind.CODE, "sizes.py")]
+    assert "is no longer what the manifest says" in found.circumstances[0].note
+
+
+def test_a_falsified_metric_is_the_first_difference(copy: Path, again: Reruns) -> None:
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    [line] = [line for line in lines if line["event"] == "evaluation" and line["step"] == 10]
+    line["metrics"]["auc"] = 0.999
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = verified(copy, again)
+    assert [(each.step, each.name, each.a) for each in found.results] == [(10, "validation auc", 0.999)]
+
+
+def test_a_falsified_digest_is_named(copy: Path, again: Reruns) -> None:
+    edit(copy / "summary.json", "tables", "item", "digest", value="0" * 64)
+    [each] = verified(copy, again).results
+    assert (each.kind, each.name, each.a) == (Kind.TABLE, "item.digest", "0" * 64)
+
+
+def test_bisection_finds_the_first_checkpoint_that_differs(
+    copy: Path, again: Reruns, project: Path, tmp_path: Path
+) -> None:
+    """The checkpoints of steps 8 and 12 come from a run with another seed; nothing else is changed."""
+    (tmp_path / "other").mkdir()
+    spec = spec_of(project, *USER_MODEL, "checkpoint.every_steps=4", "checkpoint.keep=null", "seed=1")
+    other = single.run(spec, tmp_path / "other").directory
+    for step in ("step_00000008", "step_00000012"):
+        shutil.rmtree(copy / "checkpoints" / step)
+        shutil.copytree(other / "checkpoints" / step, copy / "checkpoints" / step)
+    found = verified(copy, again)
+    assert {each.step for each in found.results} == {8}
+    assert all("after step 4 the checkpoints are equal" in each.note for each in found.results)
+    assert {each.kind for each in found.results} == {Kind.TABLE, Kind.WEIGHTS}
+
+
+def test_another_run_id_alone_is_named(copy: Path, again: Reruns) -> None:
+    edit(copy / "summary.json", "run_id", value="0" * 64)
+    found = verified(copy, again)
+    assert found.identical
+    assert [each.name for each in found.circumstances] == ["run_id"]
+
+
+def test_code_has_to_be_allowed_and_only_what_is_named(recorded: Path, again: Reruns) -> None:
+    with pytest.raises(UsageError, match=f"names code to run, {FUNCTION} .*allow it by --allow-code {FUNCTION}$"):
+        verification.verify(recorded, again=again)
+    with pytest.raises(UsageError, match=rf"--allow-code os:remove: .*spec.json names only {FUNCTION}"):
+        verification.verify(recorded, allow_code=["os:remove", FUNCTION], again=again)
+
+
+def test_an_existing_directory_is_not_written_to(recorded: Path, again: Reruns, tmp_path: Path) -> None:
+    with pytest.raises(CommandLineError, match="it exists"):
+        verified(recorded, again, keep=tmp_path)
+
+
+def test_an_interrupted_run_is_repeated_to_that_step_and_a_resumed_one_to_the_end(
+    project: Path, again: Reruns, tmp_path: Path
+) -> None:
+    spec = spec_of(project, "optimizer=adam")
+    (tmp_path / "run").mkdir()
+    result = single.run(spec, tmp_path / "run", listeners=[Interrupts(6)])
+    assert (result.status, result.summary["steps"]) == ("interrupted", 6)
+    found = verification.verify(tmp_path / "run", again=again)
+    assert found.identical, str(found)
+    assert "checkpoints up to step 6" in found.compared
+
+    resuming.resume(tmp_path / "run")
+    assert [leg["step"] for leg in RunFolder(tmp_path / "run").read_manifest()["resumed"]] == [6]
+    found = verification.verify(tmp_path / "run", again=again)
+    assert found.identical, str(found)
+    assert found.differences == ()
+
+    longer = spec.model_copy(update={"train": spec.train.model_copy(update={"steps": 16})})
+    resuming.resume(tmp_path / "run", longer)
+    with pytest.raises(RunError, match=r"resumed at step 12 with other settings \(train.steps: 12 in the beginning"):
+        verification.verify(tmp_path / "run", again=again)
+
+
+def test_an_early_stopped_run(project: Path, again: Reruns, tmp_path: Path) -> None:
+    settings = ("optimizer=adam", "optimizer.learning_rate=0.5", "train.evaluate_every=1")
+    spec = spec_of(project, *settings, "train.early_stopping.patience=2", "train.steps=40")
+    result = single.run(spec, tmp_path)
+    assert (result.status, result.summary["best_step"] < result.summary["steps"]) == ("stopped_early", True)
+    assert verification.verify(tmp_path, again=again).identical
+
+
+def test_an_unfinished_run_is_refused(copy: Path, again: Reruns) -> None:
+    (copy / "summary.json").unlink()
+    with pytest.raises(RunError, match=r"has not ended.*embexp resume"):
+        verified(copy, again)
+
+
+@pytest.mark.slow
+def test_from_python_in_a_process_of_its_own(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(project, *USER_MODEL, "train.steps=2", "strategy.intra_op_threads=1")
+    broken = spec.model_copy(update={"restore": spec.restore.model_copy(update={"path": str(tmp_path / "nowhere")})})
+    for name in ("run", "broken"):
+        (tmp_path / name).mkdir()
+    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as commands:
+        monkeypatch.setattr(sys, "executable", str(commands / "python"))
+        in_own_process(Rerun(spec, Replay()), tmp_path / "run")
+        assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
+        with pytest.raises(RunError, match="nowhere"):
+            in_own_process(Rerun(broken), tmp_path / "broken")

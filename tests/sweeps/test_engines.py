@@ -1,0 +1,173 @@
+"""Launchers of others run the jobs of a ledger: the process of the sweep records what they leave in their folders."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from embexp.config import composition
+from embexp.config.compose import compose
+from embexp.errors import ConfigError
+from embexp.sweeps import elsewhere, engines
+from embexp.sweeps.engines import Engine
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.outcomes import Outcome, Status
+
+JOB = """
+import json, os, pathlib, signal, sys, time
+from embexp.sweeps import elsewhere, locks
+sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+job = elsewhere.read(sweep, number)
+what, directory = job.settings["what"], sweep / job.directory
+lock = locks.held(directory / ".lock", "the job", patience=5)
+lock.__enter__()
+print("job", number, "in process", os.getpid(), "below", os.getppid(), flush=True)
+if what == "fails":
+    print("error: ratings.csv: line 5: what is this?", flush=True)
+    sys.exit(1)
+if what == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+if what == "loses its worker":
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1)
+status = "completed"
+if what == "waits":
+    def stop(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, stop)
+    (directory / "ready").touch()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        status = "interrupted"
+summary = {"status": status, "run_id": f"id{number}", "metrics": {"validation": {"auc": number / 10}}}
+(directory / "summary.json").write_text(json.dumps(summary))
+"""
+SPEC = json.dumps({"output": {"compare": []}})
+
+
+# Of workers of submitit that are waited for by other means than their process.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+LAUNCHERS = ["basic", "submitit_local"]
+
+
+def engine(launcher: str, folder: Path) -> Engine:
+    """The launcher of a sweep; its jobs train nothing."""
+    if launcher.startswith("submitit"):
+        pytest.importorskip("submitit")
+    job = folder / "job.py"
+    job.write_text(JOB)
+    config = compose(composition.loader(), [f"hydra/launcher={launcher}"]).config
+    return dataclasses.replace(engines.engine(config), command=(sys.executable, str(job)))
+
+
+def run(made: Engine, jobs: Ledger, numbers: list[int]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    made.run(jobs, numbers, outcomes.append)
+    return outcomes
+
+
+def ledger(directory: Path, *whats: str) -> Ledger:
+    directory.mkdir(exist_ok=True)
+    made = Ledger(directory, create=True)
+    made.add(
+        LedgerJob(n, (f"what={what}",), {"what": what}, SPEC, f"i{n}", directory=str(n)) for n, what in enumerate(whats)
+    )
+    return made
+
+
+def log(directory: Path, number: int) -> list[str]:
+    return (directory / str(number) / "run.log").read_text().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_jobs_run_each_in_a_process_and_are_recorded(launcher: str, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    with ledger(sweep, "works", "fails", "dies", "works", "works") as jobs:
+        outcomes = run(engine(launcher, tmp_path), jobs, [0, 1, 2, 4])
+        assert [(each.number, each.status, each.reason) for each in outcomes] == [
+            (0, Status.COMPLETED, ""),
+            (1, Status.FAILED, "ratings.csv: line 5: what is this?"),
+            (2, Status.FAILED, "ended by signal 9 (out of memory?)"),
+            (4, Status.COMPLETED, ""),
+        ]
+        assert outcomes[3].metrics == {"validation auc": 0.4}
+        assert [each.state for each in jobs.jobs()] == ["completed", "failed", "failed", "planned", "completed"]
+        assert jobs.job(4).run_id == "id4"
+    processes = {log(sweep, number)[0].split()[4] for number in (0, 1, 2, 4)}
+    assert len(processes) == 4
+    assert str(os.getpid()) not in processes
+    assert not (sweep / "3").exists()
+    assert not list(sweep.glob("*/.hydra"))
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_is_killed_is_told_and_the_others_are_recorded(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    with ledger(sweep, "loses its worker", "works") as jobs:
+        lost, works = run(engine("submitit_local", tmp_path), jobs, [0, 1])
+    assert works.status is Status.COMPLETED
+    # The worker is gone, and its job has ended all the same.
+    assert (lost.status, lost.metrics) == (Status.COMPLETED, {"validation auc": 0.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_interrupted_sweep_ends_its_jobs(launcher: str, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+
+    def interrupt() -> None:
+        give_up = time.monotonic() + 60
+        while not (sweep / "0" / "ready").exists() and time.monotonic() < give_up:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ledger(sweep, "waits") as jobs:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            run(engine(launcher, tmp_path), jobs, [0])
+        assert jobs.job(0).state is Status.INTERRUPTED
+
+
+@pytest.mark.slow
+def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    with ledger(sweep, "works", "works") as jobs:
+        made = engine("basic", tmp_path)
+        elsewhere.write(sweep, jobs.job(0))
+        jobs.begin(0, time.time())
+        elsewhere.RunElsewhere(str(sweep), os.getcwd(), made.command)({"job": 0})  # the sweep is killed meanwhile
+        assert jobs.job(0).state is Status.RUNNING
+        outcomes = run(made, jobs, [0, 1])
+        assert [each.status for each in outcomes] == [Status.COMPLETED, Status.COMPLETED]
+    assert len(log(sweep, 0)) == 1
+
+
+@pytest.mark.slow
+def test_a_launcher_that_fails_is_told(tmp_path: Path) -> None:
+    with ledger(tmp_path / "sweep", "works") as jobs:
+        [outcome] = run(engine("submitit_slurm", tmp_path), jobs, [0])
+    assert outcome.status is Status.FAILED
+    assert outcome.reason.startswith("hydra/launcher=submitit_slurm: RuntimeError: Could not detect")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["hydra/launcher=submitit_local", "+hydra.launcher.cpu_per_task=2"], r"cpu_per_task = 2: .*\n.*cpus_per_task"),
+        (["hydra/launcher=basic", "+hydra.launcher.jobs=2"], r"jobs = 2: the launcher basic has no such setting"),
+    ],
+)
+def test_a_setting_that_a_launcher_lacks_is_a_fault(overrides: list[str], words: str) -> None:
+    pytest.importorskip("submitit")
+    with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{words}"):
+        engines.engine(compose(composition.loader(), overrides).config)

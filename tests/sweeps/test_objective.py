@@ -1,0 +1,70 @@
+"""What a search makes better."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from embexp.errors import ConfigError
+from embexp.specs.models import Task
+from embexp.sweeps.objective import values
+from embexp.sweeps.outcomes import Outcome, Status
+from embexp.training.objectives import Objective, objectives
+
+
+@pytest.mark.parametrize(
+    ("task", "chosen", "found"),
+    [
+        (Task.CLICK, None, [Objective("log_loss", higher_is_better=False)]),
+        (Task.RATING, None, [Objective("rmse", higher_is_better=False)]),
+        (Task.CLICK, "auc", [Objective("auc", higher_is_better=True)]),
+        (Task.CLICK, "validation auc", [Objective("auc", higher_is_better=True)]),
+        (Task.CLICK, "validation.auc", [Objective("auc", higher_is_better=True)]),
+        (Task.CLICK, "validation/auc", [Objective("auc", higher_is_better=True)]),
+        (
+            Task.CLICK,
+            ["auc", "log_loss"],
+            [Objective("auc", higher_is_better=True), Objective("log_loss", higher_is_better=False)],
+        ),
+    ],
+)
+def test_objectives(task: Task, chosen: str | list[str] | None, found: list[Objective]) -> None:
+    assert list(objectives(task, chosen)) == found
+
+
+@pytest.mark.parametrize("split", ["test auc", "test.auc", "test/auc"])
+def test_a_test_metric_is_refused(split: str) -> None:
+    with pytest.raises(ConfigError, match=r"chosen by the validation split.*\n.*sweep\.objective=auc"):
+        objectives(Task.CLICK, split)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ("rmse", "the metrics of task click are log_loss, auc, loss"),
+        ("train loss", "settings are chosen by the validation split"),
+        (["auc", "validation auc"], "named twice"),
+        ([], "a search needs an objective"),
+    ],
+)
+def test_faults(chosen: str | list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        objectives(Task.CLICK, chosen)
+
+
+def outcome(**metrics: float) -> Outcome:
+    return Outcome(0, {}, Status.COMPLETED, metrics={key.replace("_", " ", 1): each for key, each in metrics.items()})
+
+
+def test_values_are_those_of_the_validation_split() -> None:
+    auc, loss = values(objectives(Task.CLICK, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)])
+    assert auc == 0.7
+    assert math.isnan(loss)
+
+
+def test_values_are_means_over_seeds_unless_one_is_missing() -> None:
+    chosen = objectives(Task.CLICK, "auc")
+    several = [outcome(validation_auc=0.5), outcome(validation_auc=0.75)]
+    assert values(chosen, several) == [0.625]
+    assert math.isnan(values(chosen, [*several, outcome(test_auc=0.5)])[0])

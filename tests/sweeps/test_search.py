@@ -1,0 +1,306 @@
+"""Searches over a function instead of trainings: what is asked for, told and kept; and what a kill changes: nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import optuna
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from embexp.errors import ConfigError, RunError
+from embexp.specs.models import Task
+from embexp.sweeps import search_settings, search_space
+from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.search import Search
+from embexp.sweeps.search_settings import SearchSettings
+from embexp.sweeps.study import Study
+from embexp.training.objectives import objectives
+
+SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
+
+
+def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
+    space = search_space.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
+    found = objectives(Task.CLICK, chosen)
+    read = search_settings.read({"n_trials": 12, **node})
+    assert search_settings.faults(read, space, found, study=False) == []
+    return Search(space, found, read, at_once)
+
+
+def outcome(number: int, overrides: Sequence[str], status: Status = Status.COMPLETED) -> Outcome:
+    """A bowl whose bottom is at x = 1 and y = 0.1, deeper for m = b."""
+    given = dict(each.split("=") for each in overrides)
+    x, y = float(given.get("x", 0)), float(given.get("y", 0.1))
+    loss = (x - 1) ** 2 + math.log10(10 * y) ** 2 + (given.get("m") == "a")
+    metrics = {"validation log_loss": loss, "validation auc": y, "test log_loss": -99.0}
+    return Outcome(number, given, status, metrics=metrics if status.has_results else {})
+
+
+class Jobs:
+    """Runs jobs, and remembers the results of those that are done, as the ledger does."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, Outcome] = {}
+        self.batches: list[list[int]] = []
+
+    def __call__(self, batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
+        self.batches.append(list(range(first, first + len(batch))))
+        for number, overrides in enumerate(batch, first):
+            self.run(number, overrides)
+        return [[self.done[number]] for number in self.batches[-1]]
+
+    def run(self, number: int, overrides: Sequence[str]) -> None:
+        assert number not in self.done or self.done[number].overrides == outcome(number, overrides).overrides
+        self.done.setdefault(number, outcome(number, overrides))
+
+
+def history(directory: Path) -> list[tuple[object, ...]]:
+    trials = json.loads((directory / "search.json").read_text())["trials"]
+    return [(each["job"], each["state"], each["params"], each["values"], each["best_so_far"]) for each in trials]
+
+
+def test_trials_come_in_batches_and_their_history_is_kept(tmp_path: Path) -> None:
+    jobs = Jobs()
+    [best] = search(n_trials=8).run(tmp_path, jobs)
+    assert jobs.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    losses = [jobs.done[number].metrics["validation log_loss"] for number in range(8)]
+    assert [each[3] for each in history(tmp_path)] == [[loss] for loss in losses]
+    assert [each[4] for each in history(tmp_path)] == [min(losses[: n + 1]) for n in range(8)]
+    assert best.values == (min(losses),)
+    assert jobs.done[best.job].metrics["validation log_loss"] == min(losses)
+    content = json.loads((tmp_path / "search.json").read_text())
+    assert content["objectives"] == [{"metric": "validation log_loss", "direction": "minimize"}]
+    assert content["best"] == [best.job]
+    assert {job.overrides["seed"] for job in jobs.done.values()} == {"3"}
+
+
+def test_tpe_is_better_than_the_best_of_as_many_random_trials(tmp_path: Path) -> None:
+    found = {}
+    for sampler in ("tpe", "random"):
+        (tmp_path / sampler).mkdir()
+        [best] = search(n_trials=40, sampler=sampler).run(tmp_path / sampler, Jobs())
+        found[sampler] = best.values[0]
+    assert found["tpe"] < found["random"]
+
+
+def test_a_metric_that_gets_better_when_higher_is_maximized(tmp_path: Path) -> None:
+    jobs = Jobs()
+    [best] = search(chosen="auc").run(tmp_path, jobs)
+    assert best.values == (max(job.metrics["validation auc"] for job in jobs.done.values()),)
+
+
+def test_the_best_of_two_objectives_are_those_that_no_other_beats(tmp_path: Path) -> None:
+    jobs = Jobs()
+    best = search(chosen=["log_loss", "auc"], n_trials=15).run(tmp_path, jobs)
+    points = {n: (job.metrics["validation log_loss"], job.metrics["validation auc"]) for n, job in jobs.done.items()}
+    front = {
+        n
+        for n, (loss, auc) in points.items()
+        if not any(other[0] <= loss and other[1] >= auc and other != (loss, auc) for other in points.values())
+    }
+    assert {each.job for each in best} == front
+
+
+def test_a_grid_tries_every_combination_once(tmp_path: Path) -> None:
+    jobs = Jobs()
+    search("x=range(0,3)", "m=a,b", "y=0.5", sampler="grid", n_trials=None).run(tmp_path, jobs)
+    tried = [(jobs.done[n].overrides["x"], jobs.done[n].overrides["m"]) for n in range(6)]
+    assert tried == [("0", "a"), ("0", "b"), ("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
+    assert len(jobs.done) == 6
+
+
+class KilledError(Exception):
+    """Stands for SIGKILL."""
+
+
+class KilledJobs(Jobs):
+    """Is killed before or after some jobs."""
+
+    def __init__(self, kills: set[int]) -> None:
+        super().__init__()
+        self.kills = kills
+
+    def run(self, number: int, overrides: Sequence[str]) -> None:
+        if 2 * number in self.kills:
+            self.kills.remove(2 * number)
+            raise KilledError
+        super().run(number, overrides)
+        if 2 * number + 1 in self.kills:
+            self.kills.remove(2 * number + 1)
+            raise KilledError
+
+
+def run_to_the_end(make: Callable[[], Search], directory: Path, jobs: Jobs) -> None:
+    while True:
+        try:
+            make().run(directory, jobs)
+        except KilledError:
+            continue
+        return
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_a_search_that_is_killed_anywhere_asks_for_the_same_trials(
+    sampler: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def make() -> Search:
+        return search("x=range(-2,3)", "y=range(0.1,0.5,0.1)", sampler=sampler, n_trials=10)
+
+    whole = tmp_path_factory.mktemp("whole")
+    make().run(whole, Jobs())
+
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sets(st.integers(0, 19), max_size=4))
+    def killed(kills: set[int]) -> None:
+        directory = tmp_path_factory.mktemp("killed")
+        run_to_the_end(make, directory, KilledJobs(kills))
+        assert history(directory) == history(whole)
+
+    killed()
+
+
+@pytest.mark.parametrize("asked", range(4))
+def test_a_search_that_is_killed_while_it_asks_goes_on_with_what_it_has(
+    asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    search(n_trials=6).run(tmp_path / "whole", Jobs())
+    calls, noted = [0], optuna.trial.Trial.set_user_attr
+
+    def noting(self: object, key: str, value: object) -> None:
+        calls[0] += 1
+        if calls[0] == asked + 1:
+            raise KilledError
+        noted(self, key, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.trial.Trial, "set_user_attr", noting)
+        with pytest.raises(KilledError):
+            search(n_trials=6).run(tmp_path / "killed", Jobs())
+    search(n_trials=6).run(tmp_path / "killed", Jobs())
+    assert history(tmp_path / "killed") == history(tmp_path / "whole")
+
+
+def test_a_search_that_is_done_runs_nothing(tmp_path: Path) -> None:
+    search(n_trials=4).run(tmp_path, Jobs())
+    jobs = Jobs()
+    [best] = search(n_trials=4).run(tmp_path, jobs)
+    assert jobs.batches == []
+    assert best.values is not None
+
+
+def test_failed_and_pruned_trials_are_told_as_such(tmp_path: Path) -> None:
+    states = {0: Status.FAILED, 1: Status.PRUNED, 2: Status.SKIPPED, 4: Status.STOPPED_EARLY}
+
+    def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
+        return [[outcome(n, each, states.get(n, Status.COMPLETED))] for n, each in enumerate(batch, first)]
+
+    search(n_trials=6).run(tmp_path, launch)
+    assert [each[1] for each in history(tmp_path)] == ["fail", "pruned", "fail", "complete", "complete", "complete"]
+
+
+def test_a_trial_without_its_metric_fails(tmp_path: Path) -> None:
+    search(n_trials=2).run(tmp_path, lambda batch, first: [[Outcome(0, {}, Status.COMPLETED)] for _ in batch])
+    assert [each[1] for each in history(tmp_path)] == ["fail", "fail"]
+
+
+def test_an_interrupted_search_ends_and_goes_on(tmp_path: Path) -> None:
+    def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
+        states = [Status.COMPLETED, Status.INTERRUPTED, Status.PLANNED]
+        return [[outcome(first + n, each, states[n])] for n, each in enumerate(batch)]
+
+    search(n_trials=6).run(tmp_path, launch)
+    assert [each[1] for each in history(tmp_path)] == ["complete", "running", "running"]
+    jobs = Jobs()
+    search(n_trials=6).run(tmp_path, jobs)
+    assert jobs.batches == [[1, 2], [3, 4, 5]]
+
+
+def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path) -> None:
+    def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
+        return [
+            [Outcome(0, {}, Status.COMPLETED, metrics={"validation log_loss": value}) for value in (1.0, 2.0, 6.0)]
+            for _ in batch
+        ]
+
+    [best] = search(n_trials=1).run(tmp_path, launch)
+    assert best.values == (3.0,)
+
+
+def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
+    study_of = search(pruner="median", n_trials=8)
+    study = Study(study_of.space, study_of.objectives, study_of.settings, tmp_path)
+    trials = [study.ask(job) for job in range(7)]
+    for each in trials[:5]:
+        assert not study.report(each, 10, 0.5)
+        study.tell(each, [0.5])
+    assert study.report(trials[5], 10, 0.6)
+    assert not study.report(trials[6], 10, 0.4)
+    assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
+
+
+def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        jobs = Jobs()
+        search(n_trials=3, storage=str(tmp_path / "s.db"), study_name="both").run(tmp_path / name, jobs)
+        assert sorted(jobs.done) == [0, 1, 2]
+    study = optuna.load_study(study_name="both", storage=f"sqlite:///{tmp_path}/s.db")
+    assert len(study.trials) == 6
+    assert not (tmp_path / "a" / "optuna.sqlite").exists()
+
+
+def test_a_study_with_another_direction_is_refused(tmp_path: Path) -> None:
+    search(n_trials=1, study_name="mine").run(tmp_path, Jobs())
+    with pytest.raises(RunError, match="holds a study 'mine' with the objectives minimize"):
+        search(n_trials=1, study_name="mine", chosen="auc").run(tmp_path, Jobs())
+
+
+def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"hydra\.sweeper\.storage: nodatabase://x can't be used"):
+        search(storage="nodatabase://x").run(tmp_path, Jobs())
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (
+            {"n_trial": 5},
+            r"hydra\.sweeper\.n_trial = 5: the sweeper optuna has no such setting.*\n.*did you mean n_trials",
+        ),
+        ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
+        ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
+        ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
+        ({"direction": "down"}, r"direction = 'down': it must be minimize or maximize"),
+        ({"n_trials": "many"}, "whole number"),
+    ],
+)
+def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        search_settings.read(node)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "chosen", "node", "words"),
+    [
+        (["x=1,2"], "auc", {"direction": "minimize"}, "auc gets better when it is higher"),
+        (["x=1,2"], ["auc", "log_loss"], {"direction": "maximize"}, r"\[maximize,minimize\]"),
+        (["x=interval(0,1)"], "auc", {"sampler": "grid"}, "a grid needs a number of values"),
+        (["x=1,2"], "auc", {"sampler": "cmaes"}, "at least two ranges of numbers"),
+        (["x=1,2"], ["auc", "log_loss"], {"pruner": "median"}, "compared by a single objective"),
+    ],
+)
+def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:
+    space = search_space.space(OverridesParser.create().parse_overrides(overrides))
+    faults = search_settings.faults(
+        SearchSettings.model_validate(node), space, objectives(Task.CLICK, chosen), study=False
+    )
+    with pytest.raises(ConfigError, match=words):
+        raise ConfigError(faults)

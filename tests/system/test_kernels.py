@@ -1,0 +1,77 @@
+"""What is said of threads and oneDNN, compared with what TensorFlow does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from embexp.system import kernels, machine
+
+ASKED = """
+import os, sys
+from embexp.system import kernels
+before = kernels.onednn()
+import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
+tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[1]))
+tf.reduce_sum(tf.random.uniform([4])).numpy()
+names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+print(before, kernels.onednn(), _pywrap_util_port.IsMklEnabled())
+print(kernels.threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
+"""
+
+
+def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_ENABLE_ONEDNN_OPTS", *kernels.FLAGS):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variables", "inter_op"),
+    [
+        ({}, 0),
+        ({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTEROP_THREADS": "3"}, 0),
+        ({"TF_ENABLE_ONEDNN_OPTS": "True"}, 5),
+        ({"TF_ENABLE_ONEDNN_OPTS": "neither"}, 0),
+    ],
+)
+def test_tensorflow_does_what_is_said(variables: dict[str, str], inter_op: int) -> None:
+    inherited = {name: text for name, text in os.environ.items() if name not in ("TF_ENABLE_ONEDNN_OPTS",)}
+    command = [sys.executable, "-c", ASKED, str(inter_op)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=inherited | variables)
+    onednn, threads = (line.split() for line in result.stdout.splitlines())
+    assert len(set(onednn)) == 1
+    assert threads[0] == threads[1]
+
+
+def test_the_config_goes_before_the_environment_and_that_before_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    monkeypatch.setattr(machine, "cores", lambda: 7)
+    assert kernels.threads(0, 0) == {"intra_op": 7, "inter_op": 7}
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "many")
+    assert kernels.threads(0, 0) == {"intra_op": 3, "inter_op": 7}
+    assert kernels.threads(2, 1) == {"intra_op": 2, "inter_op": 1}
+
+
+@pytest.mark.parametrize(
+    ("features", "wanted", "used"),
+    [("avx2", "", False), ("avx2 avx512_vnni", "", True), ("avx_vnni", "0", False), ("", "TRUE", True)],
+)
+def test_onednn_by_the_processor(features: str, wanted: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, TF_ENABLE_ONEDNN_OPTS=wanted)
+    monkeypatch.delitem(sys.modules, "tensorflow.python.util._pywrap_util_port", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(machine, "processor", lambda: machine.Processor("", frozenset(features.split())))
+    assert kernels.onednn() == used
+
+
+def test_only_flags_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, XLA_FLAGS="--xla_cpu_enable_fast_math=true", TF_XLA_FLAGS="")
+    assert kernels.flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
