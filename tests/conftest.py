@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -11,6 +13,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 from hypothesis import settings
 
+from embexp.config import composition
+from embexp.config.loader import Loader
+from tests import preloaded
 from tests.thoroughness import PROFILES
 
 PROCESSORS = 4
@@ -40,6 +45,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long go first, so that no process is left alone with one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != "test_docs.py", item.path not in slow))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def new_loader() -> Iterator[Callable[..., Loader]]:
+    """One loader for the shipped configs, which keeps what it has composed: they do not change while tests run.
+
+    Returns:
+        `composition.loader`, which makes a new one.
+    """
+    new = composition.loader
+    shared: dict[str, Loader] = {}
+
+    def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
+        if config_dir is not None:
+            return new(config_dir, config_name)
+        if config_name not in shared:
+            shared[config_name] = new(None, config_name)
+        return shared[config_name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composition, "loader", loader)
+        yield new
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Path]:
+    """A folder with the commands `embexp` and `python` that start with TensorFlow imported: forked, in milliseconds."""
+    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """`embexp` and `python` as commands that start from a process in which TensorFlow is imported already.
 
-Importing TensorFlow takes longer than most commands of the documentation. Here one process imports it, runs nothing,
-and forks for each command: the command has its own process, its own working directory, environment, arguments and
-standard streams, and nothing of what it does is left for the next one. The processes of a sweep's jobs can be forked in
-the same way.
+Importing TensorFlow takes longer than most commands of the documentation. Here one process imports it and all modules
+of embexp, runs nothing, and forks for each command: the command has its own process, its own working directory,
+environment, arguments and standard streams, and nothing of what it does is left for the next one. The processes of a
+sweep's jobs can be forked in the same way.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -77,8 +79,13 @@ def _serve(listening: socket.socket, executable: str) -> None:
     from embexp.system import environment
 
     environment.load_tensorflow()
-    import embexp.cli.commands
-    import embexp.runs.run  # noqa: F401
+    import embexp
+
+    for module in pkgutil.walk_packages(embexp.__path__, "embexp."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    importlib.import_module("tensorboard.summary.v2")  # as `tf.summary` does when it is first used
+    embexp.compose()  # which makes Hydra look for its plugins
 
     sys.executable = executable
     gc.freeze()
@@ -154,6 +161,7 @@ def _python(words: list[str]) -> None:
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         exec(compile(words[1], "<string>", "exec"), module.__dict__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +141,7 @@ def test_names_that_clash_give_way_to_object_paths() -> None:
     assert len(set(found.values())) == 3
 
 
-def test_it_is_what_a_saver_reads(tmp_path: Path) -> None:
+def test_it_is_what_a_saver_reads(tmp_path: Path, forked: Path) -> None:
     """A program of TensorFlow 1 that knows only names and shapes, in another process."""
     everything, directory = written(tmp_path / "c")
     objects = live.graph_of(everything).values
@@ -161,7 +160,7 @@ with v1.Session() as session:
     for each in v1.global_variables():
         print(each.op.name, float(session.run(tf.reduce_sum(tf.cast(each, tf.float64)))))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([forked / "python", "-c", script], capture_output=True, text=True, check=True)
     found = dict(line.split() for line in done.stdout.splitlines())
     assert set(found) == {"embedding/item", "embedding/item/Adagrad", "hidden.0/kernel", "global_step"}
     for name, value in found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,7 +79,6 @@ def test_its_fingerprint_is_that_of_the_whole_model(write: Callable[[np.ndarray]
 
 
 MEMORY = """
-import sys
 import numpy as np
 import tensorflow as tf
 from pathlib import Path
@@ -114,8 +112,8 @@ print(memory.added)
 """
 
 
-def test_a_table_is_never_in_memory(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
+def test_a_table_is_never_in_memory(tmp_path: Path, forked: Path) -> None:
+    done = subprocess.run([forked / "python", "-c", MEMORY, tmp_path], capture_output=True, text=True, check=True)
     added = int(done.stdout)
     table = 4 * 100 * 500_000
     assert (tmp_path / "model" / "variables" / "variables.data-00001-of-00002").stat().st_size == table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
@@ -19,6 +20,7 @@ from omegaconf import OmegaConf
 import embexp
 from embexp.config import composition, record
 from embexp.config.compose import compose
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
 
@@ -29,6 +31,12 @@ def no_hydra() -> Iterator[None]:
     yield
     GlobalHydra.instance().clear()
     HydraConfig.instance().cfg = None
+
+
+@pytest.fixture(autouse=True)
+def fresh(new_loader: Callable[..., Loader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each composition has a loader of its own, as for users; other tests share one."""
+    monkeypatch.setattr(composition, "loader", new_loader)
 
 
 @pytest.fixture
@@ -121,3 +129,22 @@ def test_overrides_do_what_they_do_in_hydra(case: str) -> None:
     with hydra.initialize_config_dir(str(loader.folders.shipped), job_name="embexp", version_base="1.3"):
         expected = hydra.compose("config", overrides, return_hydra_config=True)
     assert OmegaConf.to_container(ours) == OmegaConf.to_container(expected)
+
+
+def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it gives is a copy of its own each time, so values of one job do not reach the next."""
+    loader, calls = composition.loader(), []
+    compose_files = loader._loader.load_configuration
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(arguments)
+        return compose_files(*arguments, **keywords)
+
+    monkeypatch.setattr(loader._loader, "load_configuration", counted)
+    for overrides in (["seed=3", "+model.args.x=1", "model=keras"], ["~tables.user", "model=keras"], ["model=keras"]):
+        shared, alone = compose(loader, overrides), compose(composition.loader(), overrides)
+        assert OmegaConf.to_container(shared.config) == OmegaConf.to_container(alone.config)
+        assert shared.container == alone.container
+        assert OmegaConf.is_struct(shared.config) == OmegaConf.is_struct(alone.config)
+        assert OmegaConf.is_readonly(shared.config.hydra) == OmegaConf.is_readonly(alone.config.hydra)
+    assert len(calls) == 1

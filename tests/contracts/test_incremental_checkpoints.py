@@ -22,11 +22,6 @@ from tests.contracts.test_touched_rows import BATCHES
 SPLIT: dict[str, Any] = {"freeze": FreezeRows(rows=((2, 5), (9, 10))), "storage": Storage.SPLIT}
 
 
-def train(made: experiments.Made, start: int, stop: int) -> None:
-    batches = experiments.dataset(BATCHES[start:stop])
-    made.execution.runtime.train(iter(made.execution.dataset(batches)), stop - start)
-
-
 def bits(directory: Path) -> dict[str, bytes]:
     return {key: value.tobytes() for key, value in checkpoint_values.every(directory).items()}
 
@@ -37,8 +32,9 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
     base: Path | None = None
     with experiments.making(experiments.spec_of(strategy, adam, **settings)) as made:
         changes = increments.Changes(made.execution.tables, made.execution.tables if not adam.lazy_adam else ())
+        batches = iter(made.execution.dataset(experiments.dataset(BATCHES[:4])))
         for number in range(4):
-            train(made, number, number + 1)
+            made.execution.runtime.train(batches, 1)
             directory, changed = folder / f"step_{number:08d}", changes.collect()
             if base is None:
                 store.write(made.checkpoint, directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,12 @@ class Saved:
     loss: float
 
 
-def train(made: experiments.Made, start: int, stop: int) -> float:
-    batches = experiments.dataset(experiments.examples()[start:stop])
-    return float(made.execution.runtime.train(iter(made.execution.dataset(batches)), stop - start))
+@dataclass(frozen=True)
+class Restorer:
+    """An experiment, and the batches of the ten steps after the checkpoints, again and again."""
+
+    made: experiments.Made
+    batches: Iterator[Any]
 
 
 def digests(made: experiments.Made) -> list[str]:
@@ -44,28 +48,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
     for strategy in STRATEGIES:
         directory = tmp_path_factory.mktemp("saved") / "first"
         with experiments.making(experiments.spec_of(STRATEGIES[strategy], ADAM)) as made:
-            train(made, 0, 5)
+            batches = iter(made.execution.dataset(experiments.dataset(experiments.examples()[:15])))
+            made.execution.runtime.train(batches, 5)
             values, first = checkpoint_values.every(experiments.saved(made, directory)), digests(made)
-            found[strategy] = Saved(directory, values, first, train(made, 5, 15))
+            found[strategy] = Saved(directory, values, first, made.execution.runtime.train(batches, 10))
     return found
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def restorer(request: pytest.FixtureRequest, saved: dict[str, Saved]) -> Iterator[experiments.Made]:
+def restorer(request: pytest.FixtureRequest, saved: dict[str, Saved]) -> Iterator[Restorer]:
     """An experiment of another seed in each strategy; it has trained when it restores another time."""
     with experiments.making(experiments.spec_of(STRATEGIES[request.param], ADAM, seed=7)) as made:
-        yield made
+        batches = experiments.dataset(experiments.examples()[5:15]).repeat()
+        yield Restorer(made, iter(made.execution.dataset(batches)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("saver", STRATEGIES)
-def test_each_restores_what_each_saved(
-    saver: str, restorer: experiments.Made, saved: dict[str, Saved], tmp_path: Path
-) -> None:
-    first = saved[saver]
-    restorer.execution.restore(first.directory)
-    again = checkpoint_values.every(experiments.saved(restorer, tmp_path / "second"))
+def test_each_restores_what_each_saved(saver: str, restorer: Restorer, saved: dict[str, Saved], tmp_path: Path) -> None:
+    first, made = saved[saver], restorer.made
+    made.execution.restore(first.directory)
+    again = checkpoint_values.every(experiments.saved(made, tmp_path / "second"))
     assert first.values.keys() == again.keys()
     assert {key for key in again if first.values[key].tobytes() != again[key].tobytes()} == set()
-    assert digests(restorer) == first.digests
-    assert train(restorer, 5, 15) == pytest.approx(first.loss, rel=1e-5)
+    assert digests(made) == first.digests
+    assert made.execution.runtime.train(restorer.batches, 10) == pytest.approx(first.loss, rel=1e-5)

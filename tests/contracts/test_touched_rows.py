@@ -47,10 +47,10 @@ def rows_in(masks: dict[str, Any]) -> dict[str, set[int]]:
 def check(strategy: Any, runtime: RuntimeKind, folder: Path) -> None:
     with experiments.making(experiments.spec_of(strategy, Adagrad()), runtime, folder) as made:
         tables = made.execution.tables
+        batches = iter(made.execution.dataset(experiments.dataset(BATCHES)))
 
         def train(start: int, stop: int) -> None:
-            batches = experiments.dataset(BATCHES[start:stop])
-            made.execution.runtime.train(iter(made.execution.dataset(batches)), stop - start)
+            made.execution.runtime.train(batches, stop - start)
 
         def taken() -> dict[str, set[int]]:
             return rows_in({name: table.take_touched() for name, table in tables.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from pathlib import Path
 
 CODE = """
 import numpy as np
@@ -55,6 +55,6 @@ for offset in (4, 16, 32):
 """
 
 
-def test_unaligned_arrays_do_not_abort_the_process() -> None:
-    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+def test_unaligned_arrays_do_not_abort_the_process(forked: Path) -> None:
+    result = subprocess.run([forked / "python", "-c", CODE], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]

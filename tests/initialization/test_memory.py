@@ -1,9 +1,8 @@
-"""The anonymous memory that each init method takes, up to the end of the first step, each in a new process."""
+"""The anonymous memory that each init method takes, up to the end of the first step, each in a process of its own."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +67,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.skipif(anonymous_bytes() is None, reason="this system has no /proc/self/status")
 @pytest.mark.parametrize("method", ["placeholder_feed", "variable_load", "assign", "scaffold", "eagerly"])
-def test_one_copy_and_no_more(matrix: Path, method: str) -> None:
+def test_one_copy_and_no_more(matrix: Path, forked: Path, method: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, method, str(matrix)], capture_output=True, text=True, check=False
+        [forked / "python", "-c", SCRIPT, method, str(matrix)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     table = ROWS * DIM * 4

@@ -1,7 +1,7 @@
 """Runs or resumes a run in this process, and kills it by SIGKILL at an instant: `killed.py REQUEST.json`.
 
-The request: `overrides` of the run, its `directory`, and when to `kill` it: null, {"seconds": s} after the first step,
-or {"save": n, "seconds": s} after the n-th save has begun; by another signal if it names one as `signal`.
+The request: `overrides` of the run, its `directory`, and when to `kill` it: null, {"step": n, "seconds": s} after that
+step, or {"save": n, "seconds": s} after the n-th save has begun; by another signal if it names one as `signal`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from embexp.training.listeners import Listener
 
 
 class Killer(Listener):
-    """Kills the process some time after the first step, or after a save has begun."""
+    """Kills the process some time after a step, or after a save has begun."""
 
     def __init__(self, when: dict[str, Any]) -> None:
         self._when, self._saves, self._armed = when, 0, False
@@ -31,7 +31,7 @@ class Killer(Listener):
             self._write, store.write_by = store.write_by, self._saving
 
     def progressed(self, step: int) -> None:
-        if "save" not in self._when:
+        if step >= self._when.get("step", float("inf")):
             self._arm()
 
     def _saving(self, *arguments: Any, **named: Any) -> Path:

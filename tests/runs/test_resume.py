@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
-from tests import preloaded
 from tests.thoroughness import examples
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -32,7 +30,7 @@ SMALL = (
     "data.items=80",
     "train.batch_size=64",
     "train.epochs=null",
-    "train.steps=400",
+    "train.steps=240",
     "train.log_every=7",
     "train.evaluate_every=90",
     "train.evaluation_batch_size=512",
@@ -84,13 +82,6 @@ VARYING = ("throughput", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
 
 
-@pytest.fixture(scope="module")
-def python() -> Iterator[Path]:
-    """A `python` that starts with TensorFlow imported."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
-        yield found / "python"
-
-
 class Killing:
     """Runs experiments in processes of their own, which may be killed."""
 
@@ -125,8 +116,8 @@ class Killing:
 
 
 @pytest.fixture(scope="module")
-def killing(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Killing:
-    return Killing(python, tmp_path_factory.mktemp("resumed"))
+def killing(forked: Path, tmp_path_factory: pytest.TempPathFactory) -> Killing:
+    return Killing(forked / "python", tmp_path_factory.mktemp("resumed"))
 
 
 def content(directory: Path) -> dict[str, Any]:
@@ -164,14 +155,17 @@ def curves(events: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def instants(name: str, count: int) -> list[dict[str, Any]]:
-    """When to kill: every second time, and for every second experiment, some milliseconds into a save."""
+    """When to kill: some milliseconds after a step, or, every second time and experiment, into a save.
+
+    Steps are counted, and not seconds, so that no machine is too fast or too slow for it.
+    """
     generator = random.Random(f"{name} {count}")
     first = list(EXPERIMENTS).index(name)
-    duration = {"tpu_simulator": 6.0, "estimator": 6.0, "session": 2.0, "mirrored": 2.0}.get(name, 1.5)
+    steps = {"tpu_simulator": 100, "estimator": 50, "early stopping": 60}.get(name, 200)
     return [
         {"save": generator.randrange(1, 5), "seconds": generator.uniform(0, 0.06)}
         if (first + number) % 2
-        else {"seconds": generator.uniform(0, duration)}
+        else {"step": generator.randrange(1, steps), "seconds": generator.uniform(0, 0.02)}
         for number in range(count)
     ]
 
@@ -211,7 +205,9 @@ def test_a_run_is_killed_again_and_again(killing: Killing, tmp_path: Path) -> No
     assert len(RunFolder(directory).read_summary()["resumed_at"]) >= 2
 
 
-@pytest.mark.parametrize("when", [{"seconds": 0.2}, {"save": 2, "seconds": 0.001}], ids=["a step", "a save"])
+@pytest.mark.parametrize(
+    "when", [{"step": 60, "seconds": 0.0}, {"save": 2, "seconds": 0.001}], ids=["a step", "a save"]
+)
 def test_a_scheduler_ends_a_run_and_starts_it_again(killing: Killing, tmp_path: Path, when: dict[str, Any]) -> None:
     directory = tmp_path / "run"
     assert killing.start("adagrad", directory, when | {"signal": "SIGTERM"}) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -182,20 +183,33 @@ def train(kind: str, rules: dict[str, Rule], *, cores: int, hosts: int = 1, step
                 np.testing.assert_allclose(whole(embedding, name, slot), values, rtol=2e-4, atol=2e-5)
 
 
-FAST = {(1, "Adam"), (2, "Adagrad"), (2, "AdagradMomentum"), (4, "FTRL")}
+FAST = {(1, 0), (2, 1)}
 CASES = [
-    pytest.param(
-        cores, name, kind, id=f"{cores} cores, {name}, {kind}", marks=[] if (cores, name) in FAST else pytest.mark.slow
-    )
-    for cores in (1, 2, 4)
-    for name in RULES
-    for kind in ("sparse", "ragged")
+    pytest.param(cores, kind, turn, part, id=f"{cores} cores, {kind}, {part}", marks=[] if fast else pytest.mark.slow)
+    for turn, (cores, kind) in enumerate(itertools.product((1, 2, 4), ("sparse", "ragged")))
+    for part in (0, 1)
+    for fast in [(cores, part) in FAST]
 ]
 
 
-@pytest.mark.parametrize(("cores", "name", "kind"), CASES)
-def test_rows_are_those_of_float64(cores: int, name: str, kind: str) -> None:
-    train(kind, dict.fromkeys(COMBINERS, RULES[name]), cores=cores)
+def rules_of(turn: int, part: int) -> dict[str, Rule]:
+    """Rules of the three tables: two parts have all five, and six turns have each with each table."""
+    names = [list(RULES)[(turn + 3 * part + place) % len(RULES)] for place in range(len(COMBINERS))]
+    return {table: RULES[name] for table, name in zip(COMBINERS, names, strict=True)}
+
+
+def test_every_rule_is_tried_with_each_number_of_cores_kind_of_input_and_table() -> None:
+    for turn in range(6):
+        found = [rule for part in (0, 1) for rule in rules_of(turn, part).values()]
+        assert all(rule in found for rule in RULES.values())
+    for table in COMBINERS:
+        found = [rules_of(turn, part)[table] for turn in range(6) for part in (0, 1)]
+        assert all(rule in found for rule in RULES.values())
+
+
+@pytest.mark.parametrize(("cores", "kind", "turn", "part"), CASES)
+def test_rows_are_those_of_float64(cores: int, kind: str, turn: int, part: int) -> None:
+    train(kind, rules_of(turn, part), cores=cores)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])

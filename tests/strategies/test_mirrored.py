@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -202,12 +202,12 @@ def test_processors_that_are_there_are_enough() -> None:
         mirrored.logical_processors(9)
 
 
-def test_a_new_process_gets_its_processors() -> None:
+def test_a_new_process_gets_its_processors(forked: Path) -> None:
     script = (
         "import tensorflow as tf\n"
         "from embexp.strategies import mirrored\n"
         "strategy = mirrored.build(3)\n"
         "print(strategy.devices, len(tf.config.list_logical_devices('CPU')))\n"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = subprocess.run([forked / "python", "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "('CPU:0', 'CPU:1', 'CPU:2') 3"

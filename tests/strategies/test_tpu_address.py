@@ -117,8 +117,8 @@ def test_a_grpc_server_is_found() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        assert check(f"grpc://127.0.0.1:{port}") == f"grpc://127.0.0.1:{port}"
-        assert check(f"127.0.0.1:{port},grpc://127.0.0.1:{port}")
+        assert check(f"grpc://127.0.0.1:{port}", timeout_seconds=30.0) == f"grpc://127.0.0.1:{port}"
+        assert check(f"127.0.0.1:{port},grpc://127.0.0.1:{port}", timeout_seconds=30.0)
         with pytest.raises(RunError, match="nothing answers at"):  # each of them is tried
             check(f"127.0.0.1:{port},127.0.0.1:{_closed_port()}")
     finally:
@@ -133,9 +133,9 @@ sys.stdin.read()
 
 
 @pytest.mark.slow
-def test_a_worker_of_tensorflow_is_found() -> None:
+def test_a_worker_of_tensorflow_is_found(forked: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", SERVER],
+        [forked / "python", "-c", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -145,7 +145,7 @@ def test_a_worker_of_tensorflow_is_found() -> None:
         try:
             address = worker.stdout.readline().strip()
             assert re.fullmatch(r"grpc://localhost:\d+", address)
-            assert check(address) == address
+            assert check(address, timeout_seconds=30.0) == address
         finally:
             worker.kill()
 

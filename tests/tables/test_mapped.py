@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,10 +213,10 @@ print(peak.added / 2**20)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
 @pytest.mark.parametrize("mode", ["eager", "session"])
-def test_no_copy_of_the_file_is_made(tmp_path: Path, root: Path, mode: str) -> None:
+def test_no_copy_of_the_file_is_made(tmp_path: Path, root: Path, forked: Path, mode: str) -> None:
     made = np.lib.format.open_memmap(tmp_path / "m.npy", "w+", np.float32, (1_000_000, 64))  # 244 MiB
     made[:] = 1
     made.flush()
-    command = [sys.executable, "-c", MEMORY, str(tmp_path / "m.npy"), mode]
+    command = [forked / "python", "-c", MEMORY, str(tmp_path / "m.npy"), mode]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
     assert float(result.stdout) < 80  # ids, an index of 4 MB, results of lookups

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -334,11 +333,11 @@ print(len(digests), *digests.pop())
 
 
 @pytest.mark.slow
-def test_the_same_steps_give_the_same_bits_on_two_threads(root: Path) -> None:
+def test_the_same_steps_give_the_same_bits_on_two_threads(root: Path, forked: Path) -> None:
     found = []
     for mode in ("plain", "deterministic"):
         result = subprocess.run(
-            [sys.executable, "-c", REPEATED, mode], capture_output=True, text=True, check=True, cwd=root
+            [forked / "python", "-c", REPEATED, mode], capture_output=True, text=True, check=True, cwd=root
         )
         found.append(result.stdout.split())
     assert found[0] == found[1]
