@@ -17,7 +17,7 @@ Warn = Callable[[str], object]
 _PAUSE = 1.0
 """Seconds between two batches of points: a server gets no request per step."""
 _PAUSE_AFTER_FAILURE = 10.0
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _END_SECONDS = 120.0
 
 
@@ -97,7 +97,7 @@ class Queued:
         """Starts the thread, and in it the tracker.
 
         Raises:
-            RunError: the tracker can't be started, or has not answered within a minute.
+            RunError: the tracker can't be started, or has not answered within two minutes.
         """
         # A daemon, as a server that does not answer must not keep the process alive.
         self._thread = threading.Thread(

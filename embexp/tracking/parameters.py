@@ -11,7 +11,7 @@ import yaml
 from embexp.specs.run import RunSpec
 from embexp.tracking.tracker import Parameter
 
-_NO_RESULTS = ("output", "checkpoint", "tracking", "name")
+_NO_RESULTS = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Parts of a spec that change no result."""
 
 
@@ -35,7 +35,7 @@ def _leaves(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, Parame
     for key, value in content.items():
         place = f"{path}.{key}" if path else str(key)
         match value:
-            case None | {} | []:
+            case None | []:
                 continue
             case Mapping():
                 yield from _leaves(value, place)

@@ -16,7 +16,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs import study_runs
 from embexp.tracking.mlflow_store import Store
 
-_OF_SWEEPS = ("sweep.sqlite", "sweep.json")
+_OF_SWEEPS = ("sweep.sqlite", "sweep.json", "multirun.yaml")
 
 
 def parent_of(directory: Path, store: Store, experiment: str) -> str | None:

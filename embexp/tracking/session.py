@@ -211,9 +211,10 @@ def _told_of_termination(tracking: Tracking) -> Iterator[None]:
 
 
 def _commit(manifest: Path) -> str | None:
-    """The commit that a manifest records."""
+    """The commit that a manifest records: of the user's model or working folder, or else of embexp's checkout."""
     try:
-        commit = json.loads(manifest.read_bytes())["code"]["commit"]
-    except (OSError, ValueError, KeyError, TypeError):
+        repositories = json.loads(manifest.read_bytes())["code"]
+        found = [repositories.get(name) for name in ("model", "working_folder", "embexp")]
+        return next((str(each["commit"]) for each in found if each and each.get("commit")), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return None if commit is None else str(commit)

@@ -62,7 +62,7 @@ def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "",
         "results in outputs/run",
         "  summary.json  all results",
-        "  plots/        curves",
+        "  plots/        overview.png and more",
         "warning: validation: [auc] is undefined",
     ]
 

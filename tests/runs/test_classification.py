@@ -109,12 +109,7 @@ def test_what_a_run_leaves(run: Callable[..., single.RunResult]) -> None:
     assert result.summary["classes"] == ["0", "1", "2"]
     assert list(result.summary["metrics"]["test"]) == ["accuracy", "log_loss", "macro_f1", "loss"]
     folder = RunFolder(result.directory)
-    assert {path.name for path in folder.plots.glob("*.png")} == {
-        "loss.png",
-        "accuracy.png",
-        "log_loss.png",
-        "macro_f1.png",
-    }
+    assert {path.name for path in folder.plots.glob("*.png")} == {"overview.png", "metrics.png"}
     finished = embexp.load_run(result.directory)
     assert finished.classes == ("0", "1", "2")
     assert finished.evaluate() == result.summary["metrics"]["test"]
