@@ -76,7 +76,8 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
     try:
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
-        raise ConfigError([*error.faults, *faults]) from None
+        told = {fault.path for fault in error.faults}
+        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
     faults = [*found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"

@@ -66,6 +66,14 @@ def test_every_key_that_hydra_has_is_in_the_table() -> None:
         assert (setting.use is Use.NEVER) == bool(setting.remedy)
 
 
+def test_the_page_has_the_table(root: Path) -> None:
+    page = (root / "docs" / "config.md").read_text()
+    for each in SETTINGS:
+        refused = each.use is Use.NEVER
+        row = f"{each.text}: {each.remedy}" if refused else f"{each.use.value} | {each.text}"
+        assert f"| `{each.path}` | {row} |" in page
+
+
 FAULTS = {
     "unknown": ("hydra.foo=1", "there is no such setting of Hydra"),
     "unknown, added": ("+hydra.foo=1", "there is no such setting of Hydra"),
@@ -88,7 +96,7 @@ FAULTS = {
     "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "it can't be made"),
     "a callback that is none": ("+hydra.callbacks.x._target_=collections.OrderedDict", "does not extend"),
     "a launcher by its class": ("hydra.launcher._target_=x", "choose one: hydra/launcher=NAME"),
-    "a key of the launcher": ("hydra.launcher.jbos=2", "did you mean hydra.launcher.jobs?"),
+    "a key of the launcher": ("hydra.launcher.jbos=2", "did you mean hydra.launcher.jobs"),
     "a setting of sweeps": ("hydra.launcher.jobs=2", "add -m, or leave it out"),
     "the directory of a sweep": ("hydra.sweep.dir=x", "it has an effect in sweeps only"),
     "an unknown sweeper": ("hydra/sweeper=nope", "group hydra/sweeper has "),
@@ -152,7 +160,7 @@ def test_a_logger_by_name(elsewhere: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_loggers_that_python_rejects(elsewhere: Path) -> None:
-    words = ["hydra/job_logging=default", "hydra.job_logging.root.level=LOUD", "hydra.run.dir=out"]
+    words = ["hydra/job_logging=default", "hydra.job_logging.version=2", "hydra.run.dir=out"]
     with pytest.raises(ConfigError, match=r"hydra\.job_logging = a configuration: Python's logging rejects it"):
         run.main(words, runner=Runner())
 
