@@ -13,6 +13,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records.folder import RunFolder
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
+from embexp.sweeps import ledger
 from embexp.system import environment, files
 from embexp.training.listeners import Listener
 
@@ -135,17 +136,18 @@ def resume(
     listeners: Sequence[Listener] = (),
     quiet: bool = False,
 ) -> RunResult:
-    """Completes a run that was interrupted or killed, in its own directory, as `embexp resume` does.
+    """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
 
     Args:
-        directory: of the run, or of a study.
+        directory: of the run, of a study, or of a sweep.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
-            change.
-        listeners: called during training.
+            change. Of a sweep, only `hydra.launcher`.
+        listeners: called during training; not of a sweep, whose jobs are processes of their own.
         quiet: nothing is printed.
 
     Returns:
-        The directory of the run and its summary: the same results as those of a run that was never interrupted.
+        The directory of the run and its summary: the same results as those of a run that was never interrupted. The
+        summary of a sweep has its `status` (completed, interrupted or failed) and its `jobs`, as `sweep.json` has them.
 
     Raises:
         UsageError: an argument is of the wrong type.
@@ -156,6 +158,10 @@ def resume(
     folder, changed = arguments.directory(directory, "embexp.resume"), None
     texts = arguments.overrides(overrides, "embexp.resume")
     added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
+    if ledger.exists(folder):
+        if added:
+            raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
+        return _resume_sweep(folder, texts, quiet=quiet)
     if texts:
         from embexp.config.changed_spec import changed_spec
 
@@ -165,6 +171,18 @@ def resume(
 
     say: Callable[[str], object] = (lambda sentence: None) if quiet else print
     return studies.resume(folder, changed, listeners=_shown(added, quiet=quiet), say=say)
+
+
+def _resume_sweep(folder: Path, overrides: Sequence[str], *, quiet: bool) -> RunResult:
+    from rich.console import Console
+
+    from embexp.sweeps import jobs, resuming
+
+    resuming.resume(folder, overrides, console=Console(quiet=quiet))
+    environment.load_tensorflow()
+    from embexp.runs.run import RunResult
+
+    return RunResult(folder, jobs.summary_of(folder))
 
 
 def load_run(directory: str | Path) -> Run:

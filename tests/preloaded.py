@@ -145,13 +145,15 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str])
 
 
 def _python(words: list[str]) -> None:
-    """What `python -c TEXT`, `python -m MODULE` or `python FILE` does."""
+    """What `python -c TEXT`, `python [-P] -m MODULE` or `python FILE` does."""
+    if words[0] == "-P":
+        words = words[1:]
+    elif words[0] in ("-m", "-c"):
+        sys.path.insert(0, "")
     if words[0] == "-m":
         sys.argv = words[1:]
-        sys.path.insert(0, "")
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
-        sys.path.insert(0, "")
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         exec(compile(words[1], "<string>", "exec"), module.__dict__)

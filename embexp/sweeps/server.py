@@ -31,6 +31,7 @@ def main() -> None:
     """Serves until the sweep closes its end of the socket."""
     for number in _INTERRUPTING:
         signal.signal(number, signal.SIG_IGN)  # meant for the sweep, which tells its jobs
+    parents.die_with_parent(os.getppid())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
     import embexp.studies.report

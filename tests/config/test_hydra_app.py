@@ -90,10 +90,8 @@ def test_faults_of_an_app(app: Path) -> None:
 @pytest.fixture
 def composed() -> OmegaConf:
     GlobalHydra.instance().clear()
-    with hydra.initialize(config_path=None, version_base="1.3"):
-        yield lambda *words: hydra.compose(
-            "config", [*words, "hydra.searchpath=[pkg://embexp.conf]", "data.examples=2000"]
-        )
+    with hydra.initialize_config_module("embexp.conf", version_base="1.3"):
+        yield lambda *words: hydra.compose("config", [*words, "data.examples=2000"])
     GlobalHydra.instance().clear()
 
 

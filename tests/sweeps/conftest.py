@@ -22,10 +22,26 @@ if seed == 100:
     print("ValueError: bad luck", file=sys.stderr)
     sys.exit(1)
 if seed == 101:
-    print("error: ratings.csv: line 5: what is this?", file=sys.stderr)
+    reason = {"error": "DataError", "reason": "ratings.csv: line 5: what is this?", "crash": False}
+    (directory / "failure.json").write_text(json.dumps(reason))
     sys.exit(1)
 if seed == 102:
     os.kill(os.getpid(), signal.SIGKILL)
+if seed == 104:  # crashes once
+    if not (directory / "again").exists():
+        (directory / "again").touch()
+        os._exit(3)
+if seed == 105:
+    (directory / "ready").touch()
+    time.sleep(600)
+if seed >= 1000:  # runs only beside another job
+    place = sweep / "met"
+    place.mkdir(exist_ok=True)
+    (place / str(number)).touch()
+    give_up = time.monotonic() + 60
+    while len(list(place.iterdir())) < 2 and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert len(list(place.iterdir())) >= 2
 status = "completed"
 if seed == 103:
     def stop(*_):
