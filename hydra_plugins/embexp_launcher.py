@@ -32,8 +32,8 @@ class EmbexpLauncher(Launcher):
 
         if not isinstance(self._sweep, Sweep):
             raise CompactHydraException(
-                "the launcher `embexp` runs the jobs of `embexp run -m` only: for those of your own app, choose another,"
-                " such as hydra/launcher=basic"
+                "the launcher `embexp` runs the jobs of `embexp run -m` only: for those of your own app,"
+                " choose another, such as hydra/launcher=basic"
             )
         settings = self._sweep.run_batch([list(each) for each in job_overrides], first=initial_job_idx)
         returns = []
