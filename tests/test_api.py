@@ -114,7 +114,9 @@ MISUSE = {
     "one listener": ("run(spec, listeners=embexp.Listener())", "listeners must be a list of Listener objects"),
     "a directory that is none": ("run(spec, 5)", "embexp.run takes a directory, as text or a Path, not int 5"),
     "an empty directory": ("run(spec, '')", "embexp.run takes a directory"),
-    "a table that is not there": ("run(spec.model_copy(update={'tables': {}}))", "features.user.table = 'user'"),
+    "a table that is not there": ("run(renamed)", "features.item.table = 'itm': there is no table of that name"),
+    "no tables": ("run(spec.model_copy(update={'tables': {}}))", "tables = {}: "),
+    "a dim that is none": ("sweep([spec.model_copy(update={'seed': 'x'})])", "seed = 'x': it must be a whole number"),
     "compose a text": ("compose('model=mlp')", "takes a list of overrides, not one text: ['model=mlp']"),
     "compose a mapping": ("compose({'model': 'mlp'})", "not a mapping: ['model=mlp']"),
     "compose numbers": ("compose([1])", "takes a list of overrides such as"),
@@ -135,6 +137,8 @@ MISUSE = {
 def test_misuse_is_told_before_tensorflow_is_loaded(tmp_path: Path) -> None:
     script = (
         f"import json, sys, embexp\nspec, said = embexp.compose({SMALL!r}), {{}}\n"
+        "item = spec.features['item'].model_copy(update={'table': 'itm'})\n"
+        "renamed = spec.model_copy(update={'features': {**spec.features, 'item': item}})\n"
         f"for name, (call, _) in {MISUSE!r}.items():\n"
         "    try:\n        eval('embexp.' + call)\n"
         "    except embexp.UsageError as error:\n        said[name] = str(error)\n"

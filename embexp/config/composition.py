@@ -127,6 +127,15 @@ def check_composed(config: DictConfig, without: Sequence[str], folder: Path) -> 
     return spec, [*unresolved, *faults]
 
 
+def check_spec(spec: RunSpec) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
+
+    Returns:
+        The spec, or None if it is invalid, and all faults.
+    """
+    return _checked(spec.model_dump(mode="json", warnings=False), (), look_at_data=True)
+
+
 def _checked(
     container: Mapping[str, Any], before: Sequence[Fault], *, look_at_data: bool
 ) -> tuple[RunSpec | None, list[Fault]]:
