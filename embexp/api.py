@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from embexp.config import composition, hydra_app, resources
+from embexp.config import composition, hydra_app
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records.folder import RunFolder
-from embexp.specs import arguments, rules
+from embexp.specs import arguments
 from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger
 from embexp.system import environment, files
@@ -48,12 +48,13 @@ def run(
     spec = arguments.a_spec(spec, "embexp.run")
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
-    if faults := [*rules.faults(spec), *resources.faults(spec, look_at_data=True)]:
+    checked, faults = composition.check_spec(spec)
+    if checked is None or faults:
         raise ConfigError(faults)
     environment.load_tensorflow()
     from embexp.studies import run as studies
 
-    return studies.run(spec, _new_directory(chosen, spec), listeners=_shown(added, quiet=quiet))
+    return studies.run(checked, _new_directory(chosen, checked), listeners=_shown(added, quiet=quiet))
 
 
 def sweep(
@@ -110,16 +111,16 @@ def _specs(values: Sequence[RunSpec | Sequence[str]]) -> list[RunSpec]:
             raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
         try:
             if isinstance(each, RunSpec):
-                found.append(each)
-                wrong = [*rules.faults(each), *resources.faults(each, look_at_data=True)]
+                spec, wrong = composition.check_spec(each)
                 wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
             else:
                 loader = loader or composition.loader()
-                found.append(composition.candidate(loader, arguments.overrides(each, function)).spec)
-                wrong = []
-            if found[-1].seeds > 1:
+                spec, wrong = composition.candidate(loader, arguments.overrides(each, function)).spec, []
+            if spec is not None and spec.seeds > 1:
                 rule = "here every job is one run"
-                wrong.append(Fault("seeds", str(found[-1].seeds), rule, "give a spec for each seed"))
+                wrong.append(Fault("seeds", str(spec.seeds), rule, "give a spec for each seed"))
+            if spec is not None:
+                found.append(spec)
         except ConfigError as error:
             wrong = list(error.faults)
         faults += [replace(fault, source=", ".join(filter(None, (fault.source, f"spec {number}")))) for fault in wrong]
@@ -143,7 +144,7 @@ def resume(
         directory: of the run, of a study, or of a sweep.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
             change. Of a sweep, only `hydra.launcher`.
-        listeners: called during training.
+        listeners: called during training; not of a sweep, whose jobs are processes of their own.
         quiet: nothing is printed.
 
     Returns:
@@ -160,11 +161,9 @@ def resume(
     texts = arguments.overrides(overrides, "embexp.resume")
     added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
     if ledger.exists(folder):
-        from embexp.runs.run import RunResult
-        from embexp.sweeps import jobs, resuming
-
-        resuming.resume(folder, texts)
-        return RunResult(folder, jobs.summary_of(folder))
+        if added:
+            raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
+        return _resume_sweep(folder, texts, quiet=quiet)
     if texts:
         from embexp.config.changed_spec import changed_spec
 
@@ -198,6 +197,18 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     from embexp.studies import verification
 
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
+
+
+def _resume_sweep(folder: Path, overrides: Sequence[str], *, quiet: bool) -> RunResult:
+    from rich.console import Console
+
+    from embexp.sweeps import jobs, resuming
+
+    resuming.resume(folder, overrides, console=Console(quiet=quiet))
+    environment.load_tensorflow()
+    from embexp.runs.run import RunResult
+
+    return RunResult(folder, jobs.summary_of(folder))
 
 
 def load_run(directory: str | Path) -> Run:

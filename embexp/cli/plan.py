@@ -26,11 +26,12 @@ Shows what `embexp run` with the same arguments would do: the runtime; for each 
 slots and frozen rows, its init method and its own settings; the features; settings without effect. With -m: the jobs,
 and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace allocates memory.
 
-    --scan    read the data and pretrained files (the run reuses the cached result): shows the size of each vocabulary
-              and how much of it the files cover
-    --trace   scan, create the tables without filling them, and trace the training step; with strategy=tpu_simulator
-              this shows the TPU's operations and its TPUEmbeddingConfiguration
-    other options: embexp run --help
+    --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
+              vocabulary and how much of it the files cover.
+    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator
+              this shows the TPU's operations and its TPUEmbeddingConfiguration.
+
+`embexp run --help` describes the other options.
 """
 
 _LONGEST = 120

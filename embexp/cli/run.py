@@ -24,32 +24,34 @@ usage: {USAGE}
 Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
 
 overrides
-    model=mlp                                choose another file of a group
-    optimizer.learning_rate=0.01             set a value
-    optimizer@tables.item.optimizer=adam     choose for a single table; also init, freeze, pretrained
-    +model.args.width=64                     add a key (it must be one that the config may have)
-    ~features.history                        remove a key
-    hydra.run.dir=DIR                        the directory of the run; hydra.sweep.dir=DIR that of a sweep
+    model=mlp                                Chooses another file of a group.
+    optimizer.learning_rate=0.01             Sets a value.
+    optimizer@tables.item.optimizer=adam     Chooses for one table; also for init, freeze, pretrained.
+    +model.args.width=64                     Adds a key, which must be one that the config may have.
+    ~features.history                        Removes a key.
+    hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
 
 options
-    -m, --multirun         run every combination of the values: optimizer=sgd,adam 'data.fold=range(0,5)'
-    --fresh                with -m: start in a new directory, even if hydra.sweep.dir has this sweep already
-    -cd, --config-dir DIR  a folder of your own configs: it extends the shipped groups and takes precedence
-    -cn, --config-name N   start from N.yaml instead of config.yaml
-    -c, --cfg WHAT         only show the config: job (the experiment's), hydra or all
-    -p, --package NODE     with --cfg: only this node, such as tables.item
-    --resolve              with --cfg: resolve interpolations
-    --spec FILE            run a recorded spec: the spec.json of a run, or its directory; only train.steps,
-                           train.epochs, output, checkpoint and hydra.run.dir can be overridden
-    --allow-code M:F       with --spec: allow it to run the function F of the module M, which it names; can be repeated
+    -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
+    --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
+    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
+    -cp, --config-path DIR Replaces the shipped configs by those of a folder, or of a package (pkg://NAME).
+    -cn, --config-name N   Starts from N.yaml instead of config.yaml.
+    -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
+    -p, --package NODE     With --cfg, shows only this node, such as tables.item.
+    --resolve              With --cfg, resolves interpolations.
+    -sc                    Installs completion in a shell: see `embexp completion --help`.
+    --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
+                           train.epochs, output, checkpoint and hydra.run.dir can be overridden.
+    --allow-code M:F       With --spec: allows it to run the function F of the module M; can be repeated.
 
 sweeps
-    hydra.launcher.jobs=4                    jobs at once; also timeout_minutes, retries, stop_after
-    seeds=5                                  each setting with five seeds
-    sweep.exclude='[{{init: constant, freeze: table}}]'    combinations to leave out
+    hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
+    seeds=5                                  Runs each setting with five seeds.
+    sweep.exclude='[{{init: constant, freeze: table}}]'    Leaves combinations out.
     A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
 
-exit status: 0 success, 1 the run failed, 2 the config or the command line is invalid
+The exit status is 0 on success, 1 if the run failed, and 2 if the config or the command line is invalid.
 
 groups and their choices
 """

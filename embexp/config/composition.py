@@ -76,7 +76,8 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
     try:
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
-        raise ConfigError([*error.faults, *faults]) from None
+        told = {fault.path for fault in error.faults}
+        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
     faults = [*found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
@@ -124,6 +125,15 @@ def check_composed(config: DictConfig, without: Sequence[str], folder: Path) -> 
     container, unresolved = resolved(config, folder, without)
     spec, faults = _checked(container, unresolved, look_at_data=True)
     return spec, [*unresolved, *faults]
+
+
+def check_spec(spec: RunSpec) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
+
+    Returns:
+        The spec, or None if it is invalid, and all faults.
+    """
+    return _checked(spec.model_dump(mode="json", warnings=False), (), look_at_data=True)
 
 
 def _checked(
