@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 from embexp.config import hydra_globals
 from embexp.config.compose import compose
@@ -60,7 +60,8 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
         engine = engines.engine(base)
-        base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
+        with read_write(base.hydra):
+            base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
     launched = launching.read(base)
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for each in tasks:
