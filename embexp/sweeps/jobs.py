@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,20 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
         {key: outcomes.at(summary, key) for key in compare} if summary else {},
         job.same_as,
     )
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Within the block, no job of a sweep is run in a directory; nothing if it is not that of a job.
+
+    Raises:
+        RunError: one is.
+    """
+    if not (directory / LOCK).exists():
+        yield
+        return
+    with locks.held(directory / LOCK, f"the run in {directory}", patience=_PATIENCE):
+        yield
 
 
 def made_directory(sweep: Path, job: LedgerJob) -> Path:
