@@ -56,6 +56,7 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     parsed = _parsed(loader, overrides)
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    engines.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
