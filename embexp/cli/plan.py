@@ -70,7 +70,9 @@ def _sweep(options: argparse.Namespace) -> None:
     plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
     console = terminal.console()
     if plan.jobs is None:
-        console.print("this sweeper chooses its jobs while the sweep runs", markup=False)
+        lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         return
     keys = outcomes.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])

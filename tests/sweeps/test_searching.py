@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
+from embexp.cli import plan
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.resuming import resume
@@ -68,6 +70,17 @@ def test_a_search_is_resumed_with_its_sweeper(command: Command) -> None:
     assert sweep([*SEARCH, "seed=range(0,50)", "hydra.sweeper.n_trials=2"], command=command)
     assert resume(Path("s"), ["hydra.sweeper.n_trials=4"], command=command)
     assert len(searched()["trials"]) == 4
+
+
+def test_plan_shows_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["optimizer.learning_rate=tag(log,interval(0.01,1))", "model=dlrm,mlp", "train.batch_size=range(64,513,64)"]
+    assert plan.main(["-m", *SEARCH, *words, "sweep.objective=auc", "hydra.sweeper.n_trials=7"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "search: 7 trials, 1 at once, sampler tpe: maximize validation auc",
+        "    optimizer.learning_rate: 0.01 to 1, logarithmic",
+        "    model: dlrm, mlp",
+        "    train.batch_size: whole numbers 64 to 512 in steps of 64",
+    ]
 
 
 def test_failed_trials_are_told_and_the_others_go_on(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,3 +160,17 @@ def test_a_launcher_whose_package_is_missing_is_told(command: Command, monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "submitit" in name else find(name))
     with pytest.raises(CommandLineError, match=r"submitit_slurm needs .*\n    pip install hydra-submitit-launcher"):
         sweep(["seed=1,2", "hydra/launcher=submitit_slurm"], command=command)
+
+
+def test_the_sweeper_of_another_package_with_the_same_name_is_left_to_others(command: Command) -> None:
+    store = ConfigStore.instance()
+    theirs = {"defaults": [{"sampler": "tpe"}], "_target_": "hydra_plugins.theirs.OptunaSweeper", "n_jobs": 2}
+    before = store.repo["hydra"]["sweeper"].get("optuna.yaml")
+    store.store(group="hydra/sweeper", name="optuna", node=theirs, provider="theirs")
+    try:
+        assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=1"], command=command)
+        assert store.load("hydra/sweeper/optuna.yaml").node._target_ == "hydra_plugins.theirs.OptunaSweeper"
+    finally:
+        del store.repo["hydra"]["sweeper"]["optuna.yaml"]
+        if before is not None:
+            store.repo["hydra"]["sweeper"]["optuna.yaml"] = before
