@@ -7,6 +7,7 @@ The public names are those of `__all__`. Those that need TensorFlow or Hydra are
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from embexp.errors import (
@@ -25,12 +26,14 @@ from embexp.errors import (
 
 if TYPE_CHECKING:
     from embexp import rows
-    from embexp.api import resume, run
+    from embexp.api import load_run, resume, run, sweep
     from embexp.config.composition import compose
-    from embexp.runs.finished import load_run
+    from embexp.config.hydra_app import spec_of
     from embexp.runs.run import RunResult
     from embexp.simulation.simulator import tpu_simulator
     from embexp.specs.run import RunSpec
+    from embexp.sweeps.given import SweepResult
+    from embexp.training.listeners import Listener
 
 __all__ = [
     "CheckpointError",
@@ -40,10 +43,12 @@ __all__ = [
     "DivergedError",
     "EmbexpError",
     "Fault",
+    "Listener",
     "NotARunError",
     "RunError",
     "RunResult",
     "RunSpec",
+    "SweepResult",
     "UsageError",
     "VocabularyError",
     "compose",
@@ -51,18 +56,28 @@ __all__ = [
     "resume",
     "rows",
     "run",
+    "spec_of",
+    "sweep",
     "tpu_simulator",
 ]
 
 __version__ = "0.1.0"
 
+if not os.path.isdir(os.path.join(__path__[0], "conf")):
+    # In a checkout the configs lie beside the package, in a wheel inside it: `pkg://embexp.conf` is found in both.
+    __path__.append(os.path.dirname(__path__[0]))
+
 _LATER = {
+    "Listener": "embexp.training.listeners",
     "RunResult": "embexp.runs.run",
     "RunSpec": "embexp.specs.run",
+    "SweepResult": "embexp.sweeps.given",
     "compose": "embexp.config.composition",
-    "load_run": "embexp.runs.finished",
+    "load_run": "embexp.api",
     "resume": "embexp.api",
     "run": "embexp.api",
+    "spec_of": "embexp.config.hydra_app",
+    "sweep": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
 }
 

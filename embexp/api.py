@@ -1,67 +1,228 @@
-"""Running experiments from Python: `embexp.run` and `embexp.resume`."""
+"""Running experiments from Python: `embexp.run`, `embexp.resume` and `embexp.load_run`. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
+from embexp.config import composition, hydra_app
+from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records.folder import RunFolder
-from embexp.runs.run import RunResult
+from embexp.specs import arguments
 from embexp.specs.run import RunSpec
-from embexp.studies import run as studies
-from embexp.sweeps import jobs, ledger
-from embexp.system import files
-from embexp.training.progress import progress
+from embexp.sweeps import ledger
+from embexp.system import environment, files
+from embexp.training.listeners import Listener
+
+if TYPE_CHECKING:
+    from embexp.runs.finished import Run
+    from embexp.runs.run import RunResult
+    from embexp.sweeps.given import SweepResult
 
 
-def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
+def run(
+    spec: RunSpec, directory: str | Path | None = None, *, listeners: Sequence[Listener] = (), quiet: bool = False
+) -> RunResult:
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: from `embexp.compose`.
-        directory: of the run; None: `outputs/DATE/TIME`. An existing directory is never written to: the run then gets
-            the next free name, `…_2`.
+        spec: from `embexp.compose` or `embexp.spec_of`.
+        directory: of the run; None: in a Hydra app the output directory of its job, else `outputs/DATE/TIME`. A
+            directory that exists is never written to: the run then gets the next free name, `…_2`. The exception is
+            the output directory of a Hydra app's job, which Hydra has just made.
+        listeners: called during training, in each run of a study.
+        quiet: nothing is printed.
 
     Returns:
         The directory of the run and its summary.
 
     Raises:
+        UsageError: an argument is of the wrong type.
+        ConfigError: settings of the spec don't fit each other, the data or the files; with all faults.
         RunError: the run fails for a reason in the data, a file or the machine.
     """
-    if directory is None:
-        directory = Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}"
-    return studies.run(spec, files.new_directory(Path(directory)), listeners=lambda: [progress(Console())])
+    spec = arguments.a_spec(spec, "embexp.run")
+    added = arguments.items(listeners, Listener, "embexp.run", "listeners")
+    chosen = None if directory is None else arguments.directory(directory, "embexp.run")
+    checked, faults = composition.check_spec(spec)
+    if checked is None or faults:
+        raise ConfigError(faults)
+    environment.load_tensorflow()
+    from embexp.studies import run as studies
+
+    return studies.run(checked, _new_directory(chosen, checked), listeners=_shown(added, quiet=quiet))
 
 
-def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
+def sweep(
+    specs: Sequence[RunSpec | Sequence[str]],
+    directory: str | Path | None = None,
+    *,
+    jobs: int | Literal["auto"] = 1,
+    timeout_minutes: float | None = None,
+    retries: int = 0,
+    quiet: bool = False,
+) -> SweepResult:
+    """Runs several specs, each in a process of its own, several at once if asked, as `embexp run -m` does.
+
+    A directory with the same sweep is continued: what is done is not done again. `embexp resume DIR` finishes what an
+    interruption left.
+
+    Args:
+        specs: a RunSpec for each job, or a list of overrides. A job whose settings can't be combined is skipped.
+        directory: of the sweep; None: `outputs/DATE/TIME_sweep`. A directory with something else is never written to.
+        jobs: at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
+        timeout_minutes: after which a job is ended as failed; None: no limit.
+        retries: further attempts at a job whose process crashed.
+        quiet: nothing is printed.
+
+    Returns:
+        The directory, and how each job ended. A failed job is an outcome, not an exception.
+
+    Raises:
+        UsageError: an argument is of the wrong type, or the directory has another sweep.
+        ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
+    """
+    given = _specs(specs)
+    settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
+    place = None if directory is None else arguments.directory(directory, "embexp.sweep")
+    from rich.console import Console
+
+    from embexp.sweeps import given as sweeps
+    from embexp.sweeps import launching
+
+    launched = launching.checked(settings)
+    return sweeps.sweep(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
+
+
+def _specs(values: Sequence[RunSpec | Sequence[str]]) -> list[RunSpec]:
+    """The checked specs of a sweep."""
+    function = "embexp.sweep"
+    remedy = f'such as {function}([spec, other]) or {function}([["seed=0"], ["seed=1"]])'
+    if isinstance(values, str | Mapping | RunSpec) or not isinstance(values, Iterable):
+        raise UsageError(f"{function} takes a list of specs, not {type(values).__name__}; {remedy}")
+    found, faults = [], []
+    loader = None
+    for number, each in enumerate(values):
+        if isinstance(each, str):
+            raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
+        try:
+            if isinstance(each, RunSpec):
+                spec, wrong = composition.check_spec(each)
+                wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
+            else:
+                loader = loader or composition.loader()
+                spec, wrong = composition.candidate(loader, arguments.overrides(each, function)).spec, []
+            if spec is not None and spec.seeds > 1:
+                rule = "here every job is one run"
+                wrong.append(Fault("seeds", str(spec.seeds), rule, "give a spec for each seed"))
+            if spec is not None:
+                found.append(spec)
+        except ConfigError as error:
+            wrong = list(error.faults)
+        faults += [replace(fault, source=", ".join(filter(None, (fault.source, f"spec {number}")))) for fault in wrong]
+    if faults:
+        raise ConfigError(faults)
+    if not found:
+        raise UsageError(f"{function}: the list of specs is empty; {remedy}")
+    return found
+
+
+def resume(
+    directory: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    listeners: Sequence[Listener] = (),
+    quiet: bool = False,
+) -> RunResult:
     """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
 
     Args:
         directory: of the run, of a study, or of a sweep.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
             change. Of a sweep, only `hydra.launcher`.
+        listeners: called during training; not of a sweep, whose jobs are processes of their own.
+        quiet: nothing is printed.
 
     Returns:
         The directory of the run and its summary: the same results as those of a run that was never interrupted. The
         summary of a sweep has its `status` (completed, interrupted or failed) and its `jobs`, as `sweep.json` has them.
 
     Raises:
+        UsageError: an argument is of the wrong type.
         ConfigError: an override is invalid; with all faults.
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, or fails.
     """
-    folder, changed = Path(directory), None
+    folder, changed = arguments.directory(directory, "embexp.resume"), None
+    texts = arguments.overrides(overrides, "embexp.resume")
+    added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
     if ledger.exists(folder):
-        from embexp.sweeps import resuming
-
-        resuming.resume(folder, overrides)
-        return RunResult(folder, jobs.summary_of(folder))
-    if overrides:
-        from embexp.config import composition
+        if added:
+            raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
+        return _resume_sweep(folder, texts, quiet=quiet)
+    if texts:
         from embexp.config.changed_spec import changed_spec
 
-        changed = changed_spec(RunFolder(folder).recorded_spec(), overrides, composition.loader())
-    return studies.resume(folder, changed, listeners=lambda: [progress(Console())], say=print)
+        changed = changed_spec(RunFolder(folder).recorded_spec(), texts, composition.loader())
+    environment.load_tensorflow()
+    from embexp.studies import run as studies
+
+    say: Callable[[str], object] = (lambda sentence: None) if quiet else print
+    return studies.resume(folder, changed, listeners=_shown(added, quiet=quiet), say=say)
+
+
+def _resume_sweep(folder: Path, overrides: Sequence[str], *, quiet: bool) -> RunResult:
+    from rich.console import Console
+
+    from embexp.sweeps import jobs, resuming
+
+    resuming.resume(folder, overrides, console=Console(quiet=quiet))
+    environment.load_tensorflow()
+    from embexp.runs.run import RunResult
+
+    return RunResult(folder, jobs.summary_of(folder))
+
+
+def load_run(directory: str | Path) -> Run:
+    """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
+
+    The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
+
+    Raises:
+        UsageError: the argument is no directory's name.
+        NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
+    """
+    folder = arguments.directory(directory, "embexp.load_run")
+    RunFolder(folder).recorded_spec()  # what is no run is told before TensorFlow is loaded
+    environment.load_tensorflow()
+    from embexp.runs import finished
+
+    return finished.load_run(folder)
+
+
+def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[Listener]]:
+    """Returns the listeners of a training: the user's, and one that shows the progress unless `quiet`."""
+    from rich.console import Console
+
+    from embexp.training.progress import progress
+
+    return lambda: [*([] if quiet else [progress(Console())]), *listeners]
+
+
+def _new_directory(chosen: Path | None, spec: RunSpec) -> Path:
+    """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
+    own = hydra_app.output_directory()
+    if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():
+        try:  # exclusively: a second run of the same job gets a directory of its own
+            files.write_new_text(RunFolder(own).spec, spec.model_dump_json(indent=2) + "\n")
+        except FileExistsError:
+            return files.new_directory(own)
+        return own
+    return files.new_directory(chosen or _dated())
+
+
+def _dated(ending: str = "") -> Path:
+    return Path("outputs") / f"{datetime.datetime.now():%Y-%m-%d/%H-%M-%S}{ending}"

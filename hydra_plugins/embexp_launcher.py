@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import CompactHydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -30,7 +31,10 @@ class EmbexpLauncher(Launcher):
         from embexp.sweeps.sweep import Sweep
 
         if not isinstance(self._sweep, Sweep):
-            raise TypeError("the launcher `embexp` runs the jobs of `embexp run -m` only")
+            raise CompactHydraException(
+                "the launcher `embexp` runs the jobs of `embexp run -m` only: for those of your own app,"
+                " choose another, such as hydra/launcher=basic"
+            )
         settings = self._sweep.run_batch([list(each) for each in job_overrides], first=initial_job_idx)
         returns = []
         for overrides, outcomes in zip(job_overrides, settings, strict=True):

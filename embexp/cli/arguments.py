@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from typing import NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from embexp.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from embexp.config.folders import Folders
+    from embexp.config.loader import Loader
 
 _HYDRA_ONLY = {
     "--info": "use --cfg hydra, or `embexp run --help` for the groups",
     "-i": "use --cfg hydra, or `embexp run --help` for the groups",
-    "--config-path": "use --config-dir",
-    "-cp": "use --config-dir",
     "--hydra-help": "use --help",
-    "--shell-completion": "`embexp run --help` lists the groups and their choices",
-    "-sc": "`embexp run --help` lists the groups and their choices",
     "--experimental-rerun": "run with the overrides in .hydra/overrides.yaml",
 }
 """Options of Hydra that embexp does not have, and what to do instead."""
@@ -49,5 +50,35 @@ def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-r", "--run", action="store_true")
     parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-cp", "--config-path")
     parser.add_argument("-cn", "--config-name", default="config")
+
+
+def config_folders(options: argparse.Namespace) -> Folders:
+    """The config folders that the options name."""
+    from embexp.config import folders
+
+    return folders.find(Path(options.config_dir) if options.config_dir else None, config_path=options.config_path)
+
+
+def config_loader(options: argparse.Namespace) -> Loader:
+    """A loader that composes configs from these folders."""
+    from embexp.config.loader import Loader
+
+    return Loader(config_folders(options), options.config_name)
+
+
+def is_multirun(options: argparse.Namespace) -> bool:
+    """Whether to run a sweep: by -m, or by `hydra.mode`.
+
+    Raises:
+        CommandLineError: these contradict each other.
+    """
+    from embexp.config import mode
+
+    if options.multirun and options.run:
+        raise CommandLineError("-m runs several experiments, --run is for one")
+    flag = True if options.multirun else False if options.run else None
+    return mode.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from embexp.cli.commands import dispatch
 
 SUBCOMMANDS = {
-    "list": "the keys of a checkpoint, also of other people's: shapes, types, bytes",
-    "diff": "what differs between two checkpoints, how far values moved, and the rows that moved most",
-    "convert": "an object-based checkpoint from a name-based one, and the other way round",
-    "graph": "a picture of the objects in a checkpoint and of the edges between them",
-    "grow": "a checkpoint for a longer vocabulary: rows and slots matched by token, new rows filled",
+    "list": "Lists the keys of a checkpoint, also of other people's: shapes, types, bytes.",
+    "diff": "Shows what differs between two checkpoints, how far values moved, and the rows that moved most.",
+    "convert": "Writes an object-based checkpoint from a name-based one, and the other way round.",
+    "graph": "Draws the objects in a checkpoint and the edges between them.",
+    "grow": "Writes a checkpoint for a longer vocabulary: rows and slots are matched by token, new rows filled.",
 }
 
 HELP = """\
@@ -20,7 +20,7 @@ usage: embexp checkpoint COMMAND …
 commands
 {commands}
 
-    embexp checkpoint COMMAND --help                                 help for a command
+    embexp checkpoint COMMAND --help                                 Shows the help of a command.
 """
 
 

@@ -28,10 +28,11 @@ Values are not loaded: only the index differs, and the data files are hard-linke
 PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
 get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
 
-    --to name|object   its kind. To names: a variable has its global name, or the path of its object where several share
-                       a name. To objects: the parts of a name, between /, are the edges from object to object
-    --names FILE       new names: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint list` shows
-                       them. What is not in it is named as above. A checkpoint can keep its kind and get new names
+    --to name|object   Names the kind. To names: a variable has its global name, or the path of its object where several
+                       share a name. To objects: the parts of a name, between /, are the edges from object to object.
+    --names FILE       Gives new names: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint list`
+                       shows them. What is not in it is named as above. A checkpoint can keep its kind
+                       and get new names.
 """
 
 

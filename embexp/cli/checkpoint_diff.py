@@ -32,9 +32,9 @@ A and B are as PATH in `embexp checkpoint list --help`. Keys are matched as they
 name-based, by the names of the variables. If both are of runs and a table's vocabularies differ, its rows are matched
 by token, else by number.
 
-    --rows N       rows named for each table (default: 5)
-    --json         one JSON object instead of text; NaN and infinity are null
-    --exit-code    exit status 1 if they differ; without it, 0
+    --rows N       Names N rows of each table (default: 5).
+    --json         Prints one JSON object instead of text. NaN and infinity are null.
+    --exit-code    Returns the exit status 1 if they differ; without it, 0.
 """
 
 

@@ -21,9 +21,9 @@ not of variables. An object with several paths is drawn once; at the others, its
 PATH is the directory of a run (its final checkpoint, or else the newest), a checkpoint's directory, its prefix or its
 .index file, or a SavedModel.
 
-    -o FILE    the picture, an .svg, .png or .pdf (default: NAME.svg in the current directory, NAME that of PATH)
-    --all      draw all edges. Otherwise objects without variables are left out, and so are lists that only repeat what
-               is drawn below the same object; +N beside an object counts the edges left out below it
+    -o FILE    Names the picture, an .svg, .png or .pdf (default: NAME.svg in the current directory, NAME that of PATH).
+    --all      Draws all edges. Otherwise objects without variables are left out, and so are lists that only repeat what
+               is drawn below the same object; +N beside an object counts the edges left out below it.
 """
 
 

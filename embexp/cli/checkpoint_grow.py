@@ -27,15 +27,15 @@ pretrained.path=DIR; freeze=old_rows then trains the new rows only.
 
 RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote.
 
-    --vocabulary NEW     FILE if there is one table, or TABLE=FILE (repeat it for more): a token per line; or a
-                         vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV row and the
-                         free rows of the old vocabulary
-    --out DIR            the new checkpoint; must not exist
-    --missing VALUES     values of new rows: {", ".join(MissingRows)} (default: initializer)
-    --gone ACTION        tokens that NEW lacks: drop, or keep after the new ones (default: drop)
-    --match HOW          when tokens are equal: {", ".join(Match)} (default: exact)
-    --seed N             seed of new rows (default: the run's)
-    --dry-run            only show what would be kept, moved, new and dropped
+    --vocabulary NEW     Names a file with a token per line: FILE if there is one table, else TABLE=FILE, repeated for
+                         more; or a vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV
+                         row and the free rows of the old vocabulary.
+    --out DIR            Names the new checkpoint, which must not exist.
+    --missing VALUES     Fills new rows: {", ".join(MissingRows)} (default: initializer).
+    --gone ACTION        Treats tokens that NEW lacks: drop, or keep after the new ones (default: drop).
+    --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact).
+    --seed N             Sets the seed of new rows (default: the run's).
+    --dry-run            Only shows what would be kept, moved, new and dropped.
 """
 
 

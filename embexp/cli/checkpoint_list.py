@@ -28,9 +28,9 @@ PATH is the directory of a run (its final checkpoint, else the newest); the pref
 TensorFlow checkpoint, object-based or name-based; a SavedModel; or a .weights.h5 or .keras file. The end that all keys
 of variables have in an object-based checkpoint, /.ATTRIBUTES/VARIABLE_VALUE, is not shown.
 
-    --values    read all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite
-    --verify    read all values and compare the checksums (Keras files have none); exit status 1 if one is wrong
-    --json      one JSON object instead of text, with whole keys; NaN and infinity are null
+    --values    Reads all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite.
+    --verify    Reads all values and compares checksums (Keras files have none). The exit status is 1 if one is wrong.
+    --json      Prints one JSON object instead of text, with whole keys. NaN and infinity are null.
 """
 
 WORDS = {

@@ -14,14 +14,16 @@ DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
 
 COMMANDS = {
-    "run": "run an experiment, or a sweep over several (-m)",
-    "plan": "show what a run would do: tables and their bytes, settings without effect, the jobs of a sweep",
-    "resume": "complete a run or a sweep that was interrupted or killed, or train a run longer",
-    "evaluate": "metrics of a finished run, on its own or on other data",
-    "predict": "predictions of a finished run for a file",
-    "export": "write a finished run for other programs: a SavedModel, or its tables in files",
-    "checkpoint": "look into checkpoints, compare, draw and convert them, grow them to a longer vocabulary",
-    "vectors": "inspect and convert files of pretrained vectors, find the nearest rows of a token",
+    "run": "Runs an experiment, or a sweep over several (-m).",
+    "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
+    "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
+    "evaluate": "Measures a finished run, on its own or on other data.",
+    "predict": "Writes the predictions of a finished run for a file.",
+    "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
+    "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
+    "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",
+    "schema": "Prints a JSON schema of the YAML files, for editors.",
+    "completion": "Prints the script that has a shell complete the command line.",
 }
 
 HELP = """\
@@ -32,11 +34,11 @@ usage: embexp COMMAND …
 commands
 {commands}
 
-    embexp run                                                       a first experiment, needs no files
-    embexp run experiment=movielens data.path=ml-100k                another one
-    embexp run -m optimizer=adagrad,adam seed=0,1                    a sweep: all four combinations
-    embexp plan experiment=movielens data.path=ml-100k               what that run would do
-    embexp COMMAND --help                                            help for a command
+    embexp run                                                       Runs a first experiment, which needs no files.
+    embexp run experiment=movielens data.path=ml-100k                Runs another one.
+    embexp run -m optimizer=adagrad,adam seed=0,1                    Sweeps over all four combinations.
+    embexp plan experiment=movielens data.path=ml-100k               Shows what that run would do.
+    embexp COMMAND --help                                            Shows the help of a command.
 
 Without a command, `run` is meant: embexp experiment=movielens data.path=ml-100k
 """

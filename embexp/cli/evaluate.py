@@ -15,12 +15,12 @@ USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
 HELP = f"""\
 usage: {USAGE}
 
-Metrics of a finished run: on a split of its own data, or on another file of the same format (with labels).
+Measures a finished run: on a split of its own data, or on another file of the same format (with labels).
 
-    --data FILE     evaluate on all of this file, with the run's vocabularies
-    --split SPLIT   a split of the run's own data: test (the default), validation or train; for a graph with new
-                    entities also test_new and test_known
-    --json          one JSON object instead of a table
+    --data FILE     Evaluates on all of this file, with the run's vocabularies.
+    --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
+                    with new entities also test_new and test_known.
+    --json          Prints one JSON object instead of a table.
 """
 
 Evaluator = Callable[[str, str | None, str], Mapping[str, float]]

@@ -19,26 +19,26 @@ usage: {USAGE}
 Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
 may be larger than memory.
 
-    --as savedmodel   a TensorFlow SavedModel that predicts; it needs TensorFlow only, and no Keras
-    --as npy          per table NAME.npy, float32 [rows, dim], and NAME.tokens.txt with a token per row; pretrained=file
-                      reads them
-    --as word2vec     per table word2vec's text, NAME.vec, of the rows that have a token
-    --as projector    the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT
-    --table NAME      npy, word2vec, projector: only this table; may be repeated
-    --binary          word2vec: its binary form, NAME.bin
+    --as savedmodel   Writes a TensorFlow SavedModel that predicts. It needs TensorFlow only, and no Keras.
+    --as npy          Writes for each table NAME.npy, float32 [rows, dim], and NAME.tokens.txt with a token per row.
+                      pretrained=file reads them.
+    --as word2vec     Writes for each table word2vec's text, NAME.vec, of the rows that have a token.
+    --as projector    Writes the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT.
+    --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
+    --binary          With word2vec, writes its binary form, NAME.bin.
 
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
-    serving_default   tokens, as in the data: strings [B], or row numbers where ids are row numbers. Of a column with
-                      several values per example [B, N], filled up with "" (or -1). Tokens without a row get the OOV
-                      row; if there is none, they are an error
-    serving_ids       the same with row numbers, int64
+    serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. Of a column
+                      with several values per example [B, N], filled up with "" (or -1). Tokens without a row get the
+                      OOV row; if there is none, they are an error.
+    serving_ids       Takes the same as row numbers, int64.
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
-                      the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
-                      COLUMN_indices, COLUMN_values and COLUMN_dense_shape
-    serving_text      of text classification: whole texts, `text` [B]
-    tails, heads      of a knowledge graph: the best k entities for head and relation, or for relation and tail;
-                      serving_default and serving_ids score triples (head, relation, tail)
+                      Take the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
+                      COLUMN_indices, COLUMN_values and COLUMN_dense_shape.
+    serving_text      Takes whole texts, `text` [B], of text classification.
+    tails, heads      Return the best k entities of a knowledge graph for head and relation, or for relation and tail;
+                      serving_default and serving_ids score triples (head, relation, tail).
 
 Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
 of `embexp predict`; of task classification there are `probabilities` and `classes` [B, C], too. In Python, `predict` of

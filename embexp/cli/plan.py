@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_config_arguments
+from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
 from embexp.cli.commands import DONE
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ Shows what `embexp run` with the same arguments would do: the runtime; for each 
 slots and frozen rows, its init method and its own settings; the features; settings without effect. With -m: the jobs,
 and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace allocates memory.
 
-    --scan    read the data and pretrained files (the run reuses the cached result): shows the size of each vocabulary
-              and how much of it the files cover
-    --trace   scan, create the tables without filling them, and trace the training step; with strategy=tpu_simulator
-              this shows the TPU's operations and its TPUEmbeddingConfiguration
-    other options: embexp run --help
+    --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
+              vocabulary and how much of it the files cover.
+    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator
+              this shows the TPU's operations and its TPUEmbeddingConfiguration.
+
+`embexp run --help` describes the other options.
 """
 
 _LONGEST = 120
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.multirun:
+    if is_multirun(options):
         _sweep(options)
     else:
         _single(options)
@@ -58,16 +59,15 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.config import composition
     from embexp.system import terminal
 
-    spec = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides).spec
+    spec = composition.job(config_loader(options), options.overrides).spec
     show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from embexp.config import composition
     from embexp.sweeps import outcomes, planned
     from embexp.system import terminal
 
-    plan = planned.plan(composition.loader(options.config_dir, options.config_name), options.overrides)
+    plan = planned.plan(config_loader(options), options.overrides)
     console = terminal.console()
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()

@@ -22,8 +22,8 @@ usage: {USAGE}
 Predicts a rating, the probability of a click or the name of a class for each example of a file in the format of the
 run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
 
-    --data FILE   the examples
-    --out FILE    the file to write (default: standard output)
+    --data FILE   Names the file of the examples.
+    --out FILE    Names the file to write (default: standard output).
 """
 
 Predictor = Callable[[str, str], Iterable[float | str]]

@@ -27,17 +27,18 @@ In the directory of a sweep, completes its jobs as they were planned, whatever h
 are done stay, interrupted ones go on from their newest checkpoints, failed ones are tried again.
 
 overrides of a run
-    train.epochs=40, train.steps=100000      train longer
-    output.KEY=VALUE, checkpoint.KEY=VALUE   what is written, which changes no result
+    train.epochs=40, train.steps=100000      Trains longer.
+    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes what is written, which changes no result.
 
 overrides of a sweep
-    hydra.launcher.KEY=VALUE                 jobs at once, time limit, retries
+    hydra.launcher.KEY=VALUE                 Changes the jobs at once, the time limit, the retries.
 
     embexp resume outputs/2026-01-31/12-00-00
     embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
     embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
 
-exit status: 0 success, 1 the run, or a job, failed or was interrupted again, 2 the command line is invalid
+The exit status is 0 on success, 1 if the run or a job failed or was interrupted again, and 2 if the command line is
+invalid.
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from embexp.cli.arguments import Parser, add_config_arguments
+from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 
@@ -24,29 +24,31 @@ usage: {USAGE}
 Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
 
 overrides
-    model=mlp                                choose another file of a group
-    optimizer.learning_rate=0.01             set a value
-    optimizer@tables.item.optimizer=adam     choose for a single table; also init, freeze, pretrained
-    +model.args.width=64                     add a key (it must be one that the config may have)
-    ~features.history                        remove a key
-    hydra.run.dir=DIR                        the directory of the run; hydra.sweep.dir=DIR that of a sweep
+    model=mlp                                Chooses another file of a group.
+    optimizer.learning_rate=0.01             Sets a value.
+    optimizer@tables.item.optimizer=adam     Chooses for one table; also for init, freeze, pretrained.
+    +model.args.width=64                     Adds a key, which must be one that the config may have.
+    ~features.history                        Removes a key.
+    hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
 
 options
-    -m, --multirun         run every combination of the values: optimizer=sgd,adam 'data.fold=range(0,5)'
-    --fresh                with -m: start in a new directory, even if hydra.sweep.dir has this sweep already
-    -cd, --config-dir DIR  a folder of your own configs: it extends the shipped groups and takes precedence
-    -cn, --config-name N   start from N.yaml instead of config.yaml
-    -c, --cfg WHAT         only show the config: job (the experiment's), hydra or all
-    -p, --package NODE     with --cfg: only this node, such as tables.item
-    --resolve              with --cfg: resolve interpolations
+    -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
+    --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
+    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
+    -cp, --config-path DIR Replaces the shipped configs by those of a folder, or of a package (pkg://NAME).
+    -cn, --config-name N   Starts from N.yaml instead of config.yaml.
+    -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
+    -p, --package NODE     With --cfg, shows only this node, such as tables.item.
+    --resolve              With --cfg, resolves interpolations.
+    -sc                    Installs completion in a shell: see `embexp completion --help`.
 
 sweeps
-    hydra.launcher.jobs=4                    jobs at once; also timeout_minutes, retries, stop_after
-    seeds=5                                  each setting with five seeds
-    sweep.exclude='[{{init: constant, freeze: table}}]'    combinations to leave out
+    hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
+    seeds=5                                  Runs each setting with five seeds.
+    sweep.exclude='[{{init: constant, freeze: table}}]'    Leaves combinations out.
     A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
 
-exit status: 0 success, 1 the run failed, 2 the config or the command line is invalid
+The exit status is 0 on success, 1 if the run failed, and 2 if the config or the command line is invalid.
 
 groups and their choices
 """
@@ -82,10 +84,12 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         runner: runs a single experiment; None: run it with progress on the terminal and in run.log.
     """
     options = _parse(arguments)
-    if options.help:
-        from embexp.config import folders
+    if options.shell_completion:
+        from embexp.cli.completion import shell_completion
 
-        print(HELP + _group_choices(folders.find(Path(options.config_dir) if options.config_dir else None)))
+        return shell_completion(options.overrides)
+    if options.help:
+        print(HELP + _group_choices(config_folders(options)))
         return DONE
     if options.cfg is not None:
         from embexp.cli.show_config import show
@@ -93,11 +97,15 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         return show(options)
     if options.package is not None or options.resolve:
         raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
-    if options.multirun:
+    if is_multirun(options):
         from embexp.sweeps.sweep import sweep
 
         succeeded = sweep(
-            options.overrides, config_dir=options.config_dir, config_name=options.config_name, fresh=options.fresh
+            options.overrides,
+            config_dir=options.config_dir,
+            config_name=options.config_name,
+            config_path=options.config_path,
+            fresh=options.fresh,
         )
         return DONE if succeeded else FAILED
     return _run_one(options, runner or _run_with_log)
@@ -106,16 +114,14 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("run", USAGE)
     add_config_arguments(parser)
-    parser.add_argument("-r", "--run", action="store_true")  # an option of Hydra, for the default
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("-sc", "--shell-completion", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
-    if options.multirun and (options.run or options.cfg):
-        raise CommandLineError(f"-m runs several experiments, {'--run' if options.run else '--cfg'} is for one")
-    if options.fresh and not options.multirun:
-        raise CommandLineError("--fresh is for sweeps: a single run always gets a new directory")
+    if options.multirun and options.cfg:
+        raise CommandLineError("-m runs several experiments, --cfg is for one")
     return options
 
 
@@ -132,17 +138,21 @@ def _group_choices(found: Folders) -> str:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition, record
+    from embexp.config import composition, hydra_job, record
+    from embexp.config.callbacks import Callbacks
     from embexp.specs import notes
     from embexp.system import files
 
-    job = composition.job(composition.loader(options.config_dir, options.config_name), options.overrides)
-    directory = files.new_directory(record.run_directory(job.composition.config))
-    record.write(job.composition.config, directory)
+    job = composition.job(config_loader(options), options.overrides)
+    config = job.composition.config
+    callbacks = Callbacks(config)
+    directory = files.new_directory(record.run_directory(config))
+    record.write(config, directory)
     print(f"{job.spec.name} in {directory}", flush=True)
     for warning in notes.doubtful(job.spec):
         print(f"warning: {warning}", flush=True)
-    result = runner(job.spec, directory)
+    folder = directory.absolute() if config.hydra.job.chdir else directory
+    result = hydra_job.call(config, callbacks, folder, lambda: runner(job.spec, folder))
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 

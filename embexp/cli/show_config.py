@@ -7,6 +7,7 @@ import argparse
 from omegaconf import Container, DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from embexp.cli.arguments import config_loader
 from embexp.config import composition, hydra_globals
 from embexp.config.compose import compose
 from embexp.errors import CommandLineError, ConfigError
@@ -21,7 +22,7 @@ def show(options: argparse.Namespace) -> int:
         ConfigError: the config has faults.
         CommandLineError: the config has no such node, or it can't be resolved.
     """
-    composed = compose(composition.loader(options.config_dir, options.config_name), options.overrides)
+    composed = compose(config_loader(options), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
     with hydra_globals.borrowed(composed.config):
         _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)

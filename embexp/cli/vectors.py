@@ -23,26 +23,28 @@ USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_
 HELP = f"""\
 usage: {USAGE}
 
-    info FILE                     rows, dimension, dtype, tokens, irregularities, and whether the file can be mapped
-    convert FILE_OR_RUN OUT       to .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet
-    neighbors FILE_OR_RUN TOKEN…  the rows with the largest cosine similarity to the row of each token
+    info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
+    convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
+    neighbors FILE_OR_RUN TOKEN…  Finds the rows with the largest cosine similarity to the row of each token.
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
 TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
 RUN is the folder of a finished run: convert writes those rows of its table that have a token, and the tokens.
 
-    --format FORMAT       {", ".join(Format)} (default: by suffix)
-    --key NAME            the array, tensor, dataset, column, or file of a zip, where there are several
-    --token-column NAME   the column or dataset of the tokens
-    --tokens FILE         a token per line, for a file without tokens (default: NAME.tokens.txt beside it)
-    --invalid-text HOW    tokens that are not UTF-8: error, replace, skip (default: error)
-    --non-finite HOW      NaN and infinities: error, zero, skip, keep (default: error)
-    --header-count HOW    a header with a wrong number of rows: error, ignore (default: error)
-    --cache DIR           the cache of parsed text (default: embexp's cache)
-    --json                info, neighbors: one JSON object instead of text
-    --overwrite           convert: replace OUT if it exists
-    --count N             neighbors: rows per token (default: 10)
-    --table NAME          convert, neighbors: the table of a run, if it has several
+    --format FORMAT       Reads one of these formats (default: by suffix):
+                          {", ".join(list(Format)[:8])},
+                          {", ".join(list(Format)[8:])}.
+    --key NAME            Names the array, tensor, dataset, column, or file of a zip, where there are several.
+    --token-column NAME   Names the column or dataset of the tokens.
+    --tokens FILE         Names a file with a token per line, for files without (default: NAME.tokens.txt beside it).
+    --invalid-text HOW    Treats tokens that are not UTF-8: error, replace, skip (default: error).
+    --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
+    --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
+    --cache DIR           Names the cache of parsed text (default: embexp's cache).
+    --json                With info and neighbors, prints one JSON object instead of text.
+    --overwrite           With convert, replaces OUT if it exists.
+    --count N             With neighbors, finds N rows for each token (default: 10).
+    --table NAME          With convert and neighbors, names the table of a run, if it has several.
 """
 
 _SHOWN_TOKENS = 5
@@ -251,11 +253,6 @@ def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
         raise VocabularyError(
             f"{path}: found no row {query!r}; it has no tokens, so rows are identified by number, 0 to {rows - 1}"
         )
-    import pyarrow.compute as pc
+    from embexp.vectors import neighbors
 
-    row = pc.index(tokens, query).as_py()
-    if row >= 0:
-        return int(row)
-    alike = tokens.filter(pc.equal(pc.utf8_lower(tokens), query.lower())).to_pylist()
-    hint = f"; did you mean {alike[0]!r}?" if alike else ""
-    raise VocabularyError(f"{path}: found no token {query!r} among {rows:,}{hint}")
+    return neighbors.row_of_token(tokens, query, str(path))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, record, values
+from embexp.config import hydra_checks, hydra_globals, record, values
 from embexp.config.loader import Loader
 from embexp.config.overrides import is_selection, parse
-from embexp.config.selections import select
+from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
 
@@ -77,14 +78,29 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
             added.add(override.key_or_group)
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
+    faults += hydra_checks.faults(config, hydra_in_files(loader, selections))
+
     sources = Sources(loader, selections, applied)
-    unresolved: list[Fault] = []
     with hydra_globals.borrowed(config):
-        container = {str(key): value for key, value in _resolved(config, "", unresolved).items() if key != "hydra"}
-    for path in _PATHS:
-        _make_absolute(container, path.split("."))
+        container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added))
+
+
+def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, Any], list[Fault]]:
+    """A config as plain dicts, lists and scalars, and the faults of values that can't be resolved.
+
+    Args:
+        config: composed.
+        folder: from which relative paths start.
+        without: keys at its top to leave out, beside `hydra`.
+    """
+    faults: list[Fault] = []
+    found = _resolved(config, "", faults)
+    container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
+    for path in _PATHS:
+        _make_absolute(container, path.split("."), folder)
+    return container, [each for each in faults if each.path.partition(".")[0] not in without]
 
 
 def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
@@ -112,14 +128,14 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
     return found
 
 
-def _make_absolute(section: Any, path: Sequence[str]) -> None:
+def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
     key, *rest = path
     if key == "*" and isinstance(section, dict | list):
         for inner in section.values() if isinstance(section, dict) else section:
-            _make_absolute(inner, rest)
+            _make_absolute(inner, rest, folder)
     elif not isinstance(section, dict) or key not in section:
         return
     elif rest:
-        _make_absolute(section[key], rest)
+        _make_absolute(section[key], rest, folder)
     elif isinstance(section[key], str) and section[key]:
-        section[key] = os.path.abspath(os.path.expanduser(section[key]))
+        section[key] = os.path.abspath(folder / os.path.expanduser(section[key]))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from embexp.config import folders, partial_spec, resources, validate
-from embexp.config.compose import Composition
+from omegaconf import DictConfig
+
+from embexp.config import folders, hydra_checks, partial_spec, resources, validate
+from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
+from embexp.config.overrides import parse
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs import rules
+from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
 
 
@@ -38,30 +42,43 @@ def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = No
         config_dir: a folder with the user's own configs.
 
     Raises:
-        ConfigError: with all faults.
-        CommandLineError: `config_dir` is not a folder.
+        ConfigError: with all faults; a setting of Hydra, such as `hydra.run.dir`, is one.
+        UsageError: `overrides` is no list of texts, or `config_dir` is not a folder.
     """
-    return job(loader(config_dir), overrides).spec
+    texts = arguments.overrides(overrides, "embexp.compose")
+    folder = None if config_dir is None else arguments.directory(config_dir, "embexp.compose")
+    return job(loader(folder), texts, in_python=True).spec
 
 
-def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
-    """A loader that composes configs from the shipped folder and the user's."""
-    return Loader(folders.find(None if config_dir is None else Path(config_dir)), config_name)
+def loader(config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None) -> Loader:
+    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's."""
+    found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
+    return Loader(found, config_name)
 
 
-def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
+def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, in_python: bool = False) -> Job:
     """Composes and checks one run that can be started.
 
     Args:
         loader: composes configs.
         overrides: as on the command line.
         look_at_data: whether to read the headers of data files.
+        in_python: whether the caller has no settings of Hydra.
 
     Raises:
         ConfigError: with all faults.
     """
-    found = candidate(loader, overrides, look_at_data=look_at_data)
-    faults: list[Fault] = list(found.impossible)
+    parsed, _ = parse(loader, overrides)
+    if in_python:
+        faults = list(hydra_checks.not_in_python(parsed))
+    else:
+        faults = list(hydra_checks.without_effect(parsed, multirun=False))
+    try:
+        found = candidate(loader, overrides, look_at_data=look_at_data)
+    except ConfigError as error:
+        told = {fault.path for fault in error.faults}
+        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
+    faults = [*found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
         faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
@@ -90,9 +107,40 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    reported = {fault.path for fault in composition.faults}
-    spec, faults = validate.validate(composition.container, reported=reported)
-    known = spec if spec is not None and not reported else partial_spec.partial_spec(composition.container, reported)
-    between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
-    faults += [fault for fault in between if fault.path not in reported]
+    spec, faults = _checked(composition.container, composition.faults, look_at_data=look_at_data)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+def check_composed(config: DictConfig, without: Sequence[str], folder: Path) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a config that another app has composed with Hydra.
+
+    Args:
+        config: without the node `hydra`.
+        without: keys at its top that belong to the app.
+        folder: from which relative paths start.
+
+    Returns:
+        The spec, or None if the config is invalid, and all faults.
+    """
+    container, unresolved = resolved(config, folder, without)
+    spec, faults = _checked(container, unresolved, look_at_data=True)
+    return spec, [*unresolved, *faults]
+
+
+def check_spec(spec: RunSpec) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
+
+    Returns:
+        The spec, or None if it is invalid, and all faults.
+    """
+    return _checked(spec.model_dump(mode="json", warnings=False), (), look_at_data=True)
+
+
+def _checked(
+    container: Mapping[str, Any], before: Sequence[Fault], *, look_at_data: bool
+) -> tuple[RunSpec | None, list[Fault]]:
+    reported = {fault.path for fault in before}
+    spec, faults = validate.validate(container, reported=reported)
+    known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
+    between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
+    return spec, faults + [fault for fault in between if fault.path not in reported]

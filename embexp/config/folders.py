@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ class Folders:
     """The folders that configs are read from.
 
     Attributes:
-        shipped: the folder that comes with embexp.
+        shipped: the folder that comes with embexp, or the one that replaces it (`--config-path`).
         user: the user's own (`--config-dir`); its files override shipped ones of the same name.
     """
 
@@ -50,18 +51,44 @@ class Folders:
         return {group: dict(sorted(found[group].items())) for group in sorted(found)}
 
 
-def find(config_dir: Path | None = None) -> Folders:
+def find(config_dir: Path | None = None, *, config_path: str | None = None) -> Folders:
     """The shipped folder, as installed or in a checkout, and the user's.
 
+    Args:
+        config_dir: the user's folder, which extends the shipped one.
+        config_path: a folder, or `pkg://` and the name of a package, which replaces the shipped one.
+
     Raises:
-        CommandLineError: `config_dir` is not a folder.
+        CommandLineError: one of them is not a folder.
     """
     if config_dir is not None and not config_dir.is_dir():
         raise CommandLineError(f"--config-dir {config_dir}: there is no such folder")
+    shipped = _shipped() if config_path is None else _replacing(config_path)
+    return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())
+
+
+def _shipped() -> Path:
     package = Path(__file__).absolute().parents[1]
     installed = package / "conf"
-    shipped = installed if installed.is_dir() else package.parent / "conf"
-    return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+def _replacing(config_path: str) -> Path:
+    name = config_path.removeprefix("pkg://")
+    if name == config_path:
+        folder: Path | None = Path(config_path).expanduser().absolute()
+    else:
+        try:
+            spec = importlib.util.find_spec(name.replace("/", "."))
+        except (ImportError, ValueError):
+            spec = None
+        places = [] if spec is None else list(spec.submodule_search_locations or ())
+        folder = Path(places[0]) if places else None
+    if folder is None or not folder.is_dir():
+        raise CommandLineError(
+            f"--config-path {config_path}: there is no such {'folder' if name == config_path else 'package'}"
+        )
+    return folder
 
 
 def about(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,14 +18,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode, TaskFunction
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_globals, hydra_job
+from embexp.config.callbacks import Callbacks
 from embexp.config.folders import Folders
 
 COMPOSITION_ERRORS = (
@@ -96,7 +94,9 @@ class Loader:
         """
         return self._parser.parse_overrides([override])[0]
 
-    def multirun(self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str]) -> None:
+    def multirun(
+        self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str], callbacks: Callbacks
+    ) -> None:
         """Runs a sweep with the sweeper that `config` names, which passes its jobs to the launcher.
 
         Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
@@ -106,9 +106,10 @@ class Loader:
             config: with Hydra's settings for the sweep.
             task_function: passed on to the launcher.
             overrides: of the sweep, without those for Hydra.
+            callbacks: of the config.
         """
-        with hydra_globals.borrowed(config):
-            callbacks = _Callbacks(config)
+        logging = hydra_job.settings(config, kind="hydra_logging")
+        with hydra_globals.borrowed(config), hydra_job.applied(logging, Path(config.hydra.sweep.dir)):
             callbacks.on_multirun_start(config=config, config_name=self.config_name)
             context = HydraContext(config_loader=self._loader, callbacks=cast(Any, callbacks))
             sweeper = Plugins.instance().instantiate_sweeper(
@@ -127,28 +128,3 @@ def _searched_first(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _user_folder.reset(token)
-
-
-class _Callbacks(Callback):
-    """Calls the user's callbacks (`hydra.callbacks`) when a sweep starts and ends; jobs are processes without them."""
-
-    def __init__(self, config: DictConfig) -> None:
-        self._callbacks: list[Callback] = [instantiate(each) for each in (config.hydra.callbacks or {}).values()]
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Calls every callback, in the order of the config."""
-        for each in self._callbacks:
-            _call(each, "on_multirun_start", config, kwargs)
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Calls every callback, the last one first."""
-        for each in reversed(self._callbacks):
-            _call(each, "on_multirun_end", config, kwargs)
-
-
-def _call(callback: Callback, event: str, config: DictConfig, arguments: dict[str, Any]) -> None:
-    """Calls one callback. As in Hydra, an exception becomes a warning, so that it can't end the sweep."""
-    try:
-        getattr(callback, event)(config=config, **arguments)
-    except Exception as error:
-        warnings.warn(f"callback {type(callback).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=2)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from embexp.config import broken_files
+from embexp.config import broken_files, hydra_checks
 from embexp.config.folders import Folders
 from embexp.config.loader import COMPOSITION_ERRORS, Loader
 from embexp.config.nearest import did_you_mean, listing
+from embexp.config.outline import outline
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
 
@@ -47,6 +49,13 @@ def choices(config: DictConfig) -> Mapping[str, str | None]:
     """The choices of a composed config by `group` or `group@package`, without Hydra's own groups."""
     made = config.hydra.runtime.choices
     return {key: made[key] for key in made if not key.startswith("hydra/")}
+
+
+def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
+    """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
+    made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
+    chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
+    return outline(loader.folders, loader.config_name, chosen).at("hydra")
 
 
 class _Trial:
@@ -120,7 +129,9 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     is_group = group.startswith("hydra/") or folders.is_group(group)
     if is_group and not all(isinstance(name, str | None) for name in each):
         return Fault(override.get_key_element(), shown(choice), "a choice is the name of a file, or a list of names")
-    if override.is_hydra_override() or override.is_delete():
+    if override.is_hydra_override():
+        return hydra_checks.refused(override)
+    if override.is_delete():
         return None
     known = folders.choices().get(group, {})
     if choice is None or isinstance(choice, list) or choice in known:
@@ -140,7 +151,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """
     key, value = override.get_key_element().lstrip("+~"), shown(override.value())
     if override.is_hydra_override():
-        return Fault(key, value, f"Hydra rejects this: {broken_files.first_line(error)}")
+        return hydra_checks.rejected(override, error, hydra_in_files(loader, [override]))
     if made is not None:
         if override.is_add() and key in made:
             return Fault(key, value, "it is already chosen", f"write {key}=… without the +")

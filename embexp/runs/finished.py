@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 
 from embexp.checkpoints import series, store
@@ -18,7 +19,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, NotARunError, RunError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
 from embexp.initialization import filling
 from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, exporting, tables
@@ -31,9 +32,11 @@ from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.system import caching
 from embexp.system.progress import quiet
+from embexp.system.rows import ArrayRows
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.evaluation import predictions
+from embexp.vectors import neighbors
 
 
 def load_run(directory: Path | str) -> Run:
@@ -83,18 +86,62 @@ class Run:
         return tuple(self.summary.get("classes", ()))
 
     def vocabulary(self, table: str) -> Vocabulary:
-        """The vocabulary of a table: the token of each row."""
+        """The vocabulary of a table: the token of each row.
+
+        Raises:
+            UsageError: the run has no such table.
+        """
+        self._check_table(table)
         return Vocabulary.read(self.folder.vocabularies / table)
 
     def table(self, name: str) -> np.ndarray:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory.
 
         Raises:
-            RunError: the run has no such table, or no checkpoint.
+            UsageError: the run has no such table.
+            RunError: it has no checkpoint.
         """
-        if name not in self.spec.tables:
-            raise RunError(f"{self.folder.path}: no table {name!r}; the tables are {', '.join(self.spec.tables)}")
+        self._check_table(name)
         return np.concatenate(list(self._restored.tables[name].blocks()))
+
+    @property
+    def model(self) -> Any:
+        """The dense part, a `keras.Model` with the run's values: from the activations of the features to logits.
+
+        It takes a dict of activations [B, …, dim] by feature, and `dense` [B, width] if the data has dense columns. The
+        run uses the same object, so training it changes what `evaluate` and `predict` return.
+
+        Raises:
+            RunError: the run has no checkpoint.
+        """
+        return self._restored.model
+
+    def neighbors(self, table: str, token: str | int, k: int = 10) -> list[tuple[str, float]]:
+        """The rows of a table that are nearest to that of a token, by the cosine of their angle.
+
+        Args:
+            table: its name.
+            token: of a row; where ids are row numbers, the number.
+            k: how many.
+
+        Returns:
+            Token and cosine, in [-1, 1] but for rounding; the nearest first.
+
+        Raises:
+            UsageError: the table does not exist, or `k` is less than 1.
+            VocabularyError: the table has no such token.
+        """
+        self._check_table(table)
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise UsageError(f"Run.neighbors: k must be a whole number of at least 1, not {k!r}")
+        tokens = pa.array(self.vocabulary(table).tokens(), pa.large_string())
+        row = neighbors.row_of_token(tokens, str(token), f"table {table} of {self.folder.path}")
+        found = neighbors.nearest(ArrayRows(self.table(table)), [row], k)[0]
+        return [(tokens[each.row].as_py(), each.cosine) for each in found]
+
+    def _check_table(self, name: str) -> None:
+        if name not in self.spec.tables:
+            raise UsageError(f"{self.folder.path} has no table {name!r}; its tables are {', '.join(self.spec.tables)}")
 
     def evaluate(self, file: Path | str | None = None, *, split: str = "test") -> dict[str, float]:
         """Metrics on a split of the run's own data, or on another file of the same form.
@@ -187,10 +234,12 @@ class Run:
             strategy=strategy,
         )
         store.read(parts.checkpoint, self.checkpoint)
-        return _Restored(embeddings.tables, FunctionRuntime(parts.step.train, parts.step.predict))
+        runtime = FunctionRuntime(parts.step.train, parts.step.predict)
+        return _Restored(embeddings.tables, runtime, parts.step.model)
 
 
 @dataclass(frozen=True)
 class _Restored:
     tables: Mapping[str, AnyTable | TPUTable]
     runtime: FunctionRuntime
+    model: Any

@@ -27,7 +27,7 @@ class PlannedJob:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
         spec: what to run.
-        config: as Hydra composed it.
+        config: as Hydra composed it; None: Hydra did not.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -36,7 +36,7 @@ class PlannedJob:
     number: int
     overrides: tuple[str, ...]
     spec: RunSpec
-    config: DictConfig
+    config: DictConfig | None
     skip: str = ""
     setting: int = 0
     same_as: int | None = None

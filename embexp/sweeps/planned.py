@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, read_write
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse
@@ -58,6 +58,8 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
+        raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
         engine = engines.engine(base)

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from embexp.config import composition
 from embexp.errors import RunError
 from embexp.sweeps import launching, locks
@@ -17,7 +19,13 @@ from embexp.sweeps.sweep import LOCK, PATIENCE, sweep
 from embexp.system import terminal
 
 
-def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command | None = None) -> bool:
+def resume(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    command: Command | None = None,
+    console: Console | None = None,
+) -> bool:
     """Finishes a sweep as it was planned, and prints its results.
 
     Jobs that are done are not repeated. Jobs that were interrupted go on from their newest checkpoint, and those that
@@ -27,6 +35,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command |
         directory: of the sweep.
         overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
         command: runs a job; None: jobs are forked where their devices allow that.
+        console: shows progress and results; None: the terminal. A search shows them on the terminal.
 
     Returns:
         Whether every job that was not skipped has ended with results.
@@ -49,7 +58,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command |
                 Runner(
                     ledger,
                     launched,
-                    terminal.console(),
+                    console or terminal.console(),
                     folder=folder,
                     command=command,
                     engine=None if engine is None else Engine(**engine),
@@ -61,6 +70,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, command: Command |
             [*noted["overrides"], *overrides],
             config_dir=noted["config_dir"],
             config_name=noted["config_name"],
+            config_path=noted["config_path"],
             directory=place,
             command=command,
         )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.config import composition, record
+from embexp.config.callbacks import Callbacks
 from embexp.config.loader import Loader
-from embexp.errors import CommandLineError
+from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import locks, objective, planned, shares, unchanged
@@ -31,6 +32,7 @@ def sweep(
     *,
     config_dir: str | None = None,
     config_name: str = "config",
+    config_path: str | None = None,
     fresh: bool = False,
     directory: Path | None = None,
     command: Command | None = None,
@@ -41,6 +43,7 @@ def sweep(
         overrides: as on the command line, those for Hydra included.
         config_dir: the user's folder of configs.
         config_name: the config to start from.
+        config_path: the folder that replaces the shipped one.
         fresh: start anew, in a new directory, even if the sweep was begun.
         directory: of the sweep; None: `hydra.sweep.dir`.
         command: runs a job; None: jobs are forked where their devices allow that.
@@ -53,8 +56,11 @@ def sweep(
         CommandLineError: the directory has another sweep.
         RunError: another process works there.
     """
-    loader = composition.loader(config_dir, config_name)
+    loader = composition.loader(config_dir, config_name, config_path)
     plan = planned.plan(loader, overrides)
+    callbacks = Callbacks(plan.base)
+    if faults := callbacks.faults_of_jobs():
+        raise ConfigError(faults)
     place = (directory or record.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
@@ -62,6 +68,7 @@ def sweep(
         "overrides": list(overrides),
         "config_dir": None if config_dir is None else str(Path(config_dir).absolute()),
         "config_name": config_name,
+        "config_path": config_path,
         "folder": os.getcwd(),
         "search": plan.jobs is None,
     }
@@ -75,7 +82,7 @@ def sweep(
         launching = plan.launching.model_dump(mode="json")
         running.begin({"command": command_line, "launching": launching, "engine": engine})
         record.note_sweep(plan.base, place)
-        loader.multirun(plan.base, running, plan.overrides)
+        loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
 
 

@@ -38,6 +38,17 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+def write_new_text(path: Path, text: str) -> None:
+    """Writes `text` as UTF-8 to a new file, whole or not at all; of several processes, one.
+
+    Raises:
+        FileExistsError: there is something of that name.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        write_text(temporary := Path(folder) / path.name, text)
+        os.link(temporary, path)  # unlike a rename, it never replaces
+
+
 @contextlib.contextmanager
 def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterator[Path]:
     """Makes a temporary directory beside `path`; it becomes `path` when the block ends without an error.

@@ -44,6 +44,28 @@ class MappableRows(Rows, Protocol):
         ...
 
 
+class ArrayRows:
+    """Rows of an array in memory."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """Takes the array, float32 [rows, dim]."""
+        self._values = values
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self._values)
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return int(self._values.shape[1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop)."""
+        return self._values[start:stop]
+
+
 class SomeRows:
     """Chosen rows of a source, in order; `MappableRows`.
 

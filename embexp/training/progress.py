@@ -1,4 +1,4 @@
-"""Training progress on the console: a bar in a terminal, plain lines elsewhere."""
+"""Training progress on the console: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from embexp.training.listeners import Listener
+from embexp.training.notebook import NotebookBar
 
 _LINE_SECONDS = 10.0
 """Least seconds between two plain lines of losses, so that a log file stays readable."""
 
 
-def progress(console: Console) -> ProgressBar | ProgressLines:
-    """A listener that shows progress on `console`: a bar in a terminal, lines elsewhere."""
+def progress(console: Console) -> Listener:
+    """A listener that shows progress on `console`: a bar in a terminal or a notebook, lines elsewhere."""
+    if console.is_jupyter:
+        return NotebookBar()
     return ProgressBar(console) if console.is_terminal else ProgressLines(console)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from embexp.errors import DataError
+from embexp.errors import DataError, VocabularyError
 from embexp.system.rows import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -63,6 +65,25 @@ def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neigh
         [Neighbor(int(row), float(cosine)) for row, cosine in zip(rows, cosines, strict=True) if cosine > -np.inf]
         for rows, cosines in zip(best_rows, best, strict=True)
     ]
+
+
+def row_of_token(tokens: pa.Array, token: str, where: str) -> int:
+    """The row of a token.
+
+    Args:
+        tokens: of each row.
+        token: wanted.
+        where: what has the tokens, for the error.
+
+    Raises:
+        VocabularyError: there is none.
+    """
+    row = pc.index(tokens, token).as_py()
+    if row >= 0:
+        return int(row)
+    alike = tokens.filter(pc.equal(pc.utf8_lower(tokens), token.lower())).to_pylist()
+    hint = f"; did you mean {alike[0]!r}?" if alike else ""
+    raise VocabularyError(f"{where}: found no token {token!r} among {len(tokens):,}{hint}")
 
 
 def _cosines(values: np.ndarray, directions: np.ndarray) -> np.ndarray:

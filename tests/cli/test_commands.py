@@ -56,15 +56,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["rnu"], "embexp: there is no command 'rnu'\n    did you mean run?\n"),
         (
             ["xyzzy"],
-            "embexp: there is no command 'xyzzy'\n"
-            "    the commands are run, plan, resume, evaluate, predict, export, checkpoint, vectors\n",
+            f"embexp: there is no command 'xyzzy'\n    the commands are {', '.join(commands.COMMANDS)}\n",
         ),
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
         (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
-        (
-            ["run", "--config-path=x"],
-            "    --config-path is an option of Hydra that embexp does not have: use --config-dir",
-        ),
+        (["run", "--config-path=x"], "embexp: --config-path x: there is no such folder\n"),
         (["run", "--cfg", "jop"], "argument -c/--cfg: invalid choice: 'jop'"),
         (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is for one\n"),
         (["run", "--resolve"], "embexp: --package and --resolve are options of --cfg: add --cfg job\n"),

@@ -311,7 +311,7 @@ CASES = {
     "an unknown setting of hydra": (
         ["hydra.run.dri=x"],
         "hydra.run.dri",
-        "'x': Hydra rejects this: ",
+        "'x': there is no such setting of Hydra.",
     ),
 }
 

@@ -45,7 +45,7 @@ WORDS = {
     "choices that are numbers": ("hydra/job_logging=[1]", "a choice is the name of a file, or a list of names"),
     "a list of lists": ("optimizer=[[a]]", "a choice is the name of a file, or a list of names"),
     "a removed number": ("~optimizer=1", "a choice is the name of a file, or a list of names"),
-    "a place for files of no known kind": ("hydra.searchpath=[nope://]", "Hydra rejects this"),
+    "a place for files of no known kind": ("hydra.searchpath=[nope://]", "configs come from"),
     "lists in lists": (f"model.top={'[' * DEEP}{']' * DEEP}", "values can be nested at most 32 levels deep"),
     "lists that the parser gives up on": (
         f"model.top={'[' * 800}{']' * 800}",

@@ -1,0 +1,1 @@
+"""The YAML files of embexp, as `pkg://embexp.conf` for Hydra."""

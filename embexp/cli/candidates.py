@@ -1,0 +1,194 @@
+"""What may follow on a command line of embexp, for shell completion. Imports neither Hydra nor pydantic."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.cli.commands import COMMANDS
+from embexp.config import hydra_settings
+from embexp.config.folders import Folders, find
+from embexp.config.outline import Outline, outline
+from embexp.errors import CommandLineError
+
+_COMPOSING = ("run", "plan")
+"""Commands whose arguments are overrides."""
+_FOLDERS = ("--config-dir", "-cd", "--config-path", "-cp")
+_VALUES = {"--cfg": ("job", "hydra", "all"), "-c": ("job", "hydra", "all")}
+"""The values of options that have only these."""
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+_PATH = ("/", "./", "../", "~/", ".")
+
+
+def candidates(line: str) -> list[str]:
+    """The words that the last word of a line may become; none where only a name of the user's would fit.
+
+    Args:
+        line: the command line up to the cursor. The last word may be empty.
+    """
+    words = line.split()
+    word = words.pop() if words and not line[-1:].isspace() else ""
+    quote = word[:1] if word[:1] in ("'", '"') else ""
+    found = _candidates(words[1:], word.removeprefix(quote))
+    return sorted({f"{quote}{each}" for each in found if each.startswith(word.removeprefix(quote))})
+
+
+def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
+    if not before:
+        commands = [each for each in COMMANDS if each.startswith(word)]
+        if commands or not word:
+            return commands or COMMANDS
+        return _of_command("run", [], word)
+    if before[0] not in COMMANDS:
+        return _of_command("run", before, word)
+    return _of_command(before[0], before[1:], word)
+
+
+def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]:
+    module = importlib.import_module(f"embexp.cli.{command}")
+    subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
+    if subcommands:
+        if not before:
+            return [*subcommands, "--help"]
+        if before[0] in subcommands:
+            module = importlib.import_module(f"embexp.cli.{command}_{before[0]}")
+    if word.startswith("-"):
+        return {*_OPTION.findall(module.HELP), "--help"}
+    if command not in _COMPOSING:
+        return files(word)
+    last = before[-1] if before else ""
+    if last in _VALUES:
+        return _VALUES[last]
+    if last in _FOLDERS:
+        return [each for each in files(word) if each.endswith("/")]
+    line = _Line.read(before)
+    if last in ("--config-name", "-cn"):
+        return [path.stem for folder in line.folders.in_order for path in folder.glob("*.yaml")]
+    if last in ("--package", "-p"):
+        return [each.removesuffix(".") for each in _keys(line.outline.values, word)]
+    return _overrides(line, word)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The config that the words of a command line compose so far."""
+
+    folders: Folders
+    outline: Outline
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> _Line:
+        options: dict[str, str] = {}
+        for option, value in itertools.pairwise([*words, ""]):
+            name, equals, given = option.partition("=")
+            if name in ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"):
+                options[name.lstrip("-")] = given if equals else value
+        user = options.get("config-dir", options.get("cd"))
+        shipped = options.get("config-path", options.get("cp"))
+        try:
+            found = find(Path(user) if user else None, config_path=shipped)
+        except CommandLineError:
+            found = find()
+        pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
+        chosen = {
+            key: value.partition(",")[0]
+            for key, equals, value in pairs
+            if equals and (found.is_group(key.partition("@")[0]))
+        }
+        name = options.get("config-name", options.get("cn", "config"))
+        return cls(found, outline(found, name, chosen))
+
+
+def _overrides(line: _Line, word: str) -> Iterator[str]:
+    prefix = word[: len(word) - len(word.lstrip("+~"))]
+    key, equals, value = word.removeprefix(prefix).partition("=")
+    if equals:
+        for each in _values(line, key, value):
+            yield f"{prefix}{key}={each}"
+        return
+    groups = _groups(line, adding=prefix.startswith("+"))
+    removing = prefix == "~"
+    yield from (f"{prefix}{group}{'' if removing else '='}" for group in groups)
+    for path in _keys({**line.outline.values, "hydra": _hydra(line.outline.at("hydra"))}, key):
+        yield f"{prefix}{path if path.endswith('.') or removing else f'{path}='}"
+        if removing:
+            yield f"{prefix}{path.removesuffix('.')}"
+
+
+def _values(line: _Line, key: str, value: str) -> Iterator[str]:
+    """The values that a key may have; of several, separated by commas, those of the last."""
+    earlier = value[: value.rfind(",") + 1]
+    choices = _choices(line.folders, key.partition("@")[0])
+    if choices:
+        yield from (f"{earlier}{each}" for each in choices)
+        return
+    if value.startswith(_PATH):
+        yield from files(value)
+        return
+    present = line.outline.at(key)
+    match present:
+        case bool():
+            yield from (f"{earlier}{each}" for each in ("true", "false"))
+        case int() | float() | str() if present != "???" and not re.search(r"\s|\$\{", str(present)):
+            yield f"{earlier}{present}"
+
+
+def _groups(line: _Line, *, adding: bool) -> Iterator[str]:
+    """What a choice can be made for: the groups of the config, or with + those that it does not have."""
+    made = line.outline.choices
+    if adding:
+        yield from (group for group in line.folders.choices() if group not in made)
+        return
+    yield from (each.removeprefix("override ") for each in made)
+    yield from ("hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/hydra_logging")
+
+
+def _choices(folders: Folders, group: str) -> list[str]:
+    found = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
+    if group in ("hydra/job_logging", "hydra/hydra_logging"):
+        found |= {"none", "default", "disabled"}
+    if group == "hydra/sweeper":
+        found.add("basic")
+    return sorted(found)
+
+
+def _hydra(values: Any) -> dict[str, Any]:
+    """The settings of Hydra that have an effect, as nested mappings, over those of the files."""
+    node: dict[str, Any] = copy.deepcopy(values) if isinstance(values, dict) else {}
+    for setting in hydra_settings.SETTINGS:
+        if setting.use is not hydra_settings.Use.NEVER:
+            inner = node
+            *parents, last = setting.path.split(".")[1:]
+            for key in parents:
+                inner = inner.setdefault(key, {})
+            inner.setdefault(last, {} if setting.is_node else None)
+    return node
+
+
+def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
+    """The keys at the level of the word's last dot; those of nodes end with a dot."""
+    path, dot, _ = word.rpartition(".")
+    node = Outline(values).at(path)
+    for key, value in node.items() if isinstance(node, Mapping) else ():
+        if key not in ("kind", "_target_"):  # a choice of the group sets it
+            yield f"{path}{dot}{key}{'.' if isinstance(value, Mapping) else ''}"
+
+
+def files(word: str) -> Iterator[str]:
+    """The paths that a path may become; folders end with a slash."""
+    folder, name = os.path.split(word)
+    shown = f"{folder.rstrip('/')}/" if folder else ""
+    try:
+        entries = list(os.scandir(os.path.expanduser(folder) or "."))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
+            yield f"{shown}{entry.name}{'/' if entry.is_dir() else ''}"

@@ -1,0 +1,200 @@
+"""Checks the node `hydra` of a config: each of its settings has an effect, or is a fault."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf
+
+from embexp.config.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config.nearest import did_you_mean, listing
+from embexp.config.shown import shown
+from embexp.errors import Fault
+
+_KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
+_IN_RUNS = {
+    "hydra.job.chdir": "leave it false: each job has a directory of its own, and relative paths keep their meaning",
+    "hydra.job.env_set": "set the variables before the command, whose jobs have them, too",
+    "hydra.job_logging": "hydra/job_logging=none; the output of a job is in its run.log",
+}
+"""Settings that the jobs of a sweep don't have, and what to do instead."""
+_GROUPS = ("hydra.output", "hydra.env")
+"""Groups of Hydra whose files set keys elsewhere in its node."""
+
+
+def faults(config: DictConfig, in_files: Any) -> Iterator[Fault]:
+    """The faults of the node `hydra`; those of refused overrides are `refused`'s.
+
+    Args:
+        config: composed.
+        in_files: the content of the node in the files of the config, as nested mappings.
+    """
+    for path, value in _leaves(in_files, "hydra"):
+        if (fault := _unusable(path, value)) is not None:
+            yield fault
+    yield from _value_faults(config)
+
+
+def refused(override: Override) -> Fault | None:
+    """The fault of an override of a setting that does not exist, or that embexp refuses; None: it is neither."""
+    key, value = override.key_or_group, override.value()
+    found = [(key.replace("/", "."), value)] if "/" in key else list(_leaves(value, key))
+    if key in ("hydra.launcher._target_", "hydra.sweeper._target_"):
+        group = key.removesuffix("._target_").replace(".", "/")
+        return Fault(key, shown(value), f"the group {group} sets it", f"choose one: {group}=NAME")
+    if override.is_delete():
+        return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out")
+    return next(filter(None, (_unusable(path, each) for path, each in found)), None)
+
+
+def _unusable(path: str, value: Any) -> Fault | None:
+    setting = setting_at(path)
+    if setting is None:
+        if path in _GROUPS:
+            return None
+        return Fault(path, shown(value), "there is no such setting of Hydra", did_you_mean(path, _KNOWN))
+    return Fault(path, shown(value), setting.text, setting.remedy) if setting.use is Use.NEVER else None
+
+
+def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator[Fault]:
+    """The faults of overrides on the command line that have an effect only in a sweep, or only outside of one."""
+    for override in overrides:
+        setting = setting_at(override.key_or_group) if override.is_hydra_override() else None
+        key = override.get_key_element().lstrip("+~")
+        if override.is_hydra_override() and override.is_sweep_override():
+            rule = "a setting of Hydra has one value, the same for all jobs"
+            yield Fault(key, str(override.input_line).partition("=")[2], rule, "give one value")
+        elif (
+            setting is not None and setting.path not in _IN_RUNS and setting.use is (Use.RUN if multirun else Use.SWEEP)
+        ):
+            remedy = (
+                "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
+            )
+            rule = f"it has an effect in {setting.use} only"
+            yield Fault(key, shown(override.value()), rule, remedy)
+
+
+def sweep_faults(config: DictConfig) -> Iterator[Fault]:
+    """The faults of settings that only a single run has an effect from, whether an override or a file sets them.
+
+    Args:
+        config: composed, of the sweep.
+    """
+    for path, where in _IN_RUNS.items():
+        value = _plain(config, path)
+        if value.get("root") if path == "hydra.job_logging" and isinstance(value, Mapping) else value:
+            yield Fault(path, shown(value), "the jobs of a sweep are processes of embexp's own", where)
+    yield from _plugin_faults(config, "sweeper")
+
+
+def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
+    """The faults of settings of Hydra where a spec is composed, which has none."""
+    for override in overrides:
+        if override.is_hydra_override():
+            key, rule = override.get_key_element().lstrip("+~"), "a spec has no settings of Hydra"
+            directory = "embexp.run(spec, directory)" if key == "hydra.run.dir" else ""
+            yield Fault(key, shown(override.value()), rule, directory or "leave it out; `embexp run` takes it")
+
+
+def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
+    """The faults of the keys of the launcher or the sweeper: their class decides which ones there are.
+
+    Args:
+        config: composed.
+        kind: launcher or sweeper.
+    """
+    node: Any = OmegaConf.to_container(config.hydra[kind], resolve=False)
+    settings: dict[str, Any] = node if isinstance(node, dict) else {}
+    target = settings.get("_target_")
+    try:
+        parameters = inspect.signature(get_class(str(target))).parameters
+    except Exception as error:  # importing it runs code of others
+        rule = f"there is no such {kind}: {_first_line(error)}"
+        yield Fault(f"hydra.{kind}._target_", shown(target), rule, f"choose one: hydra/{kind}=NAME")
+        return
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return
+    for key, value in settings.items():
+        if key not in parameters and not key.startswith("_"):
+            known = ", ".join(parameters) or "none"
+            near = did_you_mean(key, parameters) or f"its keys: {known}"
+            choice = str(config.hydra.runtime.choices.get(f"hydra/{kind}"))
+            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {key!r}", near)
+
+
+def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
+    """The fault of a setting that Hydra does not compose.
+
+    Args:
+        override: the setting, or a choice of one of Hydra's groups.
+        error: what Hydra raised.
+        in_files: as for `faults`.
+    """
+    key, value, setting = override.get_key_element().lstrip("+"), override.value(), setting_at(override.key_or_group)
+    if isinstance(error, MissingConfigException) and error.options:
+        rule = f"group {override.key_or_group} has {listing(error.options)}"
+        near = did_you_mean(value, error.options) if isinstance(value, str) else ""
+        return Fault(key, shown(value), rule, near)
+    unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
+    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper"):
+        near = did_you_mean(key, _own_keys(in_files))
+        return Fault(key, shown(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
+    if unknown and setting is not None and setting.is_node and not override.is_add():
+        return Fault(key, shown(value), "no file sets it", f"add it with +: +{override.input_line}")
+    return Fault(key, shown(value), f"Hydra rejects this: {_first_line(error.__cause__ or error)}")
+
+
+def _value_faults(config: DictConfig) -> Iterator[Fault]:
+    def text(path: str) -> Any:
+        return _plain(config, path)
+
+    for path in ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"):
+        if not str(text(path)).strip():
+            yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out")
+    for path in ("hydra.sweep.subdir", "hydra.output_subdir"):
+        if isinstance(value := text(path), str) and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
+            yield Fault(path, shown(value), "it must be inside the directory above it", "give a name, without / and ..")
+    if text("hydra.output_subdir") == "":
+        yield Fault("hydra.output_subdir", "''", "it must be the name of a folder", "null: nothing is written")
+    verbose = text("hydra.verbose")
+    if not isinstance(verbose, bool | str) and not (
+        isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
+    ):
+        yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
+    callbacks = text("hydra.callbacks") or {}
+    for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
+        if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
+            rule = "a callback is a mapping with _target_, the path of a class"
+            yield Fault(f"hydra.callbacks.{name}", shown(callback), rule, "_target_: package.module.Class")
+
+
+def _leaves(value: Any, path: str, *, whole: bool = True) -> Iterator[tuple[str, Any]]:
+    """The keys below a path with their values; the keys of one setting as one, if `whole`."""
+    if isinstance(value, Mapping) and value and not (whole and setting_at(path) is not None):
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}", whole=whole)
+    elif path != "hydra" or value is not None:
+        yield path, value
+
+
+def _own_keys(in_files: Any) -> Iterator[str]:
+    return (path for path, _ in _leaves(in_files, "hydra", whole=False) if not path.endswith("_"))
+
+
+def _plain(config: DictConfig, path: str) -> Any:
+    """A value as it is written, without what it refers to; None where there is none."""
+    node: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    for key in path.split(".")[1:]:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0].rstrip(".")
+    return text or type(error).__name__

@@ -1,0 +1,161 @@
+"""Applies the settings of Hydra that concern a run: variables, working directory, loggers and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
+from omegaconf import DictConfig, OmegaConf
+
+from embexp.config import hydra_globals
+from embexp.config.callbacks import Callbacks
+from embexp.errors import ConfigError, Fault
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Settings of Hydra for the process of a run.
+
+    Attributes:
+        variables: set in the environment.
+        chdir: whether the directory of the run becomes the working directory.
+        logging: of Python's loggers, as `logging.config` takes it; None or without root: they are left alone.
+        verbose: true: all loggers at level DEBUG; names: these.
+    """
+
+    variables: dict[str, str]
+    chdir: bool
+    logging: dict[str, Any] | None
+    verbose: bool | Sequence[str]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether they change nothing."""
+        return not (self.variables or self.chdir or self.verbose or (self.logging or {}).get("root"))
+
+
+def settings(config: DictConfig, *, kind: str = "job_logging") -> JobSettings:
+    """The settings in a composed config, whose output directory is known.
+
+    Args:
+        config: composed.
+        kind: job_logging, or hydra_logging for the process of a sweep.
+
+    Raises:
+        ConfigError: they can't be resolved.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            log: Any = OmegaConf.to_container(config.hydra[kind], resolve=True)
+            variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
+    except Exception as error:
+        text = str(error).splitlines()[0]
+        raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
+    verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    verbose = verbose["verbose"]
+    names = [verbose] if isinstance(verbose, str) else verbose
+    return JobSettings(
+        {str(key): str(value) for key, value in variables.items()}, bool(config.hydra.job.chdir), log, names
+    )
+
+
+@contextlib.contextmanager
+def applied(job: JobSettings, directory: Path) -> Iterator[None]:
+    """Within the block, the process has these settings.
+
+    Args:
+        job: the settings.
+        directory: of the run, absolute.
+
+    Raises:
+        ConfigError: the loggers can't be configured as the config says.
+    """
+    if job.is_default:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(env_override(job.variables))
+        stack.enter_context(_configured(job))
+        if job.chdir:
+            sys.path.insert(0, os.getcwd())  # modules of the user's model lie where the command was given
+            stack.callback(sys.path.remove, sys.path[0])
+            stack.enter_context(contextlib.chdir(directory))
+        yield
+
+
+def call(config: DictConfig, callbacks: Callbacks, directory: Path, task: Callable[[], _Result]) -> _Result:
+    """Calls a task with the settings and the callbacks of a single run.
+
+    Args:
+        config: composed; its output directory is known.
+        callbacks: of the config.
+        directory: of the run, absolute.
+        task: the run.
+
+    Raises:
+        ConfigError: the loggers can't be configured as the config says.
+    """
+    job_settings = settings(config)
+    with applied(job_settings, directory), hydra_globals.borrowed(config):
+        name, ended = config.hydra.job.config_name, _job_return(config)
+        callbacks.on_run_start(config=config, config_name=name)
+        callbacks.on_job_start(config=config, task_function=task)
+        try:
+            result = task()
+            ended.status, ended.return_value = JobStatus.COMPLETED, result
+        except Exception as error:
+            ended.status, ended.return_value = JobStatus.FAILED, error
+            raise
+        finally:
+            if ended.status is not JobStatus.UNKNOWN:
+                callbacks.on_job_end(config=config, job_return=ended)
+                callbacks.on_run_end(config=config, config_name=name, job_return=ended)
+        return result
+
+
+def _job_return(config: DictConfig) -> JobReturn:
+    task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    hydra = OmegaConf.masked_copy(config, ["hydra"])
+    overrides: Any = OmegaConf.to_container(config.hydra.overrides.task)
+    return JobReturn(
+        overrides=overrides, cfg=task, hydra_cfg=hydra, working_dir=os.getcwd(), task_name=config.hydra.job.name
+    )
+
+
+@contextlib.contextmanager
+def _configured(job: JobSettings) -> Iterator[None]:
+    """Within the block, Python's loggers are configured; afterwards the root logger is as before."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        _configure(job, root)
+        yield
+    finally:
+        for handler in [each for each in root.handlers if each not in handlers]:
+            handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def _configure(job: JobSettings, root: logging.Logger) -> None:
+    log = job.logging if job.logging is not None and job.logging.get("root") else {"root": None}
+    if job.verbose and not root.handlers and log["root"] is None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
+        root.addHandler(handler)
+    verbose: Any = job.verbose if isinstance(job.verbose, bool) else OmegaConf.create(list(job.verbose))
+    try:
+        configure_log(OmegaConf.create(log), verbose)
+    except Exception as error:  # of any class that the config names
+        text = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        fault = Fault("hydra.job_logging", "a configuration", f"Python's logging rejects it: {text}")
+        raise ConfigError([fault]) from error

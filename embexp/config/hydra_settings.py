@@ -1,0 +1,115 @@
+"""Every setting of the node `hydra`: what embexp does with it, or why it is refused. Needs no Hydra."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Use(StrEnum):
+    """When a setting has an effect."""
+
+    ALWAYS = "always"
+    RUN = "single runs"
+    SWEEP = "sweeps"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key of the node `hydra`, with everything below it.
+
+    Attributes:
+        path: dotted; the longest path that fits a key is the one that counts.
+        use: when it has an effect; NEVER: it is refused.
+        text: its effect as a sentence; of a refused one the reason, without a full stop.
+        remedy: of a refused one, what to do instead.
+        is_node: whether it has keys below it.
+    """
+
+    path: str
+    use: Use
+    text: str
+    remedy: str = ""
+    is_node: bool = False
+
+
+_RECORDED = "embexp sets it, and records it in .hydra/hydra.yaml"
+
+SETTINGS = (
+    Setting("hydra.run.dir", Use.RUN, "The directory of a single run."),
+    Setting("hydra.sweep.dir", Use.SWEEP, "The directory of a sweep."),
+    Setting("hydra.sweep.subdir", Use.SWEEP, "The directory of each job, inside that of the sweep."),
+    Setting("hydra.mode", Use.ALWAYS, "`MULTIRUN` does what -m does; `RUN` is a single run."),
+    Setting(
+        "hydra.output_subdir",
+        Use.ALWAYS,
+        "The folder for config.yaml, hydra.yaml and overrides.yaml in that of the run; null: they are not written.",
+    ),
+    Setting(
+        "hydra.verbose",
+        Use.ALWAYS,
+        "`true` sets Python's loggers to DEBUG, a name or a list of names these; in a sweep, in its own process.",
+    ),
+    Setting(
+        "hydra.job_logging",
+        Use.RUN,
+        "The configuration of Python's loggers in a run, as the logger of your model; `none` leaves them alone.",
+        is_node=True,
+    ),
+    Setting(
+        "hydra.hydra_logging",
+        Use.SWEEP,
+        "The configuration of Python's loggers in the process of the sweep.",
+        is_node=True,
+    ),
+    Setting(
+        "hydra.callbacks",
+        Use.ALWAYS,
+        "Your callbacks: classes that extend `hydra.experimental.callback.Callback`.",
+        is_node=True,
+    ),
+    Setting("hydra.job.name", Use.ALWAYS, "The value of `${hydra.job.name}`."),
+    Setting("hydra.job.chdir", Use.RUN, "`true` makes the directory of the run its working directory."),
+    Setting(
+        "hydra.job.env_set",
+        Use.RUN,
+        "Environment variables of the run, set before TensorFlow is loaded.",
+        is_node=True,
+    ),
+    Setting("hydra.job.env_copy", Use.ALWAYS, "Nothing more is copied: a run has all variables of the command."),
+    Setting(
+        "hydra.job.config.override_dirname",
+        Use.ALWAYS,
+        "The form of `${hydra.job.override_dirname}`.",
+        is_node=True,
+    ),
+    Setting("hydra.launcher", Use.SWEEP, "Settings of the launcher, which runs the jobs.", is_node=True),
+    Setting("hydra.sweeper", Use.SWEEP, "Settings of the sweeper, which chooses the jobs.", is_node=True),
+    Setting(
+        "hydra.searchpath",
+        Use.NEVER,
+        "configs come from embexp's folder and your own",
+        "name your folder with --config-dir",
+    ),
+    Setting("hydra.help", Use.NEVER, "embexp has its own help", "leave it out; see `embexp run --help`"),
+    Setting("hydra.hydra_help", Use.NEVER, "embexp has its own help", "leave it out; see `embexp run --help`"),
+    Setting("hydra.job.id", Use.NEVER, _RECORDED, "leave it out"),
+    Setting("hydra.job.num", Use.NEVER, _RECORDED, "leave it out"),
+    Setting("hydra.job.override_dirname", Use.NEVER, _RECORDED, "set hydra.job.config.override_dirname.…"),
+    Setting("hydra.job.config_name", Use.NEVER, _RECORDED, "choose the config with --config-name"),
+    Setting("hydra.overrides", Use.NEVER, _RECORDED, "leave it out"),
+    Setting("hydra.runtime", Use.NEVER, _RECORDED, "leave it out"),
+)
+"""All of them. A test compares this with the keys that Hydra has."""
+
+
+def setting_at(path: str) -> Setting | None:
+    """The setting that a key belongs to, such as that of `hydra.job.env_set` for `hydra.job.env_set.A`.
+
+    Args:
+        path: dotted, or a group such as `hydra/job_logging`.
+    """
+    dotted = path.replace("/", ".")
+    fitting = [each for each in SETTINGS if dotted == each.path or dotted.startswith(f"{each.path}.")]
+    return max(fitting, key=lambda each: len(each.path), default=None)

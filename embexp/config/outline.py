@@ -1,0 +1,180 @@
+"""The keys and choices of a config, without Hydra: in milliseconds, for shell completion.
+
+Reads the defaults lists as Hydra does, for files as this project writes them; it resolves and checks nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from embexp.config.folders import Folders
+
+_PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+_DEEPEST = 20
+"""Most levels of nested files, and most rounds: a defaults list may lead back to itself."""
+_MOST_FILES = 1_000
+"""Most files to read, for the same reason."""
+
+Choice = str | Sequence[str] | None
+
+
+@dataclass
+class Outline:
+    """The outline of a config.
+
+    Attributes:
+        values: nested mappings; leaves are as the files have them, interpolations included.
+        choices: what each group chooses, by `group` or `group@package`; None: nothing.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+    def at(self, path: str) -> Any:
+        """The node or leaf at a dotted path; None where there is none."""
+        node: Any = self.values
+        for key in filter(None, path.split(".")):
+            node = node.get(key) if isinstance(node, Mapping) else None
+        return node
+
+
+def outline(folders: Folders, config_name: str = "config", chosen: Mapping[str, Choice] | None = None) -> Outline:
+    """The outline of a config.
+
+    Args:
+        folders: the config folders.
+        config_name: the primary config.
+        chosen: choices of the command line, by `group` or `group@package`.
+    """
+    overrides: dict[str, Choice] = dict(chosen or {})
+    for _ in range(_DEEPEST):  # a file that is chosen may choose others, which are read in the next round
+        reader = _Reader(folders, overrides)
+        reader.read(config_name, package="", depth=0)
+        found = {**reader.overrides, **(chosen or {})}
+        if found == overrides:
+            break
+        overrides = found
+    for group, choice in found.items():
+        if group.startswith("hydra/"):  # in the defaults list of Hydra, which is not read
+            reader.found.choices[group] = choice
+            reader.read(f"{group}/{choice}", package=group.replace("/", "."), depth=1)
+    return reader.found
+
+
+class _Reader:
+    """Reads files with known overrides, and collects the overrides that they contain."""
+
+    def __init__(self, folders: Folders, chosen: Mapping[str, Choice]) -> None:
+        self.found = Outline()
+        self.overrides: dict[str, Choice] = {}
+        self._folders = folders
+        self._chosen = chosen
+        self._files_left = _MOST_FILES
+
+    def read(self, config: str, *, package: str, depth: int) -> None:
+        """Merges a file and all that its defaults list includes.
+
+        Args:
+            config: such as `optimizer/adam`.
+            package: where its keys go, unless its header says otherwise.
+            depth: of the nesting.
+        """
+        file = self._folders.file(config)
+        if file is None or depth > _DEEPEST or self._files_left == 0:
+            return
+        self._files_left -= 1
+        content, header = _content(file)
+        if header is not None and header != "_group_":
+            package = "" if header == "_global_" else header
+        group = config.rpartition("/")[0]
+        entries = content.pop("defaults", None)
+        own_last = True
+        for entry in entries if isinstance(entries, list) else ():
+            if entry == "_self_":
+                _merge(self.found.values, package, content)
+                own_last = False
+            else:
+                self._include(entry, group=group, package=package, depth=depth)
+        if own_last:
+            _merge(self.found.values, package, content)
+
+    def _include(self, entry: Any, *, group: str, package: str, depth: int) -> None:
+        if isinstance(entry, str):
+            name, _, place = entry.partition("@")
+            self.read(_absolute(name, group), package=_joined(package, place), depth=depth + 1)
+            return
+        for key, choice in entry.items() if isinstance(entry, dict) else ():
+            words = str(key).split()
+            name, _, place = words[-1].partition("@")
+            target = _absolute(name, group)
+            relative = name.removeprefix("/").replace("/", ".")
+            within = "" if place.startswith("_global_") else package
+            place = _joined(within, place.removeprefix("_global_").removeprefix(".") if place else relative)
+            named = target if place == target.replace("/", ".") else f"{target}@{place}"
+            if "override" in words[:-1]:
+                self.overrides[named] = choice
+                continue
+            made = self._chosen.get(named, choice)
+            self.found.choices[named] = made
+            for each in _each(made):
+                self.read(f"{target}/{each}", package=place, depth=depth + 1)
+
+
+def package_of(file: Path) -> str | None:
+    """The package in a file's header, such as `_global_`; None: it has no header."""
+    try:
+        header = _PACKAGE.search(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return header and header.group(1)
+
+
+def _content(file: Path) -> tuple[dict[str, Any], str | None]:
+    """What a file holds, and the package of its header."""
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}, None
+    return (content if isinstance(content, dict) else {}), package_of(file)
+
+
+def _absolute(name: str, group: str) -> str:
+    return name.removeprefix("/") if name.startswith("/") or not group else f"{group}/{name}"
+
+
+def _joined(package: str, place: str) -> str:
+    return ".".join(filter(None, (package, place)))
+
+
+def _each(choice: Choice) -> Iterator[str]:
+    if isinstance(choice, str):
+        yield choice
+    elif isinstance(choice, Sequence):
+        yield from choice
+
+
+def _merge(values: dict[str, Any], package: str, content: Mapping[str, Any]) -> None:
+    node = values
+    for key in filter(None, package.split(".")):
+        inner = node.get(key)
+        if not isinstance(inner, dict):
+            inner = node[key] = {}
+        node = inner
+    _merge_into(node, content)
+
+
+def _merge_into(node: dict[str, Any], content: Mapping[str, Any]) -> None:
+    for key, value in content.items():
+        inner = node.get(key)
+        if isinstance(value, Mapping):
+            if not isinstance(inner, dict):
+                inner = node[str(key)] = {}
+            _merge_into(inner, value)
+        else:
+            node[str(key)] = value

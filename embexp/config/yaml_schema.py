@@ -1,0 +1,145 @@
+"""The JSON schema of embexp's YAML files, from the pydantic models of a spec, for editors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from embexp.config import yaml_comments
+from embexp.config.folders import Folders
+from embexp.config.hydra_settings import SETTINGS, Use
+from embexp.config.outline import package_of
+from embexp.specs.run import RunSpec
+from embexp.specs.schedules import Schedule
+from embexp.specs.tables import Feature, Initializer, Table
+
+CONFIG = "config"
+"""Name of the schema of whole configs: the root config, experiments, graphs."""
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_INTERPOLATION = {"type": "string", "pattern": r"^\?\?\?$|\$\{.+\}"}
+"""`???`, or a text with an interpolation such as `${tables.user.dim}`."""
+_NESTED: dict[str, Any] = {"table": Table, "feature": Feature, "initializer": Initializer, "schedule": Schedule}
+"""What describes the files of groups whose name is not that of a key."""
+_DEFAULTS = {
+    "description": "What the file includes: `- GROUP: CHOICE`, `- override /GROUP: CHOICE`, `- NAME`, `- _self_`.",
+    "type": "array",
+    "items": {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "maxProperties": 1,
+                "additionalProperties": {"type": ["string", "null", "array"], "items": {"type": "string"}},
+            },
+        ]
+    },
+}
+
+
+def groups(folders: Folders) -> list[str]:
+    """The groups whose files have a schema, `config` first."""
+    return [CONFIG, *(group for group in folders.choices() if _annotation(folders, group) is not None)]
+
+
+def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
+    """The schema of the files of a group, or of whole configs.
+
+    A file may hold any part of what belongs at its place, with a defaults list, interpolations and `???`. Unknown keys
+    and values of a wrong type or range are invalid; rules between settings are not in a schema.
+
+    Args:
+        folders: the config folders; their comments become the descriptions of keys.
+        group: one of `groups`.
+    """
+    annotation = _annotation(folders, group)
+    whole = TypeAdapter(annotation).json_schema(ref_template="#/definitions/{model}")
+    definitions: dict[str, Any] = whole.pop("$defs", {})
+    if "properties" in whole:  # a single model, not a choice of several
+        definitions[annotation.__name__] = whole
+        whole = {"$ref": f"#/definitions/{annotation.__name__}"}
+    for (model, key), text in yaml_comments.descriptions(folders).items():
+        if key in (properties := definitions.get(model, {}).get("properties", {})):
+            properties[key] = {**properties[key], "description": text}
+    definitions = {name: _partial(each) for name, each in definitions.items()}
+    forms = [_of_file(definitions[name], whole_config=name == "RunSpec") for name in _named(whole)]
+    root = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    return {"$schema": _DIALECT, "title": f"embexp: {group}", **root, "definitions": definitions}
+
+
+def _annotation(folders: Folders, group: str) -> Any:
+    """What describes the files of a group; None: nothing, as for groups of Hydra's."""
+    files = folders.choices().get(group, {})
+    if group == CONFIG or any(package_of(file) == "_global_" for file in files.values()):
+        return RunSpec
+    if group in _NESTED:
+        return _NESTED[group]
+    field = RunSpec.model_fields.get(group)
+    return None if field is None else field.annotation
+
+
+def _named(schema: dict[str, Any]) -> list[str]:
+    """The names of the definitions that a schema is one of."""
+    if "$ref" in schema:
+        return [schema["$ref"].rpartition("/")[2]]
+    return [name for kind in ("oneOf", "anyOf") for each in schema.get(kind, ()) for name in _named(each)]
+
+
+def _of_file(definition: dict[str, Any], *, whole_config: bool) -> dict[str, Any]:
+    """The definition of a mapping that is a file of its own."""
+    found = copy.deepcopy(definition)
+    found.setdefault("properties", {})["defaults"] = _DEFAULTS
+    if whole_config:
+        found["properties"]["hydra"] = _hydra()
+    return {**found, "type": ["object", "null"]}  # a file of comments alone is empty
+
+
+def _hydra() -> dict[str, Any]:
+    """The schema of the node `hydra`: the settings that have an effect."""
+    root: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+    for setting in SETTINGS:
+        if setting.use is Use.NEVER:
+            continue
+        node = root
+        *parents, last = setting.path.split(".")[1:]
+        for name in parents:
+            empty = {"type": "object", "properties": {}, "additionalProperties": False}
+            node = node["properties"].setdefault(name, empty)
+        node["properties"][last] = {"description": setting.text}
+    return root
+
+
+def _partial(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a part of a mapping: nothing is required, and values may be interpolations."""
+    found = {key: value for key, value in schema.items() if key not in ("required", "minProperties", "title")}
+    for place in ("properties", "patternProperties"):
+        if place in found:
+            found[place] = {key: _value(each) for key, each in found[place].items()}
+    if "patternProperties" in found:
+        found["additionalProperties"] = False
+    return found
+
+
+def _value(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value, which may be an interpolation."""
+    shown = {key: value for key, value in schema.items() if key in ("description", "default")}
+    choices = list(_choices(schema))
+    return {"anyOf": [*choices, _INTERPOLATION], **shown} if choices != [{"type": "null"}] else {**choices[0], **shown}
+
+
+def _choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The forms of a value."""
+    for kind in ("oneOf", "anyOf"):
+        if kind in schema:
+            for each in schema[kind]:
+                yield from _choices(each)
+            return
+    inner = _partial({key: value for key, value in schema.items() if key not in ("description", "default")})
+    for place in ("items", "additionalProperties"):
+        if isinstance(inner.get(place), dict):
+            inner[place] = _value(inner[place])
+    if "prefixItems" in inner:  # of a later draft
+        inner["items"] = [_value(each) for each in inner.pop("prefixItems")]
+    yield inner

@@ -1,0 +1,75 @@
+"""Checks the arguments of the public functions, so that a mistake is told in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from embexp.errors import UsageError
+from embexp.specs.run import RunSpec
+
+
+def a_spec(value: Any, function: str) -> RunSpec:
+    """The argument `spec` of a public function.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, RunSpec):
+        return value
+    remedy = "embexp.compose(overrides) makes one from overrides"
+    if isinstance(value, Mapping):
+        remedy += ", embexp.RunSpec.model_validate(mapping) from a whole config"
+        if type(value).__name__ == "DictConfig":
+            remedy = "embexp.spec_of(cfg) makes one from a DictConfig"
+    raise UsageError(f"{function} takes a RunSpec, not {_shown(value)}; {remedy}")
+
+
+def overrides(value: Any, function: str) -> list[str]:
+    """The argument `overrides` of a public function.
+
+    Raises:
+        UsageError: it is no list of texts.
+    """
+    if isinstance(value, str):
+        raise UsageError(f"{function} takes a list of overrides, not one text: [{value!r}]")
+    if isinstance(value, Mapping):
+        shown = ", ".join(f"'{key}={each}'" for key, each in list(value.items())[:3])
+        raise UsageError(f"{function} takes a list of overrides, not a mapping: [{shown}]")
+    found = list(value) if isinstance(value, Iterable) else [value]
+    texts = [each for each in found if isinstance(each, str)]
+    if len(texts) < len(found) or not isinstance(value, Iterable):
+        raise UsageError(f'{function} takes a list of overrides such as ["model=mlp"], not {_shown(value)}')
+    return texts
+
+
+def directory(value: Any, function: str) -> Path:
+    """The argument `directory` of a public function.
+
+    Raises:
+        UsageError: it is no path.
+    """
+    if isinstance(value, str | PathLike) and str(fspath(value)):
+        return Path(fspath(value))
+    remedy = "; give its directory" if hasattr(value, "directory") else ""
+    raise UsageError(f"{function} takes a directory, as text or a Path, not {_shown(value)}{remedy}")
+
+
+def items(value: Any, kind: type, function: str, name: str) -> Sequence[Any]:
+    """An argument that is a list of objects of a kind.
+
+    Raises:
+        UsageError: it is none, such as a single object.
+    """
+    found = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else None
+    if found is None or not all(isinstance(each, kind) for each in found):
+        raise UsageError(f"{function}: {name} must be a list of {kind.__name__} objects, not {_shown(value)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    kind = type(value).__name__
+    return f"{kind} {text if len(text) <= 40 else text[:38] + ' …'}"

@@ -1,0 +1,175 @@
+"""Completion of the command line: what may follow, and real shells that ask for it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embexp.cli import commands
+from embexp.cli.candidates import candidates
+
+SAID = {
+    "commands": ("embexp re", ["resume"]),
+    "subcommands": ("embexp checkpoint gr", ["graph", "grow"]),
+    "options": ("embexp run --config-n", ["--config-name"]),
+    "options of a subcommand": ("embexp checkpoint list --v", ["--values", "--verify"]),
+    "values of an option": ("embexp run --cfg h", ["hydra"]),
+    "a node for --package": ("embexp run --cfg job -p featur", ["features"]),
+    "a group and a node": ("embexp run mode", ["model.", "model="]),
+    "without a command": ("embexp model=ml", ["model=mlp"]),
+    "choices": ("embexp run runtime=", [f"runtime={each}" for each in ("auto", "estimator", "function", "session")]),
+    "the next choice of a sweep": ("embexp run -m runtime=auto,s", ["runtime=auto,session"]),
+    "a group at a place": ("embexp run optimizer@tables.item", ["optimizer@tables.item.optimizer="]),
+    "choices at a place": ("embexp plan freeze@tables.item.freeze=t", ["freeze@tables.item.freeze=table"]),
+    "keys": ("embexp run train.ev", ["train.evaluate_every=", "train.evaluation_batch_size="]),
+    "a node": ("embexp run train.ea", ["train.early_stopping."]),
+    "keys of a choice on the line": ("embexp run model=mlp model.h", ["model.hidden="]),
+    "a switch": ("embexp run output.plots=", ["output.plots=false", "output.plots=true"]),
+    "the value that it has": ("embexp run train.batch_size=", ["train.batch_size=1024"]),
+    "no value to suggest": ("embexp run train.steps=", []),
+    "a key to remove": ("embexp run ~features.h", ["~features.history", "~features.history."]),
+    "a group to add": ("embexp run +initial", ["+initializer="]),
+    "quoted": ("embexp run 'model=ml", ["'model=mlp"]),
+    "settings of Hydra": ("embexp run hydra.sweep.", ["hydra.sweep.dir=", "hydra.sweep.subdir="]),
+    "refused settings of Hydra": ("embexp run hydra.he", []),
+    "groups of Hydra": ("embexp run hydra/la", ["hydra/launcher="]),
+    "nothing like it": ("embexp run xyzzy", []),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_candidates(case: str) -> None:
+    line, expected = SAID[case]
+    assert candidates(line) == expected
+
+
+def test_keys_of_the_launcher() -> None:
+    assert "hydra.launcher.jobs=" in candidates("embexp run -m hydra.launcher.")
+    assert not [each for each in candidates("embexp run -m hydra.launcher.") if "_target_" in each]
+
+
+def test_a_word_that_is_complete_has_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert candidates("embexp run model=mlp ") == candidates("embexp run model=mlp  ")
+    assert set(candidates("embexp ")) == set(commands.COMMANDS)
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").touch()
+    (tmp_path / ".hidden").touch()
+    assert candidates("embexp run data.path=./d") == ["data.path=./data/"]
+    assert candidates("embexp run data.path=./data/") == ["data.path=./data/a.csv"]
+    assert candidates("embexp evaluate ") == ["data/"]
+    assert candidates("embexp run --config-dir d") == ["data/"]
+
+
+def test_the_users_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [mlp, _self_]\n")
+    (tmp_path / "other.yaml").write_text("train: {mine: 1}\n")
+    assert candidates(f"embexp run --config-dir {tmp_path} model=mi") == ["model=mine"]
+    assert candidates(f"embexp run --config-dir={tmp_path} --config-name o") == ["other"]
+    assert candidates(f"embexp run -cd {tmp_path} -cn other train.") == ["train.mine="]
+    assert candidates(f"embexp run --config-path {tmp_path} opt") == []
+
+
+SHELL = """
+eval "$(embexp run -sc install=bash)"
+COMP_WORDBREAKS=$' \\t\\n"\\'@><=;|&(:'
+COMP_LINE=$1; COMP_POINT=${#1}; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_embexp_completion
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment with the command `embexp`."""
+    command = tmp_path / "embexp"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m embexp "$@"\n')
+    command.chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "expected"),
+    [  # the words as bash cuts them, and what it replaces of the last one
+        ("embexp run mode", ["mode"], ["model.", "model="]),
+        ("embexp run runtime=s", ["runtime", "=", "s"], ["session"]),
+        ("embexp run optimizer@tables.it", ["optimizer", "@", "tables.it"], ["tables.item.optimizer="]),
+        ("embexp run 'model=ml", ["'model=ml"], ["model=mlp"]),
+    ],
+)
+def test_bash(line: str, words: list[str], expected: list[str], environment: dict[str, str]) -> None:
+    command = ["bash", "--norc", "-c", SHELL, "bash", line, "embexp", "run", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == expected
+
+
+def test_a_person_presses_tab_in_bash(environment: dict[str, str]) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**environment, "PS1": "$ ", "TERM": "dumb"})
+    try:
+        os.write(terminal, b'eval "$(embexp completion bash)"; echo rea""dy\n')
+        assert "ready" in _read(terminal, "ready\r\n")
+        os.write(terminal, b"embexp run model=ml\t")
+        assert "model=mlp " in _read(terminal, "model=mlp ")
+        os.write(terminal, b"optimizer@tables.it\t")
+        assert "optimizer=" in _read(terminal, "optimizer=")
+    finally:
+        os.close(terminal)  # which ends the shell
+        os.waitpid(child, 0)
+
+
+def _read(terminal: int, wanted: str) -> str:
+    text, end = "", time.monotonic() + 60
+    while wanted not in text and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            text += os.read(terminal, 65_536).decode(errors="replace")
+    return text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert f"-sc query={shell}" in script
+    assert commands.main(["-sc", f"install={shell}"]) == 0
+    assert capsys.readouterr().out == script
+    assert commands.main(["run", "-sc", f"uninstall={shell}"]) == 0
+    assert "_embexp_completion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["completion"], "embexp completion: name the shell"),
+        (["completion", "tcsh"], "embexp completion: name the shell"),
+        (["run", "-sc"], "-sc takes one of install=SHELL"),
+        (["run", "-sc", "query=csh"], "SHELL is bash, zsh or fish"),
+        (["run", "-sc", "query=bash"], "COMP_LINE, which is not set"),
+    ],
+)
+def test_misuse(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    assert commands.main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_query_ends_at_the_cursor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_LINE", "embexp run model=ml and more")
+    monkeypatch.setenv("COMP_POINT", str(len("embexp run model=ml")))
+    assert commands.main(["-sc", "query=fish"]) == 0
+    assert capsys.readouterr().out == "model=mlp\n"

@@ -1,0 +1,69 @@
+"""The outline of a config is what Hydra composes, without Hydra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from embexp.config import composition, folders
+from embexp.config.outline import outline
+
+FOUND = folders.find()
+CASES: dict[str, list[str]] = {name: [f"experiment={name}"] for name in FOUND.choices()["experiment"]}
+CASES |= {
+    "nothing chosen": [],
+    "other models": ["model=mlp", "optimizer=sgd_movielens", "dense_optimizer=sgd"],
+    "for a table": ["optimizer@tables.item.optimizer=adam", "init@tables.user.init=assign"],
+    "a schedule": ["schedule@optimizer.schedule=cosine"],
+    "vectors": ["experiment=text_classification", "vectors=static"],
+}
+
+
+def paths(node: object, prefix: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key != "hydra":
+            yield f"{prefix}{key}"
+            yield from paths(value, f"{prefix}{key}.")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_keys_and_choices_are_those_of_hydra(case: str) -> None:
+    config = composition.loader().compose(CASES[case])
+    chosen = dict(each.split("=", 1) for each in CASES[case])
+    found = outline(FOUND, "config", chosen)
+    assert set(paths(found.values)) == set(paths(OmegaConf.to_container(config)))
+    made = dict(config.hydra.runtime.choices)
+    for group, choice in found.choices.items():
+        assert made[group] == choice
+    assert {group for group in made if not group.startswith("hydra/")} <= set(found.choices)
+
+
+def test_the_users_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [mlp, _self_]\ndropout: 0.5\n")
+    found = outline(folders.find(tmp_path), "config", {"model": "mine"})
+    assert found.at("model.dropout") == 0.5
+    assert found.at("model.hidden") is not None
+    assert found.at("model.nothing") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["defaults: [self, self]", "defaults: 5", "- a", "a: [", "\x00", "defaults: [{a: [[1]]}]"]
+)
+def test_broken_files_end(text: str, tmp_path: Path) -> None:
+    (tmp_path / "self.yaml").write_text(text)
+    assert outline(folders.find(tmp_path), "self").values in ({}, {"hydra": {}})
+
+
+def test_hydra_is_not_imported() -> None:
+    script = (
+        "import sys\nfrom embexp.cli.candidates import candidates\nassert candidates('embexp run tables.')\n"
+        "print([name for name in ('hydra', 'omegaconf', 'pydantic', 'numpy', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
