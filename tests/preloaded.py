@@ -152,10 +152,11 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str])
 
 
 def _python(words: list[str]) -> None:
-    """What `python -c TEXT`, `python [-P] -m MODULE` or `python FILE` does."""
-    if words[0] == "-P":
+    """What `python -c TEXT`, `python [-P] [-u] -m MODULE` or `python FILE` does."""
+    safe = "-P" in words[:2]
+    while words[0] in ("-P", "-u"):
         words = words[1:]
-    elif words[0] in ("-m", "-c"):
+    if words[0] in ("-m", "-c") and not safe:
         sys.path.insert(0, "")
     if words[0] == "-m":
         sys.argv = words[1:]

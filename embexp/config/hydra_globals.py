@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hydra import version
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
@@ -34,7 +35,23 @@ def borrowed(config: DictConfig | None = None) -> Iterator[None]:
     try:
         if config is not None:
             current.set_config(config)
-        yield
+        with _own_sweepers():
+            yield
     finally:
         hydra.hydra, current.cfg, base.version_base, name = before
         job.set("name", name)
+
+
+@contextlib.contextmanager
+def _own_sweepers() -> Iterator[None]:
+    """Within the block, `hydra/sweeper=optuna` is embexp's, even if hydra-optuna-sweeper is installed.
+
+    That package stores a config of this name, which Hydra would take for the schema of embexp's file.
+    """
+    sweepers = ConfigStore.instance().repo.get("hydra", {}).get("sweeper", {})
+    stored = sweepers.pop("optuna.yaml", None)
+    try:
+        yield
+    finally:
+        if stored is not None:
+            sweepers["optuna.yaml"] = stored

@@ -38,6 +38,7 @@ class Enrolment:
 
     def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
         """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing."""
+        self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
         found, new = [], []
         for job in planned:
             identity = job.identity

@@ -124,7 +124,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     console.print(report.terminal_report(result.summary, directory))
 
 
-def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "") -> Outcome:
+def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:
     """Notes in the ledger how a job's process ended.
 
     Args:
@@ -132,13 +132,14 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "") -
         number: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
         reason: why it failed, where that is known better than by the job, such as a time limit; else "".
+        ended: when it did, in seconds since 1970; None: now.
     """
     directory = job_directory(ledger.directory, ledger.job(number))
     status, found = outcomes.ending(directory, exit_status)
     if reason and not status.has_results:
         status, found = Status.FAILED, reason
-    run_id = outcomes.read_summary(directory).get("run_id") if status.has_results else None
-    ledger.end(number, status, time.time(), reason=found, run_id=run_id)
+    run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
+    ledger.end(number, status, time.time() if ended is None else ended, reason=found, run_id=run_id)
     (directory / progress_file.NAME).unlink(missing_ok=True)
     return outcome(ledger.directory, ledger.job(number))
 
@@ -160,7 +161,7 @@ def summary_of(sweep: Path) -> dict[str, Any]:
 
 def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     """The outcome of a job, with its metrics if it has ended normally."""
-    summary = outcomes.read_summary(job_directory(sweep, job)) if job.state.has_results else {}
+    summary = outcomes.read_summary(job_directory(sweep, job)) if job.state.has_metrics else {}
     compare = json.loads(job.spec).get("output", {}).get("compare", ())
     reason = job.reason
     if job.same_as is not None:

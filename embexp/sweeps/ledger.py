@@ -167,6 +167,10 @@ class Ledger:
             (Status.RUNNING.value, now, number),
         )
 
+    def began(self, number: int, when: float) -> None:
+        """Corrects when the last attempt began, if the job waited in the queue of a launcher."""
+        self._execute("UPDATE jobs SET started = ? WHERE number = ?", (when, number))
+
     def leave(self, number: int, state: Status, reason: str) -> None:
         """Notes why a job that was not started, or was left by a process that is gone, is where it is."""
         self._execute("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", (state.value, reason, number))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
@@ -56,13 +56,15 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     parsed = _parsed(loader, overrides)
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    engines.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
     if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
         engine = engines.engine(base)
-        base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
+        with read_write(base.hydra):
+            base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
     launched = launching.read(base)
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for each in tasks:

@@ -82,6 +82,14 @@ class Search:
         self._write(study, directory)
         return study.best()
 
+    def lines(self) -> list[str]:
+        """The search in words: how many trials, by what, and what each of them chooses."""
+        aims = ", ".join(f"{each.direction} validation {each.metric}" for each in self.objectives)
+        pruner = "" if self.settings.pruner is PrunerKind.NONE else f", pruner {self.settings.pruner.value}"
+        how = f"sampler {self.settings.sampler.value}{pruner}"
+        head = f"search: {self.trials} trials, {self.at_once} at once, {how}: {aims}"
+        return [head, *(f"    {each.described}" for each in self.space.parameters)]
+
     def described(self, trial: Trial) -> str:
         """A trial in one line: its job, its values and its settings."""
         values = [

@@ -32,6 +32,11 @@ class Choices:
         return str(value)
 
     @property
+    def described(self) -> str:
+        """The parameter in words."""
+        return f"{self.key}: {', '.join(self.texts)}"
+
+    @property
     def probes(self) -> tuple[str, ...]:
         """Values to check before the search begins: all."""
         return self.texts
@@ -67,6 +72,13 @@ class Numbers:
         if self.whole:
             return str(int(value))
         return repr(float(value) if self.step is None else float(f"{value:.{_DIGITS}g}"))
+
+    @property
+    def described(self) -> str:
+        """The parameter in words."""
+        kind = "whole numbers " if self.whole else ""
+        step = f" in steps of {self.step:g}" if self.step not in (None, 1) else ""
+        return f"{self.key}: {kind}{self.low:g} to {self.high:g}{step}{', logarithmic' if self.log else ''}"
 
     @property
     def probes(self) -> tuple[str, ...]:

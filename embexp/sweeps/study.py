@@ -14,7 +14,7 @@ import optuna
 from optuna.samplers import PartialFixedSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from embexp.errors import RunError
+from embexp.errors import CommandLineError, RunError
 from embexp.sweeps.search_settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.sweeps.search_space import Choices, Parameter, Space
 from embexp.training.objectives import Objective
@@ -58,6 +58,7 @@ class Study:
 
         Raises:
             RunError: the storage can't be used, or holds a study of this name with other objectives.
+            CommandLineError: the sweep's directory has another search.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._settings, self._sweep = space, settings, str(directory)
@@ -83,6 +84,7 @@ class Study:
             )
         if settings.storage is None:
             self._forget_half_asked()
+        self._check_description(objectives)
 
     def trials(self) -> list[Trial]:
         """The trials of this sweep, in the order of their jobs."""
@@ -140,6 +142,27 @@ class Study:
         }
         found = [each for each in own if each.number not in beaten]
         return found[:1] if len(signs) == 1 else found
+
+    def _check_description(self, objectives: Sequence[Objective]) -> None:
+        """Notes what this sweep searches, or compares it with what it searched before; there may be more trials."""
+        described = {
+            "parameters": [str(each) for each in self._space.parameters],
+            "fixed": list(self._space.fixed),
+            "objectives": [each.metric for each in objectives],
+            "sampler": self._settings.sampler.value,
+            "seed": self._settings.seed,
+            "pruner": self._settings.pruner.value,
+        }
+        key = f"{_SWEEP}:{self._sweep}"
+        before = self._study.user_attrs.get(key)
+        if before is None:
+            self._study.set_user_attr(key, described)
+        elif before != described:
+            changed = next(name for name in described if before.get(name) != described[name])
+            raise CommandLineError(
+                f"{self._sweep} has another search: its {changed} differ\n"
+                "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
+            )
 
     def _frozen(self, number: int) -> FrozenTrial:
         return next(each for each in self._study.get_trials(deepcopy=False) if each.number == number)

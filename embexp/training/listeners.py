@@ -37,4 +37,4 @@ class Listener:
         """Something went wrong that does not end the training, such as a checkpoint that can't be written."""
 
     def ended(self, status: str) -> None:
-        """Training has ended; `status` is completed, stopped_early, interrupted or failed."""
+        """Training has ended; `status` is completed, stopped_early, pruned, interrupted or failed."""

@@ -53,7 +53,7 @@ if seed == 103:
     except KeyboardInterrupt:
         status = "interrupted"
 summary = {"status": status, "pid": os.getpid(),
-           "metrics": {"train": {"loss": 9}, "validation": {"rmse": seed + 1.0},
+           "metrics": {"train": {"loss": 9}, "validation": {"rmse": seed + 1.0, "log_loss": seed + 1.0},
                        "test": {"loss": 1.0, "rmse": seed * 1.0, "nothing": None}},
            "initialization": {"seconds": 0.25, "graph_def_bytes": 1500 + seed}}
 (directory / "summary.json").write_text(json.dumps(summary))

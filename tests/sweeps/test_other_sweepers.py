@@ -20,7 +20,7 @@ from embexp.sweeps.sweep import sweep
 
 
 class Doubling(Sweeper):
-    """Tries `start` and twice the RMSE of that."""
+    """Tries `start` and twice the loss of that."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -32,8 +32,8 @@ class Doubling(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         [first] = self.launcher.launch([[*arguments, f"seed={self.start}"]], initial_job_idx=0)
-        rmse = first.return_value
-        self.launcher.launch([[*arguments, f"seed={int(2 * rmse)}"], [*arguments, "seed=7"]], initial_job_idx=1)
+        loss = first.return_value
+        self.launcher.launch([[*arguments, f"seed={int(2 * loss)}"], [*arguments, "seed=7"]], initial_job_idx=1)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def run(command: Callable[[Path, int], Sequence[str]], *overrides: str) -> bool:
-    words = ["hydra/sweeper=doubling", "hydra.sweep.dir=s", "train.steps=5", "sweep.objective=test rmse", *overrides]
+    words = ["hydra/sweeper=doubling", "hydra.sweep.dir=s", "train.steps=5", "sweep.objective=log_loss", *overrides]
     return sweep(words, config_dir="conf", command=command)
 
 
@@ -64,7 +64,7 @@ def test_jobs_follow_from_results(command: Callable[[Path, int], Sequence[str]],
     assert run(command)
     jobs = json.loads(Path("s/sweep.json").read_text())["jobs"]
     assert [(job["number"], job["overrides"]["seed"], job["status"]) for job in jobs] == [
-        (0, "3", "completed"), (1, "6", "completed"), (2, "7", "completed"),
+        (0, "3", "completed"), (1, "8", "completed"), (2, "7", "completed"),
     ]  # fmt: skip
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
+import embexp
+from embexp.runs import run as single
 from embexp.sweeps import pruning
 
 
@@ -81,3 +84,16 @@ def test_an_error_of_the_search_is_raised_by_it(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="no space"), pruning.answered(tmp_path, [0], "auc", decide):
         ask()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_pruned_ends_tidily(tmp_path: Path) -> None:
+    words = ["train.steps=40", "train.evaluate_every=10", "data.examples=2000", "data.users=60", "data.items=80"]
+    spec = embexp.compose([*words, "output.plots=false", f"output.cache={tmp_path / 'cache'}"])
+    (tmp_path / "0").mkdir()
+    with pruning.answered(tmp_path, [0], "log_loss", lambda number, step, value: step == 20):
+        result = single.run(spec, tmp_path / "0", listeners=pruning.listeners(tmp_path, 0))
+    assert (result.status, result.summary["steps"]) == ("pruned", 20)
+    assert set(result.summary["metrics"]) == {"train", "validation", "test"}
+    assert json.loads((tmp_path / "0" / "summary.json").read_text())["status"] == "pruned"
+    assert (tmp_path / "0" / "checkpoints" / "final").is_dir()

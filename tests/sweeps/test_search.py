@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embexp.errors import ConfigError, RunError
+from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.specs.models import Task
 from embexp.sweeps import search_settings, search_space
 from embexp.sweeps.outcomes import Outcome, Status
@@ -261,6 +261,15 @@ def test_a_study_with_another_direction_is_refused(tmp_path: Path) -> None:
     search(n_trials=1, study_name="mine").run(tmp_path, Jobs())
     with pytest.raises(RunError, match="holds a study 'mine' with the objectives minimize"):
         search(n_trials=1, study_name="mine", chosen="auc").run(tmp_path, Jobs())
+
+
+def test_another_search_in_the_directory_is_refused(tmp_path: Path) -> None:
+    search("x=interval(0,1)", n_trials=2).run(tmp_path, Jobs())
+    search("x=interval(0,1)", n_trials=3).run(tmp_path, Jobs())
+    with pytest.raises(CommandLineError, match="has another search: its parameters differ"):
+        search("x=interval(0,2)", n_trials=2).run(tmp_path, Jobs())
+    with pytest.raises(CommandLineError, match="has another search: its fixed differ"):
+        search("x=interval(0,1)", "seed=4", n_trials=2).run(tmp_path, Jobs())
 
 
 def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:

@@ -179,3 +179,16 @@ def test_without_an_interval_the_cost_of_a_save_decides() -> None:
     now += 2.0
     assert times.due(20)
     assert not times.due(10)
+
+
+def test_a_listener_ends_the_training_after_an_evaluation() -> None:
+    class Ends(Recorder):
+        def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+            super().evaluated(step, split, metrics)
+            if step == 50:
+                self.stop_status = "pruned"
+
+    recorder = Ends()
+    outcome = train(recorder, loop.LoopSchedule(steps=100, log_every=10, evaluate_every=25, batch_size=8))
+    assert (outcome.status, outcome.steps, recorder.evaluations) == ("pruned", 50, [25, 50])
+    assert outcome.validation == {"rmse": 1.0}

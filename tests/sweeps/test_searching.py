@@ -1,0 +1,176 @@
+"""Searches behind `embexp run -m hydra/sweeper=optuna` and `embexp resume`, with jobs that train nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from embexp.cli import plan
+from embexp.errors import CommandLineError, ConfigError
+from embexp.sweeps.ledger import Ledger
+from embexp.sweeps.resuming import resume
+from embexp.sweeps.sweep import sweep
+
+Command = Callable[[Path, int], Sequence[str]]
+SEARCH = ["hydra/sweeper=optuna", "hydra.sweep.dir=s", "train.steps=5"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def searched() -> dict:
+    return json.loads(Path("s/search.json").read_text())
+
+
+def test_a_search_ends_with_its_best_trial(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SEARCH, "seed=range(0,30)", "hydra.sweeper.n_trials=5", "hydra.launcher.jobs=2"]
+    assert sweep(words, command=command)
+    trials = searched()["trials"]
+    seeds = [int(each["params"]["seed"]) for each in trials]
+    assert [each["values"] for each in trials] == [[seed + 1.0] for seed in seeds]  # the default metric, log_loss
+    with Ledger(Path("s")) as ledger:
+        jobs = ledger.jobs()
+    assert [int(job.settings["seed"]) for job in jobs] == seeds
+    out = capsys.readouterr().out
+    best = seeds.index(min(seeds))
+    assert f"best trial: job {best}   validation log_loss {min(seeds) + 1:.4f}   seed={min(seeds)}\n" in out
+    assert "job 4 of 5 completed" in out
+
+
+def test_the_same_command_again_runs_nothing_and_more_trials_run_the_rest(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SEARCH, "seed=1,2", "sweep.objective=validation log_loss"]  # trials that repeat others
+    assert sweep([*words, "hydra.sweeper.n_trials=4"], command=command)
+    before = searched()["trials"]
+    assert sweep([*words, "hydra.sweeper.n_trials=4"], command=command)
+    assert searched()["trials"] == before
+    capsys.readouterr()
+    assert sweep([*words, "hydra.sweeper.n_trials=6"], command=command)
+    assert "continuing the search" in (out := capsys.readouterr().out)
+    assert " started" not in out
+    assert searched()["trials"][:4] == before
+    with Ledger(Path("s")) as ledger:
+        jobs = ledger.jobs()
+    assert [job.number for job in jobs] == list(range(6))
+    assert [job.settings["seed"] for job in jobs] == [each["params"]["seed"] for each in searched()["trials"]]
+    assert sum(job.same_as is None for job in jobs) == 2
+    assert sum(job.attempts for job in jobs) == 2
+
+
+def test_a_search_is_resumed_with_its_sweeper(command: Command) -> None:
+    assert sweep([*SEARCH, "seed=range(0,50)", "hydra.sweeper.n_trials=2"], command=command)
+    assert resume(Path("s"), ["hydra.sweeper.n_trials=4"], command=command)
+    assert len(searched()["trials"]) == 4
+
+
+def test_plan_shows_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["optimizer.learning_rate=tag(log,interval(0.01,1))", "model=dlrm,mlp", "train.batch_size=range(64,513,64)"]
+    assert plan.main(["-m", *SEARCH, *words, "sweep.objective=auc", "hydra.sweeper.n_trials=7"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "search: 7 trials, 1 at once, sampler tpe: maximize validation auc",
+        "    optimizer.learning_rate: 0.01 to 1, logarithmic",
+        "    model: dlrm, mlp",
+        "    train.batch_size: whole numbers 64 to 512 in steps of 64",
+    ]
+
+
+def test_failed_trials_are_told_and_the_others_go_on(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SEARCH, "seed=100,7", "hydra.sweeper.sampler=grid"]
+    assert not sweep(words, command=command)
+    assert [each["state"] for each in searched()["trials"]] == ["fail", "complete"]
+    assert searched()["best"] == [1]
+    assert "ValueError: bad luck" in capsys.readouterr().out
+
+
+def test_a_trial_of_several_seeds_is_judged_by_their_mean(command: Command) -> None:
+    words = [*SEARCH, "seed=3", "seeds=3", "train.batch_size=64,128", "hydra.sweeper.sampler=grid"]
+    assert sweep(words, command=command)
+    assert [each["values"] for each in searched()["trials"]] == [[5.0], [5.0]]  # of 4, 5 and 6
+    with Ledger(Path("s")) as ledger:
+        assert [job.settings["seed"] for job in ledger.jobs()] == ["3", "4", "5"] * 2
+    assert sweep([*words, "hydra.launcher.jobs=2"], command=command)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["seed=1,2", "sweep.objective=test auc"], r"chosen by the validation split.*\n.*sweep\.objective=auc"),
+        (["seed=1,2", "sweep.objective=rmse"], "the metrics of task click are log_loss, auc, loss"),
+        (["train.batch_size=range(0,10)"], r"train\.batch_size = 0: it must be at least 1"),
+        (["optimizer.learning_rate=interval(-1,1)"], r"optimizer\.learning_rate = -1\.0: it must be greater than 0"),
+        (["model=dlrm,mlb"], "mlb"),
+        (["seed=1"], "a search needs something to choose"),
+        (["seed=1,2", "hydra.sweeper.n_trial=5"], r"hydra\.sweeper\.n_trial = 5"),
+        (["seed=1,2", "hydra.sweeper.sampler=tpf"], "it must be tpe, random, cmaes or grid"),
+        (["hydra.sweeper.params={train.batch_size:'tag(log,interval(0,2))'}"], "begins above 0"),
+        (["seed=1,2", "hydra.launcher.job=2"], r"hydra\.launcher\.job = 2"),
+        (["seed=1,2", "data.split.validation=0"], "a search chooses settings by the validation split"),
+        (["seed=1,2", "seeds=2", "hydra.sweeper.pruner=median"], "each would be pruned alone"),
+    ],
+)
+def test_faults_are_told_before_anything_runs(
+    words: list[str], message: str, command: Command, elsewhere: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep([*SEARCH, *words], command=command)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_missing_optuna_is_told_with_the_extra_to_install(
+    command: Command, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name))
+    with pytest.raises(CommandLineError, match=r"not installed\n    pip install 'embexp\[sweeps\]'"):
+        sweep([*SEARCH, "seed=1,2"], command=command)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_search_does_not_go_on_in_the_folder_of_another_sweep(command: Command) -> None:
+    assert sweep(["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"], command=command)
+    with pytest.raises(CommandLineError, match="has another sweep"):
+        sweep([*SEARCH, "seed=1,2"], command=command)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hydra/launcher=basic", "+hydra.launcher.jobs=2"], r"jobs = 2: the launcher basic has no such setting"),
+        (["hydra/launcher=submitit_slurm", "hydra.launcher.partitions=a"], r"hydra\.launcher\.partitions"),
+        (["hydra/launcher=nothing"], r"hydra/launcher = 'nothing'"),
+    ],
+)
+def test_faults_of_launchers_of_others(words: list[str], message: str, command: Command, elsewhere: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep(["seed=1,2", "hydra.sweep.dir=s", *words], command=command)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_launcher_whose_package_is_missing_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "submitit" in name else find(name))
+    with pytest.raises(CommandLineError, match=r"submitit_slurm needs .*\n    pip install hydra-submitit-launcher"):
+        sweep(["seed=1,2", "hydra/launcher=submitit_slurm"], command=command)
+
+
+def test_the_sweeper_of_another_package_with_the_same_name_is_left_to_others(command: Command) -> None:
+    store = ConfigStore.instance()
+    theirs = {"defaults": [{"sampler": "tpe"}], "_target_": "hydra_plugins.theirs.OptunaSweeper", "n_jobs": 2}
+    before = store.repo["hydra"]["sweeper"].get("optuna.yaml")
+    store.store(group="hydra/sweeper", name="optuna", node=theirs, provider="theirs")
+    try:
+        assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=1"], command=command)
+        assert store.load("hydra/sweeper/optuna.yaml").node._target_ == "hydra_plugins.theirs.OptunaSweeper"
+    finally:
+        del store.repo["hydra"]["sweeper"]["optuna.yaml"]
+        if before is not None:
+            store.repo["hydra"]["sweeper"]["optuna.yaml"] = before
