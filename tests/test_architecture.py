@@ -28,7 +28,7 @@ ALLOWED = {
     "models": "errors specs system",
     "pretrained": "data errors records specs system tensor_bundle vectors",
     "records": "errors specs system",
-    "reports": "errors records specs system training",
+    "reports": "data errors freezing pretrained records specs system training vectors",
     "rows": "specs tables",
     "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
     " simulation specs strategies system tables tensor_bundle training vectors",

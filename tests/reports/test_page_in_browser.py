@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ def column(browser: webdriver.Chrome, key: str) -> list[str]:
     script = """
         const heads = [...document.querySelectorAll("#runs-table thead th")];
         const place = heads.findIndex((head) => head.querySelector(`[data-key="${arguments[0]}"]`));
-        return [...document.querySelectorAll("#runs-table tbody tr")].map((row) => row.children[place].textContent);
+        const rows = [...document.querySelectorAll("#runs-table tbody tr[data-run]")];
+        return rows.map((row) => row.children[place].textContent);
     """
     texts: list[str] = browser.execute_script(script, key)
     return texts
@@ -178,19 +179,17 @@ def test_two_runs_are_compared(opened: webdriver.Chrome, page: Path) -> None:
 
 
 def test_switched_off_runs_leave_the_plots(opened: webdriver.Chrome) -> None:
-    show(opened, "curves")
     before = series(opened, "curves")
     assert sum(each == "custom" for each in before) == 12  # a band for each setting, which has two seeds
     for run in (0, 1):
-        opened.find_element(By.CSS_SELECTOR, f'#runs-table tr[data-run="{run}"] input').click()
+        press(opened, f'#runs-table tr[data-run="{run}"] input')
     assert len(series(opened, "curves")) == len(before) - 2
-    opened.find_element(By.XPATH, "//section[@id='curves']//button[.='each run']").click()
+    press(opened, "#curves .segmented button")
     assert series(opened, "curves") == ["line"] * 22
 
 
 @pytest.mark.parametrize("section", ["curves", "parameters", "parallel", "history", "costs", "rows", "maps"])
 def test_every_section_draws(opened: webdriver.Chrome, section: str) -> None:
-    show(opened, section)
     assert series(opened, section)
     painted = """
         const canvas = document.querySelector(`#${arguments[0]} canvas`);
@@ -201,9 +200,8 @@ def test_every_section_draws(opened: webdriver.Chrome, section: str) -> None:
 
 
 def test_a_neighbour_map_is_computed_on_demand(opened: webdriver.Chrome) -> None:
-    show(opened, "maps")
     pca = points(opened, "maps")
-    opened.find_element(By.ID, "umap").click()
+    press(opened, "#umap")
     WebDriverWait(opened, 60).until(lambda _: "UMAP of the first" in opened.find_element(By.ID, "maps").text)
     found = points(opened, "maps")
     assert found.keys() == pca.keys()
@@ -258,7 +256,7 @@ def test_text_of_configs_data_and_logs_stays_text(
     for section in ("curves", "parameters", "maps"):  # tooltips
         hover_over(browser, section)
     browser.find_element(By.CSS_SELECTOR, '#maps input[type="search"]').send_keys("token</script>")
-    browser.find_element(By.CSS_SELECTOR, '#runs-table tr[data-run="0"] button.link').click()
+    press(browser, '#runs-table tr[data-run="0"] button.link')
     dialog = browser.find_element(By.ID, "run-dialog")
     browser.find_element(By.CSS_SELECTOR, "#run-dialog summary").click()
     assert HOSTILE.split("\u2028")[0] in dialog.text
@@ -276,18 +274,23 @@ def test_an_injected_script_would_not_run(browser: webdriver.Chrome, page: Path)
     assert "Content Security Policy" in browser.get_log("browser")[0]["message"]
 
 
+def press(browser: webdriver.Chrome, selector: str) -> None:
+    """Clicks an element in the middle of the window, where nothing covers it."""
+    element = browser.find_element(By.CSS_SELECTOR, selector)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
 def show(browser: webdriver.Chrome, section: str) -> None:
-    """Scrolls to a section and waits until its first chart is drawn."""
+    """Scrolls to a section and waits until its charts are drawn."""
     browser.execute_script("document.getElementById(arguments[0]).scrollIntoView()", section)
-    if section != "compare":
-        find: Callable[[webdriver.Chrome], Any] = lambda each: each.find_elements(  # noqa: E731
-            By.CSS_SELECTOR, f"#{section} canvas"
-        )
-        WebDriverWait(browser, 10).until(find)
+    stale = "return document.querySelectorAll(`#${arguments[0]} .chart[data-stale]`).length === 0"
+    WebDriverWait(browser, 20).until(lambda each: each.execute_script(stale, section))
 
 
 def series(browser: webdriver.Chrome, section: str) -> list[str]:
-    """The kinds of series in the last chart of a section."""
+    """The kinds of series in the last chart of a section, once it is drawn."""
+    show(browser, section)
     kinds: list[str] = browser.execute_script(
         "const all = document.querySelectorAll(`#${arguments[0]} .chart`);"
         "return echarts.getInstanceByDom(all[all.length - 1]).getOption().series.map((each) => each.type)",
@@ -298,9 +301,10 @@ def series(browser: webdriver.Chrome, section: str) -> list[str]:
 
 def points(browser: webdriver.Chrome, section: str) -> dict[str, list[float]]:
     """The points of a map by row."""
+    show(browser, section)
     found: dict[str, list[float]] = browser.execute_script(
-        "const data = echarts.getInstanceByDom(document.querySelector(`#${arguments[0]} .chart`)).getOption().series[0].data;"
-        "return Object.fromEntries(data.map((each) => [each.row, each.value]))",
+        "const chart = echarts.getInstanceByDom(document.querySelector(`#${arguments[0]} .chart`));"
+        "return Object.fromEntries(chart.getOption().series[0].data.map((each) => [each.row, each.value]))",
         section,
     )
     return found

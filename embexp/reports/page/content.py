@@ -12,14 +12,13 @@ from typing import Any
 
 from embexp.records.folder import RunFolder
 from embexp.reports.collected import varying
+from embexp.reports.groups import REPEATS
 from embexp.reports.page import curves, figures
 from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
 from embexp.training.metrics import DIRECTIONS, Direction
 
-REPEATS = ("data.fold", "seed")
-"""Settings whose values repeat an experiment."""
 _MOST_COLUMNS = 16
 
 
@@ -40,11 +39,13 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     read = [curves.read(RunFolder(each.directory).metrics) if each.directory else Curves() for each in records]
     points = curves.points_each(read)
     steps: dict[tuple[int, ...], int] = {}
-    settings = [json.dumps([each.value(key) for key in columns if key not in REPEATS]) for each in records]
+    table = _values(records, columns)
+    settings = [
+        json.dumps([value for key, value in zip(columns, row, strict=True) if key not in REPEATS]) for row in table
+    ]
     groups = list(dict.fromkeys(settings))
     runs = []
-    for record, found, setting in zip(records, read, settings, strict=True):
-        values = [_finite(record.value(key)) for key in columns]
+    for record, found, values, setting in zip(records, read, table, settings, strict=True):
         runs.append(
             {
                 "label": f"#{record.name}" if record.name.isdecimal() else record.name,
@@ -83,6 +84,24 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     }
 
 
+def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]]:
+    """The values of the columns by run. An override that was not run is text: a number where those of others are."""
+    by_column = []
+    for key in columns:
+        values = [_finite(each.value(key)) for each in records]
+        if any(isinstance(value, int | float) for value in values):
+            values = [_as_number(value) for value in values]
+        by_column.append(values)
+    return [list(row) for row in zip(*by_column, strict=True)] or [[] for _ in records]
+
+
+def _as_number(value: Any) -> Any:
+    try:
+        return _finite(json.loads(value)) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def _common(records: Sequence[Record]) -> dict[str, Any]:
     """Settings that all runs share whose settings are known."""
     known = [record.settings for record in records if record.settings]
@@ -90,9 +109,7 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
         return {}
     shared = dict(known[0])
     for settings in known[1:]:
-        shared = {
-            key: value for key, value in shared.items() if key in settings and _same(value, settings[key])
-        }
+        shared = {key: value for key, value in shared.items() if key in settings and _same(value, settings[key])}
     return shared
 
 
@@ -148,7 +165,10 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     if (record.directory / "spec.json").exists():
         found.append(("run it again", shlex.join(["embexp", "run", "--spec", str(Path(path) / "spec.json")])))
     if record.status.has_results:
-        found += [("verify", shlex.join(["embexp", "verify", path])), ("evaluate", shlex.join(["embexp", "evaluate", path]))]
+        found += [
+            ("verify", shlex.join(["embexp", "verify", path])),
+            ("evaluate", shlex.join(["embexp", "evaluate", path])),
+        ]
     elif record.status in (Status.INTERRUPTED, Status.RUNNING):
         found.append(("go on", shlex.join(["embexp", "resume", path])))
     return found

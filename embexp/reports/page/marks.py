@@ -83,9 +83,9 @@ def of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) -> Mark
         vocabulary: what its rows stand for.
     """
     rows, _ = run.shape(table)
-    marks, notes = [], []
     origin = _origin(run, table, rows)
-    notes += origin.notes
+    marks: list[Mark] = []
+    notes = [*origin.notes]
     if origin.pretrained is not None:
         marks.append(_provenance(origin, rows))
     if isinstance(vocabulary, TokenVocabulary):
@@ -152,7 +152,9 @@ def _frozen(
     facts = row_facts(vocabulary, rows, origin.pretrained, origin.old)
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
     if grouping.frozen_rows != counts["frozen_rows"]:
-        raise ValueError(f"{grouping.frozen_rows} rows follow from its policy, and the run froze {counts['frozen_rows']}")
+        raise ValueError(
+            f"{grouping.frozen_rows} rows follow from its policy, and the run froze {counts['frozen_rows']}"
+        )
     between = (grouping.multipliers != 1).any(0)[grouping.groups] & ~grouping.frozen
     return np.where(grouping.frozen, 1, np.where(between, 2, 0)).astype(np.uint8)
 

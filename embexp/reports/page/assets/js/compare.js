@@ -6,7 +6,7 @@ function setUpCompare() {
   if (known.length < 2) return void section.remove();
   const first = BEST ?? known[0];
   const ranked = RANKED.filter((run) => run !== first);
-  const second = ranked[0] ?? known.find((run) => run !== first);
+  const second = ranked.find((run) => run.group !== first.group) ?? ranked[0] ?? known.find((run) => run !== first);
   const chosen = { a: first, b: second, all: false };
   const options = known.map((run) => [String(run.id), cut([run.label, described(run)].filter(Boolean).join(" · "), 70)]);
   const result = el("div", { id: "diff" });

@@ -16,7 +16,7 @@ function setUpCosts() {
   }
   const draw = () => {
     const rows = [...methodsOf(plotted())].map(([method, runs]) => [
-      method, count(runs.length), spread(runs.map((run) => run.init.seconds), (value) => plain(Number(value.toPrecision(3)))), spread(runs.map((run) => run.init.peak), bytes), spread(runs.map((run) => run.init.graph), bytes), spread(runs.map((run) => run.init.graphAll), bytes),
+      method, count(runs.length), spread(runs.map((run) => run.init.seconds), (value) => value.toPrecision(3)), spread(runs.map((run) => run.init.peak), bytes), spread(runs.map((run) => run.init.graph), bytes), spread(runs.map((run) => run.init.graphAll), bytes),
     ]);
     table.replaceChildren(grid([["method", "text"], ["runs", "number"], ["seconds", "number"], ["peak memory added", "number"], ["GraphDef of the tables", "number"], ["GraphDef in all", "number"]], rows), el("p", { class: "muted small" }, "Median, with the smallest and the largest value."));
   };
@@ -44,9 +44,9 @@ function costOption(title, get) {
   const points = methods.flatMap(([method, runs]) => runs.filter((run) => get(run) !== null).map((run) => ({ value: [get(run), method], run, itemStyle: { color: colours.run(run) } })));
   const bars = methods.map(([, runs]) => median(runs.map(get).filter((value) => value !== null)));
   return {
-    grid: { left: 8, right: 24, top: 8, bottom: 30, containLabel: true },
+    grid: { left: 12 + widest(methods.map(([method]) => method), 150), right: 24, top: 8, bottom: 30 },
     xAxis: { type: "value", ...axis(""), scale: false, min: 0 },
-    yAxis: { type: "category", data: methods.map(([method]) => method), ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 12 } },
+    yAxis: { type: "category", data: methods.map(([method]) => method), ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 12, width: 150, overflow: "truncate" } },
     tooltip: tooltip(({ data, value, name }) => (data?.run ? tipOf(data.run.label, [[title, plain(Number(get(data.run).toPrecision(4)))]], described(data.run)) : tipOf(name, [[`median ${title}`, plain(Number(value.toPrecision(4)))]], null))),
     series: [
       { type: "bar", data: bars, barWidth: 18, itemStyle: { color: themed("bar") }, z: 1 },
@@ -84,7 +84,7 @@ function setUpRows() {
 function barsOf(name) {
   const found = [];
   for (const members of byGroup(plotted().filter((run) => run.tables.some((table) => table.name === name && table.moved !== null))).values()) {
-    found.push({ label: DATA.groups[members[0].group] || members[0].label, runs: members, tables: members.map((run) => run.tables.find((table) => table.name === name)) });
+    found.push({ label: [members[0].label, members.length > 1 ? `×${members.length}` : null, DATA.groups[members[0].group]].filter(Boolean).join("  "), short: members.length > 1 ? `${members[0].label} ×${members.length}` : members[0].label, runs: members, tables: members.map((run) => run.tables.find((table) => table.name === name)) });
   }
   return found;
 }
@@ -103,11 +103,13 @@ function rowsOption(box, name, note) {
   const fills = { frozen: colours[0], moved: colours[2], noGradient: colours[4], idle: colours[3], neverMet: themed("faint") };
   const mean = (bar, get) => bar.tables.reduce((sum, table) => sum + (get(table) ?? 0), 0) / bar.tables.length;
   const series = FATES.filter(([, , get]) => bars.some((bar) => mean(bar, get) > 0)).map(([key, label, get]) => ({ type: "bar", stack: "rows", name: label, barWidth: 16, itemStyle: { color: fills[key], borderColor: themed("ground"), borderWidth: 0.5 }, data: bars.map((bar) => mean(bar, get)) }));
+  const labels = bars.map((bar) => (narrow ? bar.short : bar.label));
+  const room = widest(labels, narrow ? 110 : 420);
   return {
-    grid: { left: 8, right: 30, top: narrow ? 58 : 34, bottom: 42, containLabel: true },
+    grid: { left: 12 + room, right: 30, top: narrow ? 58 : 34, bottom: 42 },
     legend: { top: 0, left: 0, icon: "roundRect", itemWidth: 12, itemHeight: 12, textStyle: { color: themed("text"), fontSize: 12 } },
     xAxis: { type: "value", ...axis("rows"), scale: false },
-    yAxis: { type: "category", data: bars.map((bar) => cut(bar.label, narrow ? 18 : 60)), ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 12, width: narrow ? 110 : 420, overflow: "truncate" } },
+    yAxis: { type: "category", data: labels, ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 12, hideOverlap: false, width: room + 2, overflow: "truncate" } },
     tooltip: tooltip(({ dataIndex }) => {
       const bar = bars[dataIndex];
       const rows = bar.tables[0].rows;

@@ -63,9 +63,9 @@ function curvesOption(chart, box, name, chosen, smoothing) {
   });
   nearestTips(chart, box, lines, name);
   return {
-    grid: { left: 58, right: 16, top: 16, bottom: 44 },
+    grid: { left: 58, right: 16, top: 26, bottom: 44 },
     xAxis: { type: "value", ...axis("step"), min: 0, scale: false },
-    yAxis: { type: chosen.log ? "log" : "value", ...axis("", { nameGap: 0 }), ...extentOf(lines, chosen.log) },
+    yAxis: { type: chosen.log ? "log" : "value", ...axis(""), ...extentOf(lines, chosen.log) },
     toolbox: { right: 8, top: -6, itemSize: 13, iconStyle: { borderColor: themed("muted") }, feature: { dataZoom: { title: { zoom: "zoom into a box", back: "zoom back" } }, restore: { title: "whole" }, saveAsImage: { title: "save as PNG", backgroundColor: themed("ground") } } },
     series,
   };
@@ -139,8 +139,10 @@ function extentOf(lines, log) {
   const usual = values[Math.floor(0.98 * (values.length - 1))];
   const top = !log && high - usual > 1.5 * (usual - low) ? usual : high;
   if (log) return { min: low, max: high };
+  // The ends are no round numbers, so they get no labels.
   const room = 0.04 * (top - low || Math.abs(top) || 1);
-  return { min: Number((low - room).toPrecision(3)), max: Number((top + room).toPrecision(3)) };
+  const labels = { ...axis("").axisLabel, showMinLabel: false, showMaxLabel: false };
+  return { min: low - room, max: top + room, axisLabel: labels };
 }
 
 /** Shows the values of the line nearest to the pointer, and opens its run at a click. */

@@ -1,6 +1,6 @@
 /* Maps of tables: sampled rows by their principal components or, on demand, by UMAP; coloured by what is known of a row. */
 
-const UMAP_EPOCHS = 300;
+const UMAP_EPOCHS = 200;
 
 function setUpMaps() {
   const section = document.getElementById("maps");
@@ -20,8 +20,8 @@ function setUpMaps() {
     const map = opened(DATA.maps[chosen.map]);
     ways.hidden = !map.umap;
     compute.hidden = Boolean(map.umap) || map.count < 20;
-    compute.disabled = false;
-    compute.textContent = "Compute UMAP";
+    compute.disabled = Boolean(map.computing);
+    compute.textContent = map.computing ?? "Compute UMAP";
     const shares = map.shares.slice(0, 2).map((share) => `${(100 * share).toFixed(1)}%`).join(" and ");
     const rows = map.count === map.total ? `All ${count(map.total)} rows` : `${count(map.count)} of ${count(map.total)} rows: ${map.sampling}`;
     note.textContent = [`${rows}.`, isUmap(map) ? `UMAP of the first ${map.components} principal components.` : `The first two principal components have ${shares} of the variance.`, ...map.notes].join(" ");
@@ -69,7 +69,7 @@ function setUpMaps() {
     data.sort((a, b) => hits(a.row) - hits(b.row) || (mark?.names ? common.get(mark.values[b.row]) - common.get(mark.values[a.row]) : mark ? mark.values[a.row] - mark.values[b.row] : 0));
     const name = (number) => (isUmap(map) ? "" : `component ${number}`);
     return {
-      grid: { left: 46, right: 16, top: 12, bottom: 40 },
+      grid: { left: 46, right: 16, top: 26, bottom: 40 },
       xAxis: { type: "value", ...axis(name(1)), axisLabel: { show: false } },
       yAxis: { type: "value", ...axis(name(2), { nameGap: 16 }), axisLabel: { show: false } },
       toolbox: { right: 8, top: -6, itemSize: 13, iconStyle: { borderColor: themed("muted") }, feature: { dataZoom: { title: { zoom: "zoom into a box", back: "zoom back" } }, restore: { title: "whole" } } },
@@ -80,16 +80,20 @@ function setUpMaps() {
 
   async function computeNeighbours() {
     const map = opened(DATA.maps[chosen.map]);
-    compute.disabled = true;
-    compute.textContent = "computing…";
+    if (map.computing) return;
+    const tell = (text) => {
+      map.computing = text;
+      if (map === DATA.maps[chosen.map]) draw();
+    };
+    tell("computing…");
     await new Promise((resolve) => setTimeout(resolve, 20)); // so that the button is drawn first
     let seed = 20240229; // the same map at every press
     const random = () => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 4294967296);
-    const umap = new UMAP({ nComponents: 2, nNeighbors: Math.min(15, map.count - 1), minDist: 0.1, nEpochs: UMAP_EPOCHS, random });
+    const umap = new UMAP.UMAP({ nComponents: 2, nNeighbors: Math.min(15, map.count - 1), minDist: 0.1, nEpochs: UMAP_EPOCHS, random });
     const found = await umap.fitAsync(map.points, (epoch) => {
-      if (epoch % 30 === 0) compute.textContent = `computing… ${Math.round((100 * epoch) / UMAP_EPOCHS)}%`;
+      if (epoch % 50 === 0) tell(`computing… ${Math.round((100 * epoch) / UMAP_EPOCHS)}%`);
     });
-    map.umap = found;
+    [map.umap, map.computing] = [found, null];
     chosen.way = "umap";
     [...ways.children].forEach((button, place) => button.setAttribute("aria-pressed", String(place === 1)));
     draw();

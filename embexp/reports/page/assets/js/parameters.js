@@ -28,10 +28,10 @@ function setUpParameters() {
   );
   const holder = el("div", { class: "cell" });
   section.append(controls, holder);
-  const chart = makeChart(holder, "Metric against a parameter", (drawn) => scatterOption(drawn, chosen), { height: 380 });
+  const chart = makeChart(holder, "Metric against a parameter", (drawn, box) => scatterOption(drawn, box, chosen), { height: 380 });
 }
 
-function scatterOption(chart, chosen) {
+function scatterOption(chart, box, chosen) {
   const [x, y] = [quantityOf(chosen.x), quantityOf(chosen.y)];
   const points = plotted().filter((run) => x.get(run) !== null && y.get(run) !== null);
   if (points.length === 0) return "No run in the plots has both values.";
@@ -39,15 +39,19 @@ function scatterOption(chart, chosen) {
   const category = !x.numeric;
   const names = category ? x.values.map((value) => shown(value)) : null;
   const symbols = { data: points.map((run) => ({ value: [category ? shown(x.get(run)) : x.get(run), y.get(run)], run, itemStyle: { color: colours.run(run) } })) };
+  const tight = category && (box.clientWidth - 90) / names.length < widest(names, 200) + 10;
   const logs = [chosen.logX && !category && x.values[0] > 0, chosen.logY && y.values[0] > 0];
   const series = [{ type: "scatter", symbolSize: (_, params) => (params.data.run === BEST ? 14 : 9), itemStyle: { opacity: 0.85, borderColor: themed("ground"), borderWidth: 1 }, ...symbols }];
   if (category) series.push(meansOf(points, x, y));
   chart.off("click");
   chart.on("click", (event) => event.data?.run && openRun(event.data.run));
   return {
-    grid: { left: 66, right: 20, top: 16, bottom: 50 },
+    grid: { left: 66, right: 20, top: 16, bottom: tight ? 90 : 50 },
     xAxis: category
-      ? { type: "category", data: names, ...axis(x.label), splitLine: { show: false }, jitter: 26, jitterOverlap: false }
+      ? {
+          type: "category", data: names, ...axis(x.label, { nameGap: tight ? 70 : 30 }), splitLine: { show: false }, jitter: 26, jitterOverlap: false,
+          axisLabel: { ...axis("").axisLabel, rotate: tight ? 30 : 0, hideOverlap: names.length > 24 },
+        }
       : { type: logs[0] ? "log" : "value", ...axis(x.label) },
     yAxis: { type: logs[1] ? "log" : "value", ...axis(y.label, { nameGap: 48 }) },
     tooltip: tooltip(({ data, value }) =>
@@ -59,11 +63,16 @@ function scatterOption(chart, chosen) {
   };
 }
 
+/** A short line at the mean of each category; jitter would move a symbol. */
 function meansOf(points, x, y) {
   const groups = new Map();
   for (const run of points) groups.set(shown(x.get(run)), [...(groups.get(shown(x.get(run))) ?? []), y.get(run)]);
   const data = [...groups].filter(([, values]) => values.length > 1).map(([name, values]) => [name, values.reduce((sum, value) => sum + value, 0) / values.length]);
-  return { type: "scatter", symbol: "rect", symbolSize: [46, 2], z: 1, itemStyle: { color: themed("muted"), opacity: 0.9 }, data };
+  const renderItem = (_, api) => {
+    const [middle, height] = api.coord([api.value(0), api.value(1)]);
+    return { type: "rect", shape: { x: middle - 23, y: height - 1, width: 46, height: 2 }, style: { fill: themed("muted") } };
+  };
+  return { type: "custom", data, renderItem, encode: { x: 0, y: 1 }, z: 1 };
 }
 
 /* ------------------------------------------------------------------ parallel coordinates */
@@ -72,7 +81,7 @@ const MOST_AXES = 9;
 
 function setUpParallel() {
   const section = document.getElementById("parallel");
-  const settings = QUANTITIES.filter((each) => each.key.startsWith("setting:") && each.values.length > 1).slice(0, MOST_AXES - 1);
+  const settings = QUANTITIES.filter((each) => each.key.startsWith("setting:") && each.key !== "setting:seed" && each.values.length > 1).slice(0, MOST_AXES - 1);
   const goals = QUANTITIES.filter((each) => PRIMARY && each.key === `metric:${PRIMARY.validation}`);
   if (settings.length < 2 || goals.length === 0 || RANKED.length < 3) return void section.remove();
   const axes = [...settings, ...goals];
@@ -112,11 +121,11 @@ function setUpParallel() {
 function parallelOption(runs, axes, upright) {
   const colours = runColouring();
   const coordinates = axes.map((by, dim) => {
-    const text = { name: cut(by.label, upright ? 30 : 18), nameTextStyle: { color: themed("text"), fontSize: 12 } };
-    const style = { axisLine: { lineStyle: { color: themed("line") } }, axisTick: { show: false }, axisLabel: { color: themed("muted"), fontSize: 11, formatter: (value) => (typeof value === "number" ? tick(value) : cut(String(value), 14)) }, areaSelectStyle: { width: 18, color: themed("accent"), opacity: 0.25, borderColor: themed("accent") } };
-    const isGoal = dim === axes.length - 1;
+    const text = { name: cut(by.label, upright ? 30 : 18), nameTextStyle: { color: themed("text"), fontSize: 12, textBorderColor: themed("ground"), textBorderWidth: 4 } };
+    const style = { axisLine: { lineStyle: { color: themed("line") } }, axisTick: { show: false }, axisLabel: { color: themed("muted"), fontSize: 11, textBorderColor: themed("ground"), textBorderWidth: 3, hideOverlap: true, formatter: (value) => (typeof value === "number" ? tick(value) : cut(String(value), 14)) }, areaSelectStyle: { width: 18, color: themed("accent"), opacity: 0.25, borderColor: themed("accent") } };
+    const inverse = dim === axes.length - 1 && !upright && PRIMARY.direction === "lower";
     if (!by.numeric || by.values.length <= 4) return { dim, ...text, ...style, type: "category", data: [...by.values.map((value) => shown(value)), ...(runs.some((run) => by.get(run) === null) ? ["none"] : [])] };
-    return { dim, ...text, ...style, type: isLog(by) ? "log" : "value", scale: true, inverse: isGoal && !upright && PRIMARY.direction === "lower", min: by.values[0], max: by.values[by.values.length - 1] };
+    return { dim, ...text, ...style, type: isLog(by) ? "log" : "value", scale: true, inverse, nameLocation: inverse ? "start" : upright ? "middle" : "end", min: by.values[0], max: by.values[by.values.length - 1] };
   });
   const categories = coordinates.map((each) => each.type === "category");
   const data = runs.map((run) => ({
@@ -125,7 +134,7 @@ function parallelOption(runs, axes, upright) {
   }));
   return {
     parallelAxis: coordinates,
-    parallel: upright ? { layout: "vertical", left: 24, right: 24, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "start", nameGap: 8 } } : { left: 50, right: 70, top: 40, bottom: 26, parallelAxisDefault: { nameLocation: "end", nameGap: 14 } },
+    parallel: upright ? { layout: "vertical", left: 24, right: 24, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "middle", nameGap: -22, nameMoveOverlap: false } } : { left: 50, right: 70, top: 40, bottom: 26, parallelAxisDefault: { nameLocation: "end", nameGap: 14 } },
     series: [{ type: "parallel", smooth: 0.06, inactiveOpacity: 0.04, activeOpacity: 0.9, data }],
   };
 }
@@ -135,26 +144,29 @@ function parallelOption(runs, axes, upright) {
 function setUpHistory() {
   const section = document.getElementById("history");
   if (!DATA.search || RUNS.every((run) => goal(run) === null)) return void section.remove();
-  section.querySelector("p").textContent = `${DATA.search}: ${PRIMARY.validation} of each trial, and the best so far.`;
+  section.querySelector("p").textContent = `Trials of ${DATA.search}, and the best so far.`;
   const holder = el("div", { class: "cell" });
-  section.append(holder);
-  makeChart(holder, "History of the search: the objective of each trial, and the best so far", (chart) => {
-    const trials = RUNS.filter((run) => goal(run) !== null);
+  const metrics = QUANTITIES.filter((each) => each.key.startsWith("metric:") && each.numeric);
+  let by = quantityOf(`metric:${PRIMARY.validation}`);
+  section.append(el("div", { class: "controls" }, select("metric", metrics.map((each) => [each.key, each.label]), by.key, (value) => ((by = quantityOf(value)), drawn.draw()))), holder);
+  const drawn = makeChart(holder, "History of the search: a metric of each trial, and the best so far", (chart) => {
+    const trials = RUNS.filter((run) => by.get(run) !== null);
+    const better = (value, than) => (isBetterHigh(by.key) ? value > than : value < than);
     const visible = new Set(plotted());
     const colours = runColouring();
     let best = null;
     const course = trials.map((run) => {
-      if (COMPLETED.has(run.status) && (best === null || bestFirst(goal(run), best) < 0)) best = goal(run);
+      if (COMPLETED.has(run.status) && (best === null || better(by.get(run), best))) best = by.get(run);
       return [run.number ?? run.id, best];
     });
-    const points = trials.filter((run) => visible.has(run)).map((run) => ({ value: [run.number ?? run.id, goal(run)], run, itemStyle: { color: COMPLETED.has(run.status) ? colours.run(run) : "transparent", borderColor: COMPLETED.has(run.status) ? themed("ground") : themed("muted"), borderWidth: 1 } }));
+    const points = trials.filter((run) => visible.has(run)).map((run) => ({ value: [run.number ?? run.id, by.get(run)], run, itemStyle: { color: COMPLETED.has(run.status) ? colours.run(run) : "transparent", borderColor: COMPLETED.has(run.status) ? themed("ground") : themed("muted"), borderWidth: 1 } }));
     chart.off("click");
     chart.on("click", (event) => event.data?.run && openRun(event.data.run));
     return {
       grid: { left: 66, right: 20, top: 16, bottom: 46 },
       xAxis: { type: "value", minInterval: 1, ...axis("trial") },
-      yAxis: { type: "value", ...axis(PRIMARY.validation, { nameGap: 48 }) },
-      tooltip: tooltip(({ data }) => (data.run ? tipOf(data.run.label, [[PRIMARY.validation, plain(goal(data.run))], ["status", data.run.status]], described(data.run)) : "")),
+      yAxis: { type: "value", ...axis(by.label, { nameGap: 48 }) },
+      tooltip: tooltip(({ data }) => (data.run ? tipOf(data.run.label, [[by.label, plain(by.get(data.run))], ["status", data.run.status]], described(data.run)) : "")),
       series: [
         { type: "line", step: "end", data: course, showSymbol: false, silent: true, lineStyle: { color: themed("accent"), width: 2 }, z: 1 },
         { type: "scatter", symbolSize: (_, params) => (params.data.run === BEST ? 14 : 9), data: points, z: 3 },

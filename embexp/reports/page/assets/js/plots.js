@@ -1,4 +1,4 @@
-/* Charts: made when they come near the window, drawn again when runs, colours or the theme change. */
+/* Charts: drawn while they are near the window, and again when runs, colours or the theme change. */
 
 const CHARTS = [];
 
@@ -10,10 +10,11 @@ function makeChart(parent, label, build, { height = 320, events = ["runs", "colo
   const box = el("div", { class: "chart", role: "img", "aria-label": label });
   const empty = el("p", { class: "empty", hidden: true });
   parent.append(empty, box);
-  const entry = { box, chart: null, stale: true, near: false, drawn: 0 };
+  const entry = { box, parent, chart: null, near: false };
+  box.dataset.stale = "";
   entry.draw = () => {
-    if (!entry.near) return void (entry.stale = true);
-    entry.stale = false;
+    if (!entry.near) return void (box.dataset.stale = "");
+    delete box.dataset.stale;
     const size = typeof height === "function" ? height(box.clientWidth) : height;
     box.style.height = `${size}px`;
     entry.chart ??= echarts.init(box, null, { renderer: "canvas" });
@@ -27,16 +28,22 @@ function makeChart(parent, label, build, { height = 320, events = ["runs", "colo
       entry.chart.resize();
       entry.chart.setOption({ ...common(), ...found }, { notMerge: true });
     }
-    entry.drawn += 1;
   };
-  entry.show = () => {
-    entry.near = true;
-    if (entry.stale) entry.draw();
+  entry.show = (near) => {
+    entry.near = near;
+    if (near && "stale" in box.dataset) entry.draw();
+  };
+  let timer = null;
+  const soon = () => {
+    // Typing a filter changes the runs at every key.
+    box.dataset.stale = "";
+    clearTimeout(timer);
+    timer = setTimeout(entry.draw, REST_MS);
   };
   box.style.height = `${typeof height === "function" ? 320 : height}px`;
-  events.forEach((kind) => on(kind, entry.draw));
+  events.forEach((kind) => on(kind, kind === "runs" ? soon : entry.draw));
   CHARTS.push(entry);
-  NEAR.observe(box);
+  NEAR.observe(parent);
   new ResizeObserver(() => {
     if (!entry.chart || box.hidden || box.clientWidth === entry.width) return;
     entry.width = box.clientWidth;
@@ -45,18 +52,18 @@ function makeChart(parent, label, build, { height = 320, events = ["runs", "colo
   return entry;
 }
 
+const REST_MS = 60;
+
 const NEAR = new IntersectionObserver(
   (entries) => {
     for (const each of entries) {
-      if (!each.isIntersecting) continue;
-      NEAR.unobserve(each.target);
-      CHARTS.find((entry) => entry.box === each.target)?.show();
+      CHARTS.filter((entry) => entry.parent === each.target).forEach((entry) => entry.show(each.isIntersecting));
     }
   },
   { rootMargin: "300px" },
 );
 
-addEventListener("beforeprint", () => CHARTS.forEach((entry) => entry.show()));
+addEventListener("beforeprint", () => CHARTS.forEach((entry) => entry.show(true)));
 
 function common() {
   return {
@@ -73,7 +80,8 @@ function axis(name, more = {}) {
     nameLocation: "middle",
     nameGap: 30,
     nameTextStyle: { color: themed("muted"), fontSize: 12 },
-    axisLine: { show: true, lineStyle: { color: themed("line") } },
+    nameMoveOverlap: false,
+    axisLine: { show: true, onZero: false, lineStyle: { color: themed("line") } },
     axisTick: { show: false },
     axisLabel: { color: themed("muted"), fontSize: 11, hideOverlap: true, formatter: (value) => (typeof value === "number" ? tick(value) : cut(String(value), 18)) },
     splitLine: { show: true, lineStyle: { color: themed("grid") } },
@@ -84,12 +92,20 @@ function axis(name, more = {}) {
 
 function tick(value) {
   const size = Math.abs(value);
-  if (size >= 1e4) return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+  if (size >= 1e6) return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+  if (size >= 1e3) return value.toLocaleString("en", { maximumFractionDigits: 1 });
   return plain(Number(value.toPrecision(4)));
 }
 
 function cut(text, length) {
   return text.length > length ? `${text.slice(0, length - 1)}…` : text;
+}
+
+/** The width in pixels that the longest of some labels takes, at most `most`. */
+function widest(texts, most) {
+  const context = (widest.canvas ??= document.createElement("canvas")).getContext("2d");
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.min(most, Math.ceil(Math.max(0, ...texts.map((text) => context.measureText(text).width))));
 }
 
 /** ECharts' tooltip with the page's own elements. */

@@ -6,6 +6,8 @@ function statusMark(status) {
   return el("span", { class: `status status-${status}` }, el("span", { "aria-hidden": "true" }, STATUS_SIGNS[status] ?? "?"), ` ${status.replaceAll("_", " ")}`);
 }
 
+const NARROW = matchMedia("(max-width: 720px)");
+
 function setUpTable() {
   const body = el("tbody");
   let allMetrics = false;
@@ -23,7 +25,10 @@ function setUpTable() {
       if (each.key.startsWith("metric:")) return allMetrics || main.includes(each.key.slice("metric:".length));
       return each.key === "figure:seconds";
     };
-    return QUANTITIES.filter(wanted);
+    const found = QUANTITIES.filter(wanted);
+    // On a phone, metrics come first: settings are a swipe away.
+    const rank = (each) => (each.key.startsWith("metric:") ? 0 : 1);
+    return NARROW.matches ? found.sort((a, b) => rank(a) - rank(b)) : found;
   }
 
   function headCell(key, label, title, classes = "") {
@@ -146,6 +151,7 @@ function setUpTable() {
   on("runs", draw);
   on("colour", draw);
   on("theme", draw);
+  NARROW.addEventListener("change", draw);
   draw();
 }
 
