@@ -13,7 +13,7 @@ from embexp.errors import NotARunError
 from embexp.reports import folders, jobs
 from embexp.reports.folders import is_run, stages_of_study
 from embexp.reports.jobs import Job
-from embexp.reports.record import Record, Status
+from embexp.reports.record import NO_RESULT, Record, Status
 
 __all__ = ["Record", "Status", "collect", "is_run", "varying"]
 
@@ -57,14 +57,14 @@ def varying(records: Sequence[Record]) -> list[str]:
     """Settings that differ among the runs, as short as they can be told; `Record.value` has their values.
 
     Overrides come first: `optimizer=adam` stands for all that this choice sets. Other settings follow if no override
-    explains them. Where files and checkpoints are written (`output`, `checkpoint`) counts only if it was overridden.
+    explains them. What changes no result, such as `output` and `checkpoint`, counts only if it was overridden.
     """
     overridden = list(dict.fromkeys(key for record in records for key in record.overridden))
     keys = [key for key in overridden if _differs([record.value(key) for record in records])]
     settings = dict.fromkeys(key for record in records if record.settings for key in record.settings)
     known = [record for record in records if record.settings]
     for key in settings:
-        if key in keys or key.partition(".")[0] in ("output", "checkpoint"):
+        if key in keys or key.partition(".")[0] in NO_RESULT:
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
         if not explained and _differs([record.settings.get(key) for record in known]):

@@ -217,15 +217,18 @@ def test_a_folder_that_may_not_be_listed(tmp_path: Path) -> None:
     assert "can't be read: Permission denied" in [each.reason for each in collect([tmp_path])]
 
 
-def test_the_metric_of_early_stopping_chooses(tmp_path: Path) -> None:
+def test_the_objective_or_the_metric_of_early_stopping_chooses(tmp_path: Path) -> None:
     content = spec(task="click", train__early_stopping={"metric": "auc"})
     run(tmp_path / "a", content, validation={"auc": 0.7, "log_loss": 0.5})
     run(tmp_path / "b", spec(task="click"), validation={"auc": 0.7, "log_loss": 0.5})
     run(tmp_path / "c", spec(task="unheard of"), validation={"auc": 0.7})
-    first, second, third = collect([tmp_path])
+    objective = {"objective": "validation.mrr"}
+    run(tmp_path / "d", spec(task="ranking", train__early_stopping={"metric": "mean_rank"}, sweep=objective))
+    first, second, third, fourth = collect([tmp_path])
     assert (first.metric, first.direction, first.validation) == ("auc", Direction.HIGHER, 0.7)
     assert (second.metric, second.direction, second.validation) == ("log_loss", Direction.LOWER, 0.5)
     assert (third.metric, third.direction, third.validation) == ("", None, None)
+    assert (fourth.metric, fourth.direction) == ("mrr", Direction.HIGHER)
 
 
 class TestVarying:
