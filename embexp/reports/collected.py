@@ -105,7 +105,8 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     read = set()
     for job in listed.values():
         record = _of_job(job, listed)
-        place = (path / f"job {job.number}" if record.directory is None else record.directory).resolve()
+        own = record.directory is not None and record.same_as is None
+        place = (record.directory if own and record.directory else path / f"job {job.number}").resolve()
         read.add(place)
         yield place, record
     try:
@@ -121,10 +122,13 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
 def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     """The record of a job: what its folder has, and else what the ledger says."""
     status = folders.status_of(job.state)
-    if job.same_as in jobs_of_sweep:
-        reason = f"the same as job {job.same_as}"
-        record = folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
-        return replace(record, same_as=job.same_as)
+    original = jobs_of_sweep.get(job.same_as) if job.same_as not in (None, job.number) else None
+    if original is not None and original.same_as is None:
+        record = _of_job(original, jobs_of_sweep)
+        reason = f"the same as job {original.number}" + (f": {record.reason}" if record.reason else "")
+        return replace(
+            record, number=job.number, overrides=job.overrides, reason=reason, seconds=None, same_as=original.number
+        )
     if job.directory is None or not is_run(job.directory):
         if status.has_results:
             return folders.planned(
@@ -150,7 +154,10 @@ def _named(records: Sequence[Record]) -> list[Record]:
     shared = Path(os.path.commonpath([each.absolute().parent for each in places]))
     named = []
     for record in records:
-        name = str(record.number) if record.directory is None else str(record.directory.absolute().relative_to(shared))
+        name = str(record.number)
+        if record.directory is not None:
+            place = record.directory if record.same_as is None else record.directory.with_name(name)
+            name = str(place.absolute().relative_to(shared))
         named.append(replace(record, name=name))
     return named
 

@@ -31,6 +31,7 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         {"state": "running", "directory": "5", "overrides": ["init=late"]},
         {"state": "completed", "directory": "gone", "overrides": ["init=gone"]},
         {"state": "pruned", "directory": "7", "overrides": ["init=poor"], "reason": "worse than the median"},
+        {"state": "failed", "spec": spec(), "same_as": 1, "reason": "ended by signal 9"},
     ]
     ledger(tmp_path, jobs)
     run(tmp_path / "0", spec(), validation={"rmse": 1.0, "mae": None}, test={"rmse": 1.1})
@@ -42,13 +43,15 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (0, Status.COMPLETED, ""),
         (1, Status.FAILED, "ended by signal 9"),
         (2, Status.SKIPPED, "it can't be"),
-        (3, Status.SKIPPED, "the same as job 0"),
+        (3, Status.COMPLETED, "the same as job 0"),
         (4, Status.PLANNED, ""),
         (5, Status.RUNNING, ""),
         (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing"),
         (7, Status.PRUNED, "worse than the median"),
+        (8, Status.FAILED, "the same as job 1: ended by signal 9"),
     ]
     assert [each.same_as for each in found[:5]] == [None, None, None, 0, None]
+    assert (found[3].metrics, found[3].name) == (found[0].metrics, "3")
     first = found[0]
     assert (first.name, first.seconds, first.seed, first.metric, first.direction) == (
         "0",
