@@ -132,7 +132,7 @@ def _text(value: Any) -> str:
 
 
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
-    """The metric that chooses the best run, that of most runs; and all that do, as runs of several tasks have no best."""
+    """The metric that chooses the best run: that of most runs. And all that do: runs of several tasks have no best."""
     known = Counter((each.metric, each.direction) for each in records if each.metric and each.direction)
     for (metric, direction), _ in known.most_common(1):
         return {
