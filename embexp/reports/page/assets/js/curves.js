@@ -9,6 +9,7 @@ function setUpCurves() {
   if (names.length === 0 && !hasLoss) return void section.remove();
   const repeated = DATA.groups.length < RUNS.filter((run) => run.curves.size > 0).length && seedsVary();
   const chosen = { metric: names.includes(PRIMARY?.validation) ? PRIMARY.validation : names[0], seeds: repeated ? "range" : "each", log: false, smoothing: "0" };
+  chosen.log = isSpread(chosen.metric);
   const redraw = () => charts.forEach((chart) => chart.draw());
   const keys = el("div");
   const controls = el(
@@ -19,7 +20,7 @@ function setUpCurves() {
       ? segmented("Seeds", [["each", "each run"], ["range", "mean and range"], ["std", "mean ± std"]], chosen.seeds, (value) => ((chosen.seeds = value), redraw()))
       : null,
     select("smoothing of the loss", SMOOTHING, chosen.smoothing, (value) => ((chosen.smoothing = value), redraw())),
-    checkbox("log y", false, (value) => ((chosen.log = value), redraw())),
+    checkbox("log y", chosen.log, (value) => ((chosen.log = value), redraw())),
   );
   const halves = el("div", { class: "halves" });
   section.append(controls, keys, halves);
@@ -40,6 +41,12 @@ function setUpCurves() {
   ["runs", "colour", "theme"].forEach((kind) => on(kind, redrawKeys));
   retitle();
   redrawKeys();
+}
+
+/** Whether the last values of a curve are so far apart that a linear axis would show one run and hide the others. */
+function isSpread(name) {
+  const last = RUNS.map((run) => run.curves.get(name)?.values.findLast(Number.isFinite)).filter(Number.isFinite).sort((a, b) => a - b);
+  return last.length > 1 && isLog({ numeric: true, values: last });
 }
 
 function seedsVary() {
@@ -138,10 +145,10 @@ function extentOf(lines, log) {
   const [low, high] = [values[0], values[values.length - 1]];
   const usual = values[Math.floor(0.98 * (values.length - 1))];
   const top = !log && high - usual > 1.5 * (usual - low) ? usual : high;
-  if (log) return { min: low, max: high };
-  // The ends are no round numbers, so they get no labels.
+  // The ends are no round numbers, so they get no labels where there are others.
+  const labels = { ...axis("").axisLabel, showMinLabel: log && high / low < 100, showMaxLabel: log && high / low < 100 };
+  if (log) return { min: low, max: high, axisLabel: labels };
   const room = 0.04 * (top - low || Math.abs(top) || 1);
-  const labels = { ...axis("").axisLabel, showMinLabel: false, showMaxLabel: false };
   return { min: low - room, max: top + room, axisLabel: labels };
 }
 

@@ -40,10 +40,10 @@ function bytes(value) {
 function aligned(values) {
   const numbers = values.filter((value) => typeof value === "number" && Number.isFinite(value));
   if (numbers.length === 0 || numbers.every(Number.isInteger)) return (value) => shown(value);
-  const largest = Math.max(...numbers.map(Math.abs));
-  if (largest >= 1e6 || largest < 1e-3) return (value) => value.toExponential(3);
-  const decimals = largest >= 1000 ? 1 : largest >= 100 ? 2 : largest >= 10 ? 3 : 4;
-  return (value) => value.toFixed(decimals);
+  const usual = median(numbers.map(Math.abs)); // a run that diverged costs the others no digits
+  if (usual >= 1e6 || usual < 1e-3) return (value) => value.toExponential(3);
+  const decimals = usual >= 1000 ? 1 : usual >= 100 ? 2 : usual >= 10 ? 3 : 4;
+  return (value) => (Math.abs(value) < 1e6 ? value.toFixed(decimals) : value.toExponential(2));
 }
 
 function option(value, text, selected = false) {

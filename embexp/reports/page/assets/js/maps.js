@@ -34,8 +34,14 @@ function setUpMaps() {
   function recolour() {
     const map = opened(DATA.maps[chosen.map]);
     const options = map.marks.map((mark) => [mark.name, mark.name]);
-    chosen.colour = options.some(([name]) => name === chosen.colour) ? chosen.colour : (options[0]?.[0] ?? null);
+    chosen.colour = options.some(([name]) => name === chosen.colour) ? chosen.colour : (telling(map)?.name ?? null);
     colourHolder.replaceChildren(options.length > 1 ? select("colour by", options, chosen.colour, (value) => ((chosen.colour = value), draw())) : "");
+  }
+
+  /** The mark to begin with: one by which rows differ, not one of which a single row is an exception. */
+  function telling({ marks, count: size }) {
+    const largest = (mark) => Math.max(...mark.names.map((_, kind) => mark.values.filter((value) => value === kind).length));
+    return marks.find((mark) => mark.names && largest(mark) < 0.98 * size) ?? marks.find((mark) => !mark.names) ?? marks[0];
   }
 
   function colours(map) {
@@ -45,6 +51,7 @@ function setUpMaps() {
     const positive = mark.names ? [] : values.filter((value) => value > 0);
     const by = { label: mark.name, values: mark.names ? values : positive.length > 1 ? positive : values, numeric: !mark.names };
     const found = colouring(by);
+    if (mark.names) found.categories = found.categories.filter((name) => mark.values.includes(mark.names.indexOf(name)));
     return { ...found, of: (value) => found.of(mark.names || value > 0 || positive.length < 2 ? value : positive[0]) };
   }
 

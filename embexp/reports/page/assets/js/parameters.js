@@ -9,12 +9,16 @@ function setUpParameters() {
   const settings = varied.filter((each) => each.key.startsWith("setting:"));
   const first = settings.find((each) => each.label !== "seed") ?? settings[0] ?? varied[0];
   const chosen = { x: first.key, y: numeric.some((each) => each.key === primary) ? primary : numeric[0].key, logX: isLog(first), logY: false };
+  chosen.logY = isLog(quantityOf(chosen.y));
   const logX = checkbox("log x", chosen.logX, (value) => ((chosen.logX = value), chart.draw()));
+  const logY = checkbox("log y", chosen.logY, (value) => ((chosen.logY = value), chart.draw()));
   const controls = el(
     "div",
     { class: "controls" },
     select("y", numeric.map((each) => [each.key, each.label]), chosen.y, (value) => {
       chosen.y = value;
+      chosen.logY = isLog(quantityOf(value));
+      logY.firstChild.checked = chosen.logY;
       chart.draw();
     }),
     select("against x", varied.map((each) => [each.key, each.label]), chosen.x, (value) => {
@@ -24,7 +28,7 @@ function setUpParameters() {
       chart.draw();
     }),
     logX,
-    checkbox("log y", false, (value) => ((chosen.logY = value), chart.draw())),
+    logY,
   );
   const holder = el("div", { class: "cell" });
   section.append(controls, holder);

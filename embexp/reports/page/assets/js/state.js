@@ -62,9 +62,9 @@ function quantityOf(key) {
   return QUANTITIES.find((each) => each.key === key) ?? null;
 }
 
-/** A numeric quantity is best on a log axis if it is positive and spans two decades. */
+/** Whether a numeric quantity is best on a log axis: it is positive, and its largest value is many times the smallest. */
 function isLog({ numeric, values }) {
-  return numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 100;
+  return numeric && values[0] > 0 && values[values.length - 1] / values[0] >= 30;
 }
 
 /** The shortest end of a dotted key that no other column has; `init.kind` is `init`. */
@@ -79,7 +79,7 @@ function shortened(key) {
   return parts.join(".");
 }
 
-const PRIMARY = DATA.primary; // {name, direction, validation, test}, or null without any metric
+const PRIMARY = DATA.primary; // {name, direction, validation, test, all}, or null without any metric
 const bestFirst = (a, b) => (PRIMARY.direction === "higher" ? b - a : a - b);
 
 function goal(run) {
@@ -88,7 +88,8 @@ function goal(run) {
 }
 
 const RANKED = RUNS.filter((run) => goal(run) !== null).sort((a, b) => bestFirst(goal(a), goal(b)));
-const BEST = RANKED.find((run) => COMPLETED.has(run.status)) ?? null;
+/** The best by validation; null for a single run, and for runs that are judged by different metrics. */
+const BEST = (RUNS.length > 1 && PRIMARY?.all.length === 1 && RANKED.find((run) => COMPLETED.has(run.status))) || null;
 
 /** Whether a run has all words of the filter: text in any of its cells, or comparisons such as `rmse<0.9`. */
 function matches(run, words) {

@@ -19,7 +19,7 @@ function setUpTable() {
   const more = el("button", { type: "button", class: "quiet more", id: "more-runs", click: () => ((expanded = true), draw()) });
 
   function columns() {
-    const main = PRIMARY ? [PRIMARY.validation, PRIMARY.test] : [];
+    const main = (PRIMARY?.all ?? []).flatMap((name) => [`validation ${name}`, `test ${name}`]);
     const wanted = (each) => {
       if (each.key.startsWith("setting:")) return true;
       if (each.key.startsWith("metric:")) return allMetrics || main.includes(each.key.slice("metric:".length));
@@ -47,7 +47,7 @@ function setUpTable() {
   function draw() {
     const shownColumns = columns();
     const runs = filtered();
-    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : aligned(each.values)));
+    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : each.key === "figure:seconds" ? (value) => value.toFixed(1) : aligned(each.values)));
     const everyOff = runs.length > 0 && runs.every((run) => state.off.has(run.id));
     const all = el("input", { type: "checkbox", "aria-label": "Show all of these runs in the plots", checked: !everyOff, change: () => switchAll(runs, all.checked) });
     head.replaceChildren(
@@ -146,7 +146,7 @@ function setUpTable() {
   const extra = DATA.metrics.length > 2 ? checkbox("all metrics", false, (value) => ((allMetrics = value), draw())) : null;
   document
     .getElementById("runs")
-    .append(el("div", { class: "controls" }, search, el("div", { class: "chips", role: "group", "aria-label": "Statuses" }, counts.size > 1 ? chips : [], only), colourField(), extra), tally, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" }, table), more);
+    .append(el("div", { class: "controls" }, RUNS.length > 1 ? search : null, el("div", { class: "chips", role: "group", "aria-label": "Statuses" }, counts.size > 1 ? chips : [], only), colourField(), extra), tally, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" }, table), more);
   addEventListener("beforeprint", () => ((expanded = true), draw()));
   on("runs", draw);
   on("colour", draw);
