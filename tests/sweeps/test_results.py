@@ -29,7 +29,7 @@ def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Statu
 
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:
-    assert outcomes.ending(tmp_path, 3) == (Status.FAILED, "exit status 3, no output")
+    assert outcomes.ending(tmp_path, 3) == (Status.FAILED, "exit status 3")
 
 
 def test_varying() -> None:
