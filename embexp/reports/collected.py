@@ -67,13 +67,18 @@ def varying(records: Sequence[Record]) -> list[str]:
         if key in keys or key.partition(".")[0] in NO_RESULT:
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
-        if not explained and _differs([record.settings.get(key) for record in known]):
+        # What is empty in one spec is missing in that of another version.
+        if not explained and _differs([_present(record.settings.get(key)) for record in known]):
             keys.append(key)
     return keys
 
 
 def _differs(values: Sequence[Any]) -> bool:
     return len(set(map(repr, values))) > 1
+
+
+def _present(value: Any) -> Any:
+    return None if value in ({}, []) else value
 
 
 def _explains(records: Sequence[Record], override: str, key: str, settings: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from embexp.training.metrics import Direction
 
-NO_RESULT = ("output", "checkpoint", "sweep", "tracking")
+NO_RESULT = ("output", "checkpoint", "sweep", "seeds", "tracking")
 """Parts of a spec that say where files go and how runs are searched, and change no result."""
 
 

@@ -261,6 +261,12 @@ class TestVarying:
         run(tmp_path / "b", spec(output__cache="y"))
         assert varying(collect([tmp_path])) == ["checkpoint.save"]
 
+    def test_what_another_version_did_not_write(self, tmp_path: Path) -> None:
+        later = spec(restore={"path": None, "rename": {}, "only": []}, tracking={"kind": "none"}, seeds=5)
+        run(tmp_path / "a", later, validation={"rmse": 1.0})
+        run(tmp_path / "b", spec(train__steps=20), validation={"rmse": 1.0})
+        assert varying(collect([tmp_path])) == ["train.steps"]
+
     def test_a_number_is_the_same_however_it_is_written(self, tmp_path: Path) -> None:
         ledger(
             tmp_path, [{"state": "planned", "overrides": ["train.steps=10"]}, {"state": "completed", "directory": "1"}]
