@@ -60,13 +60,12 @@ def runs(report: Report) -> list[Column]:
     found.append(_fact("status", [record.status.value.replace("_", " ") for record in records], _SETTING))
     for place, name in enumerate(report.headlines):
         cells = tuple(columns.figure(record.metrics.get(name)) for record in records)
-        main = name.split(" ", 1)[1] == report.metric
         found.append(
             Column(
                 name,
                 cells,
                 right=True,
-                rank=_KEPT if main or place == 0 else _METRIC + place,
+                rank=_rank(report, name, place),
                 best=best if name == f"validation {report.metric}" else None,
             )
         )
@@ -86,13 +85,12 @@ def groups(report: Report) -> list[Column]:
     made = _settings(keys, [[columns.setting(group.first.value(key)) for group in found] for key in keys])
     made.append(Column("runs", tuple(str(len(group.runs)) for group in found), right=True))
     for place, name in enumerate(report.headlines):
-        main = name.split(" ", 1)[1] == report.metric
         made.append(
             Column(
                 name,
                 tuple(columns.spread(group.values.get(name)) for group in found),
                 right=True,
-                rank=_KEPT if main or place == 0 else _METRIC + place,
+                rank=_rank(report, name, place),
                 best=best if name == f"validation {report.metric}" else None,
             )
         )
@@ -124,10 +122,12 @@ def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]
 
 
 def _settings(keys: Sequence[str], cells: Sequence[Sequence[str]]) -> list[Column]:
+    """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
     short = columns.short_keys(keys)
     return [
         Column(key, tuple(each), right=all(map(_numeric, each)), rank=_SETTING + place, short=short[key])
         for place, (key, each) in enumerate(zip(keys, cells, strict=True))
+        if len(each) < 2 or len(set(each)) > 1
     ]
 
 
@@ -143,6 +143,13 @@ def _comparison(found: Sequence[Group]) -> list[Column]:
         Column("difference", differences, right=True, rank=_METRIC),
         Column("p (Holm)" if several else "p", ps, right=True, rank=_METRIC),
     ]
+
+
+def _rank(report: Report, metric: str, place: int) -> int:
+    """Kept is what the runs are judged by, on validation data, and of a single such metric also on test data."""
+    split, _, name = metric.partition(" ")
+    judged = name in report.judges and (split == "validation" or name == report.metric)
+    return _KEPT if judged or place == 0 else _METRIC + place
 
 
 def _compared_heads(report: Report) -> dict[str, str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from embexp.reports.query import at
-from embexp.reports.record import Record
+from embexp.reports.record import NO_RESULT, Record
 from embexp.reports.statistics import Comparison, Estimate, compare, estimates, holm, number
 from embexp.training.metrics import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
-_NO_SETTING = ("name", "output", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,19 @@ def repetition(record: Record) -> str:
     return json.dumps([record.settings.get(key) for key in REPEATS])
 
 
+def ranked(found: Sequence[Group], metric: str, direction: Direction) -> list[Group]:
+    """The groups by their means of a metric, the best first; those without it, or with NaN, last."""
+    sign = -1.0 if direction is Direction.HIGHER else 1.0
+    return sorted(found, key=lambda group: sign * group.values[metric].mean if _has(group, metric) else math.inf)
+
+
 def best(found: Sequence[Group], metric: str, direction: Direction) -> Group | None:
     """The group with the best mean of a metric; None if none has it. NaN is never the best."""
-    known = [
-        group for group in found if metric in group.values and group.values[metric].mean == group.values[metric].mean
-    ]
-    if not known:
-        return None
-    choose = max if direction is Direction.HIGHER else min
-    return choose(known, key=lambda group: group.values[metric].mean)
+    return next((group for group in ranked(found, metric, direction)[:1] if _has(group, metric)), None)
+
+
+def _has(group: Group, metric: str) -> bool:
+    return metric in group.values and not math.isnan(group.values[metric].mean)
 
 
 def judged(found: Sequence[Group], best: Group | None, reference: Group | None, metric: str) -> list[Group]:
@@ -106,7 +110,7 @@ def _setting(record: Record) -> str:
     kept = {
         key: value
         for key, value in record.settings.items()
-        if key not in REPEATS and key.partition(".")[0] not in _NO_SETTING
+        if key not in REPEATS and key.partition(".")[0] not in ("name", *NO_RESULT)
     }
     return json.dumps(kept or str(record.directory), sort_keys=True)
 

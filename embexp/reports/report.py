@@ -29,7 +29,8 @@ class Report(Sequence[Mapping[str, Any]]):
         metric: which chooses the best, such as "rmse"; "" where runs have different ones, or none on validation data.
         direction: which way it gets better, or None.
         best: the run with the best validation value of `metric`, or None.
-        groups: settings with their repetitions, in the order of the runs; none if nothing was repeated.
+        groups: settings with their repetitions, the best first, or in the order of the runs if that was asked for; none
+            if nothing was repeated.
         tested: the metric of the paired tests, or "".
         notes: what the reader should know, each a sentence.
     """
@@ -63,11 +64,16 @@ class Report(Sequence[Mapping[str, Any]]):
         return [self.row(record) for record in self.records]
 
     @property
+    def judges(self) -> tuple[str, ...]:
+        """The metrics that runs are judged by: one, unless their tasks differ."""
+        return tuple(dict.fromkeys([self.metric] if self.metric else [record.metric for record in self.results]))
+
+    @property
     def headlines(self) -> tuple[str, ...]:
         """The metrics to show: that of the best on validation and test data, then others of the test split."""
-        judges = dict.fromkeys([self.metric] if self.metric else [record.metric for record in self.results])
-        main = [f"{split} {name}" for name in judges for split in ("validation", "test")]
-        main = [name for name in main if name in self.metrics]
+        main = [
+            name for judge in self.judges for name in (f"validation {judge}", f"test {judge}") if name in self.metrics
+        ]
         test = [name for name in self.metrics if name.startswith("test ") and name not in main]
         others = [name for name in test if not name.endswith(" loss")] or test
         room = max(0, _SHOWN - sum(name.startswith("test ") for name in main))

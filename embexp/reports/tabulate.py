@@ -65,6 +65,7 @@ def tabulate(
     compared = _compared(selected)
     results = query.ordered(ended, sort) if sort else ranked
     repeated = _repeated(results, compared, metric, direction, baseline)
+    by_mean = grouping.ranked(repeated.groups, f"validation {metric}", direction) if direction else repeated.groups
     return Report(
         results=tuple(results),
         others=tuple(record for record in selected if not record.status.has_results),
@@ -74,7 +75,7 @@ def tabulate(
         metric=metric,
         direction=direction,
         best=next((record for record in ranked[:1] if _is_number(record.validation)), None) if direction else None,
-        groups=tuple(repeated.groups),
+        groups=tuple(repeated.groups if sort else by_mean),
         tested=repeated.tested,
         notes=(*notes, *repeated.notes),
     )

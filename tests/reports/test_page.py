@@ -45,7 +45,8 @@ def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Pat
     assert [run["status"] for run in data["runs"]] == ["completed"] * 6 + ["failed", "skipped"]
     assert data["runs"][6]["reason"] == swept_runs.REASON
     assert data["primary"] == {
-        "name": "rmse", "direction": "lower", "validation": "validation rmse", "test": "test rmse"
+        "name": "rmse", "direction": "lower", "validation": "validation rmse", "test": "test rmse",
+        "all": ["rmse"],
     }  # fmt: skip
     outside = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!#|data:)", outside)

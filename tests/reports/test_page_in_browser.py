@@ -188,6 +188,27 @@ def test_switched_off_runs_leave_the_plots(opened: webdriver.Chrome) -> None:
     assert series(opened, "curves") == ["line"] * 22
 
 
+def test_a_selection_in_parallel_coordinates_becomes_a_filter(opened: webdriver.Chrome) -> None:
+    show(opened, "parallel")
+    axes = opened.execute_script(
+        "const chart = echarts.getInstanceByDom(document.querySelector('#parallel .chart'));"
+        "const names = chart.getOption().parallelAxis.map((axis) => axis.data);"
+        "chart.dispatchAction({type: 'axisAreaSelect', parallelAxisIndex: 1, intervals: [[-0.5, 0.5]]});"
+        "return names"
+    )
+    tally = opened.find_element(By.CSS_SELECTOR, "#parallel .tally")
+    WebDriverWait(opened, 10).until(lambda _: "runs selected" in tally.text)
+    press(opened, "#parallel .controls button")
+    shown = opened.execute_script(
+        "const place = [...document.querySelectorAll('#runs-table thead th')]"
+        ".findIndex((head) => head.textContent.startsWith('optimizer'));"
+        "return [...document.querySelectorAll('#runs-table tbody tr')].map((row) => row.children[place].textContent)"
+    )
+    assert set(shown) == {axes[1][0]}
+    press(opened, "#only")
+    assert len(column(opened, "status")) == 27
+
+
 @pytest.mark.parametrize("section", ["curves", "parameters", "parallel", "history", "costs", "rows", "maps"])
 def test_every_section_draws(opened: webdriver.Chrome, section: str) -> None:
     assert series(opened, section)

@@ -80,6 +80,15 @@ class TestGroups:
             math.sqrt(sum((a - sum(ADAM) / 3) ** 2 for a in ADAM) / 2) / 2
         )
 
+    def test_they_are_sorted_by_their_means(self, tmp_path: Path) -> None:
+        sweep(tmp_path, optimizers={"one": [0.1, 9.0], "two": [1.0, 1.1], "none": [math.nan, 1.0], "three": [2.0, 2.0]})
+        found = report(tmp_path)
+        names = [group.first.value("optimizer") for group in found.groups]
+        assert names == ["two", "three", "one", "none"]
+        assert [group.best for group in found.groups] == [True, False, False, False]
+        by_job = report(tmp_path, sort="job").groups
+        assert [group.first.value("optimizer") for group in by_job] == ["one", "two", "none", "three"]
+
     def test_they_are_compared_with_the_best_on_the_test_split(self, swept: Path) -> None:
         found = report(swept)
         assert found.tested == "test rmse"

@@ -70,14 +70,14 @@ def test_a_failure_does_not_stop_the_others_and_is_explained(
     assert found[2]["reason"] == "ended by signal 9 (out of memory?)"
     assert "Traceback: and so on" in Path("s/0/run.log").read_text()
     out = capsys.readouterr().out
-    assert f"job 0 failed [seed=100]: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
+    assert f"job 0 failed [seed=100]: {found[0]['reason']}\n    {Path('s/0/run.log').absolute()}\n" in out
 
 
-def test_doubles_run_once(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doubles_run_once_and_show_the_result(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert not sweep(["seed=1,2,1,100,100", "hydra.sweep.dir=s"], command=command)
     assert [(job["status"], job["reason"]) for job in jobs()] == [
-        ("completed", ""), ("completed", ""), ("skipped", "the same as job 0"),
-        ("failed", BAD_LUCK), ("skipped", "the same as job 3"),
+        ("completed", ""), ("completed", ""), ("completed", "the same as job 0"),
+        ("failed", BAD_LUCK), ("failed", f"the same as job 3: {BAD_LUCK}"),
     ]  # fmt: skip
     assert jobs()[2]["same_as"] == 0
     assert not Path("s/2").exists()

@@ -131,8 +131,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _primary(records: Sequence[Record]) -> dict[str, str] | None:
-    """The metric that chooses the best run: that of most runs."""
+def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
+    """The metric that chooses the best run: that of most runs. And all that do: runs of several tasks have no best."""
     known = Counter((each.metric, each.direction) for each in records if each.metric and each.direction)
     for (metric, direction), _ in known.most_common(1):
         return {
@@ -140,11 +140,12 @@ def _primary(records: Sequence[Record]) -> dict[str, str] | None:
             "direction": direction.value if direction else "",
             "validation": f"validation {metric}",
             "test": f"test {metric}",
+            "all": list(dict.fromkeys(name for name, _ in known)),
         }
     return None
 
 
-def _metrics(records: Sequence[Record], primary: Mapping[str, str] | None) -> list[str]:
+def _metrics(records: Sequence[Record], primary: Mapping[str, Any] | None) -> list[str]:
     """All metrics: the primary one first, then validation before test before training."""
     names = list(dict.fromkeys(name for record in records for name in record.metrics))
     splits = ("validation", "test", "train")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
         return
     try:
         run = earlier.open_run(directory, cache=caching.cache_folder(None))
+        run = replace(run, cache=caching.cache_folder(run.spec.output.cache))  # where its files were converted to
         tables = [name for name in run.tables if run.shape(name)[1] >= 2 and run.shape(name)[0] >= 3]
         tables.sort(key=lambda name: -run.shape(name)[0])
     except (EmbexpError, OSError, KeyError, ValueError):

@@ -98,7 +98,8 @@ function rowsOption(box, name, note) {
   const bars = all.slice(0, MOST_BARS).reverse();
   if (bars.length === 0) return "No run in the plots has this table.";
   const narrow = box.clientWidth < 640;
-  note.textContent = all.length > MOST_BARS ? `The first ${MOST_BARS} of ${all.length} settings, in the order of the table of runs; means over seeds.` : "Means over seeds, in the order of the table of runs.";
+  const means = all.some((bar) => bar.runs.length > 1) ? " Bars of several runs are means over seeds." : "";
+  note.textContent = `${all.length > MOST_BARS ? `The first ${MOST_BARS} of ${all.length} settings, in` : "In"} the order of the table of runs.${means}`;
   const colours = palette();
   const fills = { frozen: colours[0], moved: colours[2], noGradient: colours[4], idle: colours[3], neverMet: themed("faint") };
   const mean = (bar, get) => bar.tables.reduce((sum, table) => sum + (get(table) ?? 0), 0) / bar.tables.length;

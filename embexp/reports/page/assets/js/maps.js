@@ -34,8 +34,14 @@ function setUpMaps() {
   function recolour() {
     const map = opened(DATA.maps[chosen.map]);
     const options = map.marks.map((mark) => [mark.name, mark.name]);
-    chosen.colour = options.some(([name]) => name === chosen.colour) ? chosen.colour : (options[0]?.[0] ?? null);
+    chosen.colour = options.some(([name]) => name === chosen.colour) ? chosen.colour : (telling(map)?.name ?? null);
     colourHolder.replaceChildren(options.length > 1 ? select("colour by", options, chosen.colour, (value) => ((chosen.colour = value), draw())) : "");
+  }
+
+  /** The mark to begin with: one by which rows differ, not one of which a single row is an exception. */
+  function telling({ marks, count: size }) {
+    const largest = (mark) => Math.max(...mark.names.map((_, kind) => mark.values.filter((value) => value === kind).length));
+    return marks.find((mark) => mark.names && largest(mark) < 0.98 * size) ?? marks.find((mark) => !mark.names) ?? marks[0];
   }
 
   function colours(map) {

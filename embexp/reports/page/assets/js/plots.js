@@ -146,6 +146,7 @@ function legend(colours) {
     bar.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((part) => colours.of(at(part))).join(",")})`;
     return el("div", { class: "legend" }, el("span", { class: "muted" }, colours.by.label), el("span", {}, plain(Number(low.toPrecision(4)))), bar, el("span", {}, plain(Number(high.toPrecision(4)))));
   }
+  if (colours.by.key === "group" && colours.categories.length < 2) return el("div");
   const entries = colours.categories.map((value) => {
     const members = RUNS.filter((run) => JSON.stringify(colours.by.get(run)) === JSON.stringify(value));
     const isOn = members.some((run) => !state.off.has(run.id));

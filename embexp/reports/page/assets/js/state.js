@@ -79,7 +79,7 @@ function shortened(key) {
   return parts.join(".");
 }
 
-const PRIMARY = DATA.primary; // {name, direction, validation, test}, or null without any metric
+const PRIMARY = DATA.primary; // {name, direction, validation, test, all}, or null without any metric
 const bestFirst = (a, b) => (PRIMARY.direction === "higher" ? b - a : a - b);
 
 function goal(run) {
@@ -88,7 +88,8 @@ function goal(run) {
 }
 
 const RANKED = RUNS.filter((run) => goal(run) !== null).sort((a, b) => bestFirst(goal(a), goal(b)));
-const BEST = RANKED.find((run) => COMPLETED.has(run.status)) ?? null;
+/** The best by validation; null for a single run, and for runs that are judged by different metrics. */
+const BEST = (RUNS.length > 1 && PRIMARY?.all.length === 1 && RANKED.find((run) => COMPLETED.has(run.status))) || null;
 
 /** Whether a run has all words of the filter: text in any of its cells, or comparisons such as `rmse<0.9`. */
 function matches(run, words) {

@@ -19,7 +19,7 @@ function setUpTable() {
   const more = el("button", { type: "button", class: "quiet more", id: "more-runs", click: () => ((expanded = true), draw()) });
 
   function columns() {
-    const main = PRIMARY ? [PRIMARY.validation, PRIMARY.test] : [];
+    const main = (PRIMARY?.all ?? []).flatMap((name) => [`validation ${name}`, `test ${name}`]);
     const wanted = (each) => {
       if (each.key.startsWith("setting:")) return true;
       if (each.key.startsWith("metric:")) return allMetrics || main.includes(each.key.slice("metric:".length));
@@ -146,7 +146,7 @@ function setUpTable() {
   const extra = DATA.metrics.length > 2 ? checkbox("all metrics", false, (value) => ((allMetrics = value), draw())) : null;
   document
     .getElementById("runs")
-    .append(el("div", { class: "controls" }, search, el("div", { class: "chips", role: "group", "aria-label": "Statuses" }, counts.size > 1 ? chips : [], only), colourField(), extra), tally, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" }, table), more);
+    .append(el("div", { class: "controls" }, RUNS.length > 1 ? search : null, el("div", { class: "chips", role: "group", "aria-label": "Statuses" }, counts.size > 1 ? chips : [], only), colourField(), extra), tally, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" }, table), more);
   addEventListener("beforeprint", () => ((expanded = true), draw()));
   on("runs", draw);
   on("colour", draw);
