@@ -54,6 +54,13 @@ def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Pat
     assert "url(" not in outside
 
 
+def test_the_page_of_200_runs_with_all_its_maps_has_at_most_six_megabytes(tmp_path: Path) -> None:
+    swept_runs.sweep(tmp_path, jobs=200, evaluations=100)
+    found = [swept_runs.a_map(number, rows=projection.MOST_ROWS) for number in range(maps.MOST_TABLES)]
+    page = document.document(content.of_runs(collect([tmp_path]), maps=found), title="many")
+    assert len(page.encode()) <= 6_000_000
+
+
 def test_runs_that_differ_in_the_seed_are_one_group(swept: Path) -> None:
     data = content.of_runs(collect([swept]))
     assert [run["group"] for run in data["runs"][:6]] == [0, 0, 1, 1, 2, 2]
