@@ -12,6 +12,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.studies import run as studies
+from embexp.sweeps import jobs, ledger
 from embexp.system import files
 from embexp.training.progress import progress
 
@@ -36,15 +37,16 @@ def run(spec: RunSpec, directory: str | Path | None = None) -> RunResult:
 
 
 def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
-    """Completes a run that was interrupted or killed, in its own directory, as `embexp resume` does.
+    """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
 
     Args:
-        directory: of the run, or of a study.
+        directory: of the run, of a study, or of a sweep.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
-            change.
+            change. Of a sweep, only `hydra.launcher`.
 
     Returns:
-        The directory of the run and its summary: the same results as those of a run that was never interrupted.
+        The directory of the run and its summary: the same results as those of a run that was never interrupted. The
+        summary of a sweep has its `status` (completed, interrupted or failed) and its `jobs`, as `sweep.json` has them.
 
     Raises:
         ConfigError: an override is invalid; with all faults.
@@ -52,6 +54,11 @@ def resume(directory: str | Path, overrides: Sequence[str] = ()) -> RunResult:
         RunError: the run can't be resumed, or fails.
     """
     folder, changed = Path(directory), None
+    if ledger.exists(folder):
+        from embexp.sweeps import resuming
+
+        resuming.resume(folder, overrides)
+        return RunResult(folder, jobs.summary_of(folder))
     if overrides:
         from embexp.config import composition
         from embexp.config.changed_spec import changed_spec

@@ -148,7 +148,7 @@ def _python(words: list[str]) -> None:
     """What `python -c TEXT`, `python [-P] -m MODULE` or `python FILE` does."""
     if words[0] == "-P":
         words = words[1:]
-    else:
+    elif words[0] in ("-m", "-c"):
         sys.path.insert(0, "")
     if words[0] == "-m":
         sys.argv = words[1:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
-from embexp.sweeps import ledger
+from embexp.sweeps import jobs, ledger
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
@@ -61,7 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.resuming import resume
 
         return DONE if resume(directory, options.overrides) else FAILED
-    result = _resume(directory, options.overrides)
+    with jobs.alone_in(directory):
+        result = _resume(directory, options.overrides)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 

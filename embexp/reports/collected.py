@@ -13,7 +13,7 @@ from embexp.errors import NotARunError
 from embexp.reports import folders, jobs
 from embexp.reports.folders import is_run, stages_of_study
 from embexp.reports.jobs import Job
-from embexp.reports.record import Record, Status
+from embexp.reports.record import NO_RESULT, Record, Status
 
 __all__ = ["Record", "Status", "collect", "is_run", "varying"]
 
@@ -57,14 +57,14 @@ def varying(records: Sequence[Record]) -> list[str]:
     """Settings that differ among the runs, as short as they can be told; `Record.value` has their values.
 
     Overrides come first: `optimizer=adam` stands for all that this choice sets. Other settings follow if no override
-    explains them. Where files and checkpoints are written (`output`, `checkpoint`) counts only if it was overridden.
+    explains them. What changes no result, such as `output` and `checkpoint`, counts only if it was overridden.
     """
     overridden = list(dict.fromkeys(key for record in records for key in record.overridden))
     keys = [key for key in overridden if _differs([record.value(key) for record in records])]
     settings = dict.fromkeys(key for record in records if record.settings for key in record.settings)
     known = [record for record in records if record.settings]
     for key in settings:
-        if key in keys or key.partition(".")[0] in ("output", "checkpoint"):
+        if key in keys or key.partition(".")[0] in NO_RESULT:
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
         if not explained and _differs([record.settings.get(key) for record in known]):
@@ -105,7 +105,8 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     read = set()
     for job in listed.values():
         record = _of_job(job, listed)
-        place = (path / f"job {job.number}" if record.directory is None else record.directory).resolve()
+        own = record.directory is not None and record.same_as is None
+        place = (record.directory if own and record.directory else path / f"job {job.number}").resolve()
         read.add(place)
         yield place, record
     try:
@@ -121,10 +122,13 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
 def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     """The record of a job: what its folder has, and else what the ledger says."""
     status = folders.status_of(job.state)
-    if job.same_as in jobs_of_sweep:
-        reason = f"the same as job {job.same_as}"
-        record = folders.planned(job.spec, job.overrides, Status.SKIPPED, reason, number=job.number)
-        return replace(record, same_as=job.same_as)
+    original = jobs_of_sweep.get(job.same_as) if job.same_as not in (None, job.number) else None
+    if original is not None and original.same_as is None:
+        record = _of_job(original, jobs_of_sweep)
+        reason = f"the same as job {original.number}" + (f": {record.reason}" if record.reason else "")
+        return replace(
+            record, number=job.number, overrides=job.overrides, reason=reason, seconds=None, same_as=original.number
+        )
     if job.directory is None or not is_run(job.directory):
         if status.has_results:
             return folders.planned(
@@ -150,7 +154,10 @@ def _named(records: Sequence[Record]) -> list[Record]:
     shared = Path(os.path.commonpath([each.absolute().parent for each in places]))
     named = []
     for record in records:
-        name = str(record.number) if record.directory is None else str(record.directory.absolute().relative_to(shared))
+        name = str(record.number)
+        if record.directory is not None:
+            place = record.directory if record.same_as is None else record.directory.with_name(name)
+            name = str(place.absolute().relative_to(shared))
         named.append(replace(record, name=name))
     return named
 

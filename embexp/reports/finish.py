@@ -47,6 +47,6 @@ def write_results(found: Report, directory: Path) -> None:
 
 def write_page(found: Report, path: Path) -> None:
     """Writes the HTML page, whole or not at all."""
-    from embexp.reports import page
+    from embexp.reports.page import document
 
-    page.write_page(found.records, path)
+    document.write_page(found.records, path)

@@ -193,8 +193,14 @@ def _overrides(directory: Path) -> tuple[str, ...]:
 
 def _primary(settings: Mapping[str, Any]) -> tuple[str, metrics.Direction | None]:
     """The metric that chooses the best run, and its direction."""
+    objective = settings.get("sweep.objective")
+    if isinstance(objective, list):
+        objective = objective[0] if objective else None
+    chosen = settings.get("train.early_stopping.metric")
+    if isinstance(objective, str):
+        chosen = objective.replace(".", " ").removeprefix("validation ")
     try:
-        metric = metrics.watched(Task(settings.get("task", "")), settings.get("train.early_stopping.metric"))
+        metric = metrics.watched(Task(settings.get("task", "")), chosen)
     except (ValueError, ConfigError):
         return "", None
     return metric, metrics.DIRECTIONS[metric]

@@ -124,10 +124,12 @@ def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]
 
 
 def _settings(keys: Sequence[str], cells: Sequence[Sequence[str]]) -> list[Column]:
+    """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
     short = columns.short_keys(keys)
     return [
         Column(key, tuple(each), right=all(map(_numeric, each)), rank=_SETTING + place, short=short[key])
         for place, (key, each) in enumerate(zip(keys, cells, strict=True))
+        if len(each) < 2 or len(set(each)) > 1
     ]
 
 

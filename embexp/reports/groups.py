@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from embexp.reports.query import at
-from embexp.reports.record import Record
+from embexp.reports.record import NO_RESULT, Record
 from embexp.reports.statistics import Comparison, Estimate, compare, estimates, holm, number
 from embexp.training.metrics import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
-_NO_SETTING = ("name", "output", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def _setting(record: Record) -> str:
     kept = {
         key: value
         for key, value in record.settings.items()
-        if key not in REPEATS and key.partition(".")[0] not in _NO_SETTING
+        if key not in REPEATS and key.partition(".")[0] not in ("name", *NO_RESULT)
     }
     return json.dumps(kept or str(record.directory), sort_keys=True)
 

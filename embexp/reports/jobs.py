@@ -110,6 +110,7 @@ def _jobs_of_results(sweep: Path, rows: Sequence[Any]) -> Iterator[Job]:
             reason=str(row.get("reason") or ""),
             directory=_moved(sweep, Path(str(directory))) if directory else None,
             seconds=float(seconds) if isinstance(seconds, int | float) else None,
+            same_as=row["same_as"] if isinstance(row.get("same_as"), int) else None,
         )
 
 

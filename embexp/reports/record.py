@@ -12,6 +12,9 @@ from typing import Any
 
 from embexp.training.metrics import Direction
 
+NO_RESULT = ("output", "checkpoint", "sweep", "tracking")
+"""Parts of a spec that say where files go and how runs are searched, and change no result."""
+
 
 class Status(StrEnum):
     """How a run ended, or where it is."""
@@ -44,7 +47,8 @@ class Record:
         settings: the spec, by dotted path; lists are values. Empty if the spec can't be read.
         overrides: of the command line, such as `optimizer=adam`.
         metrics: of the run, such as "validation rmse"; NaN where it was not finite.
-        metric: the one that chooses the best run: what early stopping watches, or the task's first. "" if unknown.
+        metric: the one that chooses the best run: the objective of the search, what early stopping watches, or the
+            task's first. "" if unknown.
         direction: which way `metric` gets better, or None.
         summary: the content of summary.json, or empty.
         seconds: from the start of the job to its end, or None.

@@ -20,7 +20,7 @@ from embexp.training.metrics import Direction
 _MARK = "*"
 _WIDTH = 120
 _MOST = 12
-"""Numbers of jobs that are listed."""
+"""Numbers of jobs, and causes, that are listed."""
 _WORDS = {
     Status.FAILED: "failed",
     Status.INTERRUPTED: "interrupted",
@@ -86,19 +86,28 @@ def _print_table(table: Sequence[Column], console: Console, option: str) -> None
 
 def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:
     """A line for each status and cause, with the runs that have it."""
-    same: dict[tuple[Status, str], list[Record]] = {}
-    for status in _WORDS:
+    for status, word in _WORDS.items():
+        same: dict[str, list[Record]] = {}
         for record in records:
             if record.status is status:
-                same.setdefault((status, record.reason), []).append(record)
-    for (status, reason), runs in same.items():
-        jobs = all(record.number is not None and record.name.isdecimal() for record in runs)
-        names = [str(record.number) if jobs else record.name for record in runs]
-        listed = ", ".join(names if len(names) <= _MOST else [*names[:_MOST], f"… {len(names) - _MOST} more"])
-        what = "job" if jobs else "run"
-        which = f"{what} {listed}" if len(runs) == 1 else f"{len(runs)} {what}s ({listed})"
-        values = [f"{key}={columns.setting(runs[0].value(key))}" for key in keys if runs[0].value(key) is not None]
-        settings = f" [{' '.join(values)}]" if len(runs) == 1 and 0 < len(values) <= 6 else ""
-        yield f"{which} {_WORDS[status]}{settings}" + (f": {columns.printable(reason)}" if reason else "")
-        if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
-            yield f"    {runs[0].directory / 'run.log'}"
+                same.setdefault(record.reason, []).append(record)
+        for reason, runs in list(same.items())[:_MOST]:
+            yield f"{_named(runs)} {word}{_settings(runs, keys)}" + (f": {columns.printable(reason)}" if reason else "")
+            if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
+                yield f"    {runs[0].directory / 'run.log'}"
+        if rest := [record for runs in list(same.values())[_MOST:] for record in runs]:
+            yield f"{_named(rest)} {word} for other reasons; --csv FILE has them"
+
+
+def _named(runs: Sequence[Record]) -> str:
+    jobs = all(record.number is not None and record.name.isdecimal() for record in runs)
+    names = [str(record.number) if jobs else record.name for record in runs]
+    listed = ", ".join(names if len(names) <= _MOST else [*names[:_MOST], f"… {len(names) - _MOST} more"])
+    what = "job" if jobs else "run"
+    return f"{what} {listed}" if len(runs) == 1 else f"{len(runs)} {what}s ({listed})"
+
+
+def _settings(runs: Sequence[Record], keys: Sequence[str]) -> str:
+    """The settings of a single run, if they are few."""
+    values = [f"{key}={columns.setting(runs[0].value(key))}" for key in keys if runs[0].value(key) is not None]
+    return f" [{' '.join(values)}]" if len(runs) == 1 and 0 < len(values) <= 6 else ""

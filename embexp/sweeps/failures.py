@@ -50,11 +50,11 @@ def why(directory: Path, exit_status: int) -> str:
     noted = _noted(directory)
     if noted is not None:
         return str(noted.get("reason"))
-    last = _last_line(directory)
     if exit_status < 0:
         hint = " (out of memory?)" if exit_status == -signal.SIGKILL else ""
         return f"ended by signal {-exit_status}{hint}"
-    return last or f"exit status {exit_status}, no output"
+    last = _last_line(directory)
+    return f"exit status {exit_status}; the last line of its log: {last}" if last else f"exit status {exit_status}"
 
 
 def _noted(directory: Path) -> dict[str, object] | None:
@@ -66,14 +66,12 @@ def _noted(directory: Path) -> dict[str, object] | None:
 
 
 def _last_line(directory: Path) -> str:
-    """The line of run.log that explains the most: the last one that is marked as an error, or the last one."""
+    """The last line of run.log."""
     try:
         lines = (directory / "run.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    printed = [line.strip() for line in lines if line.strip()]
-    marked = [line.removeprefix("error: ") for line in printed if line.startswith("error: ")]
-    return (marked or printed or [""])[-1]
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _out_of_memory(error: BaseException) -> bool:

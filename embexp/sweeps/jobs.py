@@ -7,7 +7,9 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from embexp.errors import EmbexpError, RunError
 from embexp.sweeps import failures, locks, outcomes, progress_file
@@ -132,6 +134,21 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "") -
     return outcome(ledger.directory, ledger.job(number))
 
 
+def summary_of(sweep: Path) -> dict[str, Any]:
+    """The `status` of a sweep, completed, interrupted or failed, and the outcomes of its `jobs` by number.
+
+    Raises:
+        RunError: the directory has no ledger.
+    """
+    with Ledger(sweep) as ledger:
+        found = [outcome(sweep, job) for job in ledger.jobs()]
+    states = {each.status for each in found}
+    status = Status.COMPLETED if all(each.is_settled for each in states) else Status.INTERRUPTED
+    if Status.FAILED in states:
+        status = Status.FAILED
+    return {"status": status.value, "jobs": [each.as_json() for each in found]}
+
+
 def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     """The outcome of a job, with its metrics if it has ended normally."""
     summary = outcomes.read_summary(job_directory(sweep, job)) if job.state.has_results else {}
@@ -150,6 +167,20 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
         {key: outcomes.at(summary, key) for key in compare} if summary else {},
         job.same_as,
     )
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Within the block, no job of a sweep is run in a directory; nothing if it is not that of a job.
+
+    Raises:
+        RunError: one is.
+    """
+    if not (directory / LOCK).exists():
+        yield
+        return
+    with locks.held(directory / LOCK, f"the run in {directory}", patience=_PATIENCE):
+        yield
 
 
 def made_directory(sweep: Path, job: LedgerJob) -> Path:

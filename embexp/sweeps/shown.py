@@ -71,6 +71,7 @@ class Shown:
     def ended(self, outcome: Outcome) -> None:
         """A job has ended."""
         self._left -= 1
+        self._running = [job for job in self._running if job.number != outcome.number]
         self._done += outcome.status.has_results
         self._failed += outcome.status is Status.FAILED
         if outcome.status.has_results and outcome.seconds is not None:
@@ -116,7 +117,7 @@ class Shown:
     def _seconds_left(self, reached: dict[int, Reached | None]) -> float | None:
         """Time left, if the jobs that wait take as long as those that have ended; None while that is unknown."""
         rest = [left for each in reached.values() if (left := _rest(each)) is not None]
-        waiting = self._left - len(self._running)
+        waiting = max(0, self._left - len(self._running))
         if not self._seconds:
             return max(rest) if rest and waiting <= 0 and len(rest) == len(self._running) else None
         mean = sum(self._seconds) / len(self._seconds)

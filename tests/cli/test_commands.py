@@ -57,7 +57,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["xyzzy"],
             "embexp: there is no command 'xyzzy'\n"
-            "    the commands are run, plan, resume, evaluate, predict, export, checkpoint, vectors\n",
+            "    the commands are run, plan, resume, report, evaluate, predict, export, checkpoint, vectors\n",
         ),
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
         (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),

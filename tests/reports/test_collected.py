@@ -31,6 +31,7 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         {"state": "running", "directory": "5", "overrides": ["init=late"]},
         {"state": "completed", "directory": "gone", "overrides": ["init=gone"]},
         {"state": "pruned", "directory": "7", "overrides": ["init=poor"], "reason": "worse than the median"},
+        {"state": "failed", "spec": spec(), "same_as": 1, "reason": "ended by signal 9"},
     ]
     ledger(tmp_path, jobs)
     run(tmp_path / "0", spec(), validation={"rmse": 1.0, "mae": None}, test={"rmse": 1.1})
@@ -42,13 +43,15 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (0, Status.COMPLETED, ""),
         (1, Status.FAILED, "ended by signal 9"),
         (2, Status.SKIPPED, "it can't be"),
-        (3, Status.SKIPPED, "the same as job 0"),
+        (3, Status.COMPLETED, "the same as job 0"),
         (4, Status.PLANNED, ""),
         (5, Status.RUNNING, ""),
         (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing"),
         (7, Status.PRUNED, "worse than the median"),
+        (8, Status.FAILED, "the same as job 1: ended by signal 9"),
     ]
     assert [each.same_as for each in found[:5]] == [None, None, None, 0, None]
+    assert (found[3].metrics, found[3].name) == (found[0].metrics, "3")
     first = found[0]
     assert (first.name, first.seconds, first.seed, first.metric, first.direction) == (
         "0",
@@ -217,15 +220,18 @@ def test_a_folder_that_may_not_be_listed(tmp_path: Path) -> None:
     assert "can't be read: Permission denied" in [each.reason for each in collect([tmp_path])]
 
 
-def test_the_metric_of_early_stopping_chooses(tmp_path: Path) -> None:
+def test_the_objective_or_the_metric_of_early_stopping_chooses(tmp_path: Path) -> None:
     content = spec(task="click", train__early_stopping={"metric": "auc"})
     run(tmp_path / "a", content, validation={"auc": 0.7, "log_loss": 0.5})
     run(tmp_path / "b", spec(task="click"), validation={"auc": 0.7, "log_loss": 0.5})
     run(tmp_path / "c", spec(task="unheard of"), validation={"auc": 0.7})
-    first, second, third = collect([tmp_path])
+    objective = {"objective": "validation.mrr"}
+    run(tmp_path / "d", spec(task="ranking", train__early_stopping={"metric": "mean_rank"}, sweep=objective))
+    first, second, third, fourth = collect([tmp_path])
     assert (first.metric, first.direction, first.validation) == ("auc", Direction.HIGHER, 0.7)
     assert (second.metric, second.direction, second.validation) == ("log_loss", Direction.LOWER, 0.5)
     assert (third.metric, third.direction, third.validation) == ("", None, None)
+    assert (fourth.metric, fourth.direction) == ("mrr", Direction.HIGHER)
 
 
 class TestVarying:

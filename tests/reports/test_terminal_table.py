@@ -121,6 +121,14 @@ def test_many_jobs_with_one_cause_are_one_line(tmp_path: Path) -> None:
     assert printed(report(tmp_path)) == ["30 jobs (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … 18 more) skipped: the same"]
 
 
+def test_many_causes_are_not_all_listed(tmp_path: Path) -> None:
+    ledger(tmp_path, [{"state": "pruned", "reason": f"worse at step {step}"} for step in range(20)])
+    lines = printed(report(tmp_path))
+    assert lines[:2] == ["job 0 pruned: worse at step 0", "job 1 pruned: worse at step 1"]
+    assert lines[-1] == "8 jobs (12, 13, 14, 15, 16, 17, 18, 19) pruned for other reasons; --csv FILE has them"
+    assert len(lines) == 13
+
+
 def test_nothing_but_the_grid_decides_what_is_shown(tmp_path: Path) -> None:
     sweep(tmp_path, optimizers={"sgd": [1.0]})
     assert [column.heading for column in grid.runs(report(tmp_path))] == [

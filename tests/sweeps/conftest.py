@@ -22,7 +22,8 @@ if seed == 100:
     print("ValueError: bad luck", file=sys.stderr)
     sys.exit(1)
 if seed == 101:
-    print("error: ratings.csv: line 5: what is this?", file=sys.stderr)
+    reason = {"error": "DataError", "reason": "ratings.csv: line 5: what is this?", "crash": False}
+    (directory / "failure.json").write_text(json.dumps(reason))
     sys.exit(1)
 if seed == 102:
     os.kill(os.getpid(), signal.SIGKILL)

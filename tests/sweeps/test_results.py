@@ -16,7 +16,7 @@ from embexp.sweeps.outcomes import Status
     [
         ({"status": "completed"}, 0, Status.COMPLETED),
         ({"status": "stopped_early"}, 0, Status.STOPPED_EARLY),
-        ({"status": "interrupted"}, 1, Status.INTERRUPTED),
+        ({"status": "interrupted"}, 130, Status.INTERRUPTED),
         ({"status": "completed"}, 1, Status.FAILED),
         ({"status": "somehow"}, 0, Status.FAILED),
         (None, 0, Status.FAILED),
@@ -25,13 +25,11 @@ from embexp.sweeps.outcomes import Status
 def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Status, tmp_path: Path) -> None:
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
-    found = outcomes.read(tmp_path, number=0, overrides={}, exit_status=exit_status, seconds=1.0)
-    assert found.status is expected
+    assert outcomes.ending(tmp_path, exit_status)[0] is expected
 
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:
-    found = outcomes.read(tmp_path, number=0, overrides={}, exit_status=3, seconds=1.0)
-    assert found.reason == "exit status 3, no output"
+    assert outcomes.ending(tmp_path, 3) == (Status.FAILED, "exit status 3, no output")
 
 
 def test_varying() -> None:

@@ -18,6 +18,7 @@ from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.sweep import sweep
 
 Command = Callable[[Path, int], Sequence[str]]
+BAD_LUCK = "exit status 1; the last line of its log: ValueError: bad luck"
 
 
 @pytest.fixture(autouse=True)
@@ -64,19 +65,19 @@ def test_a_failure_does_not_stop_the_others_and_is_explained(
     assert not sweep(["seed=100,101,102,7", "hydra.sweep.dir=s"], command=command)
     found = jobs()
     assert [job["status"] for job in found] == ["failed", "failed", "failed", "completed"]
-    assert found[0]["reason"] == "ValueError: bad luck"
+    assert found[0]["reason"] == BAD_LUCK
     assert found[1]["reason"] == "ratings.csv: line 5: what is this?"
     assert found[2]["reason"] == "ended by signal 9 (out of memory?)"
     assert "Traceback: and so on" in Path("s/0/run.log").read_text()
     out = capsys.readouterr().out
-    assert f"job 0 failed [seed=100]: ValueError: bad luck\n    {Path('s/0/run.log').absolute()}\n" in out
+    assert f"job 0 failed [seed=100]: {found[0]['reason']}\n    {Path('s/0/run.log').absolute()}\n" in out
 
 
-def test_doubles_run_once(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doubles_run_once_and_show_the_result(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert not sweep(["seed=1,2,1,100,100", "hydra.sweep.dir=s"], command=command)
     assert [(job["status"], job["reason"]) for job in jobs()] == [
-        ("completed", ""), ("completed", ""), ("skipped", "the same as job 0"),
-        ("failed", "ValueError: bad luck"), ("skipped", "the same as job 3"),
+        ("completed", ""), ("completed", ""), ("completed", "the same as job 0"),
+        ("failed", BAD_LUCK), ("failed", f"the same as job 3: {BAD_LUCK}"),
     ]  # fmt: skip
     assert jobs()[2]["same_as"] == 0
     assert not Path("s/2").exists()
@@ -146,7 +147,7 @@ def test_results_as_csv(command: Command) -> None:
     assert rows[0]["test rmse"] == "3.0"
     assert rows[0]["validation rmse"] == "4.0"
     assert rows[1]["test rmse"] == ""
-    assert rows[1]["reason"] == "ValueError: bad luck"
+    assert rows[1]["reason"] == BAD_LUCK
     assert "train.steps" not in rows[0]
 
 
