@@ -74,6 +74,16 @@ def test_a_job_that_was_not_run_has_numbers_like_the_others(swept: Path) -> None
     assert all(isinstance(value, float) for value in values)
 
 
+def test_the_history_is_that_of_a_search(tmp_path: Path) -> None:
+    sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
+    (sweep / "multirun.yaml").write_text(
+        "hydra:\n  sweeper:\n    _target_: hydra._internal.core_plugins.BasicSweeper\n"
+    )
+    assert content.of_runs(collect([sweep]))["search"] == ""
+    (sweep / "multirun.yaml").write_text("hydra:\n  sweeper:\n    _target_: hydra_plugins.x.OptunaSweeper\n")
+    assert content.of_runs(collect([sweep]))["search"] == "Optuna"
+
+
 def test_shared_settings_are_stored_once(swept: Path) -> None:
     data = content.of_runs(collect([swept]))
     for job in (0, 3):
