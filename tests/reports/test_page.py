@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, curves, document, maps, projection, write_page
+from embexp.reports.page import content, curves, document, figures, maps, projection, write_page
 from embexp.reports.page.curves import Curve, Curves
 from tests import short_runs
 from tests.reports import swept_runs
@@ -139,6 +139,17 @@ def test_hostile_titles_and_settings_stay_text(swept: Path, tmp_path: Path) -> N
     assert page.count("<script") == page.count("</script>") == 3  # data, ECharts, the page's own: no map, no UMAP
     assert html.escape("</script><!--<script>&") in page
     assert data_of(page)["groups"] == [HOSTILE, "{{title}}"]
+
+
+KEYS = st.sampled_from(
+    ["initialization", "freeze", "tables", "item", "method", "warnings", "throughput", "frozen_rows"]
+)
+LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
+
+
+@given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
+def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
+    json.dumps(figures.of_summary(summary), allow_nan=False)
 
 
 def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
