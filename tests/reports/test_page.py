@@ -141,9 +141,7 @@ def test_hostile_titles_and_settings_stay_text(swept: Path, tmp_path: Path) -> N
     assert data_of(page)["groups"] == [HOSTILE, "{{title}}"]
 
 
-KEYS = st.sampled_from(
-    ["initialization", "freeze", "tables", "item", "method", "warnings", "throughput", "frozen_rows"]
-)
+KEYS = st.sampled_from(["initialization", "freeze", "tables", "item", "method", "warnings", "digest", "storage"])
 LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
 
 
