@@ -22,7 +22,6 @@ from embexp.studies import results_compared
 from embexp.studies.rerun import Again
 
 
-
 @dataclass(frozen=True)
 class Verification:
     """The comparison of a recorded run with the same run done again.
