@@ -26,15 +26,21 @@ from embexp.errors import (
 
 if TYPE_CHECKING:
     from embexp import rows
-    from embexp.api import load_run, resume, run, sweep, verify
-    from embexp.config.composition import compose
-    from embexp.config.hydra_app import spec_of
-    from embexp.reports.tabulate import report
-    from embexp.runs.run import RunResult
+    from embexp.api import (
+        Listener,
+        RunResult,
+        RunSpec,
+        SweepResult,
+        compose,
+        load_run,
+        report,
+        resume,
+        run,
+        spec_of,
+        sweep,
+        verify,
+    )
     from embexp.simulation.simulator import tpu_simulator
-    from embexp.specs.run import RunSpec
-    from embexp.sweeps.given import SweepResult
-    from embexp.training.listeners import Listener
 
 __all__ = [
     "CheckpointError",

@@ -18,10 +18,28 @@ from embexp.system import environment, files
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
+    from embexp.config.composition import compose
+    from embexp.config.hydra_app import spec_of
+    from embexp.reports.tabulate import report
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
     from embexp.studies.verification import Verification
     from embexp.sweeps.given import SweepResult
+
+__all__ = [
+    "Listener",
+    "RunResult",
+    "RunSpec",
+    "SweepResult",
+    "compose",
+    "load_run",
+    "report",
+    "resume",
+    "run",
+    "spec_of",
+    "sweep",
+    "verify",
+]
 
 
 def run(

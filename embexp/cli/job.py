@@ -1,22 +1,112 @@
-"""The process of one job of a sweep: `python -P -m embexp.cli.job SWEEP NUMBER`."""
+"""The process of one job of a sweep: `python -P -m embexp.cli.job SWEEP NUMBER`.
+
+`--elsewhere`: the job was started by the launcher of others, and is described by a file beside the ledger.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
+
+from embexp.errors import EmbexpError
+from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.system import environment, parents
+from embexp.training.listeners import Listener
+
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE = 15.0
+"""Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
 
 
 def main() -> int:
-    """Runs the job as the sweep's ledger has planned it; the output goes to the job's run.log."""
-    from embexp.sweeps import jobs, server
-    from embexp.sweeps.ledger import Ledger
-
-    server.become_job(os.getppid())
+    """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
+    if sys.argv[3:] == ["--elsewhere"]:
+        return execute(sweep, elsewhere.read(sweep, number))
+    become_job(os.getppid())
     with Ledger(sweep) as ledger:
         job = ledger.job(number)
-    return jobs.execute(sweep, job)
+    return execute(sweep, job)
+
+
+def execute(sweep: Path, job: LedgerJob) -> int:
+    """Trains a job in this process, from its newest checkpoint if it has one.
+
+    Args:
+        sweep: directory of the sweep.
+        job: of the ledger, which is left as it is.
+
+    Returns:
+        The exit status of the process: 0, or another one if the job failed.
+    """
+    directory = jobs.made_directory(sweep, job)
+    try:
+        with locks.held(directory / jobs.LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
+            (directory / failures.NAME).unlink(missing_ok=True)
+            _train(directory, job.spec, pruning.listeners(sweep, job.number))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        return failures.INTERRUPTED
+    except EmbexpError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        failures.note(directory, error)
+        return 1
+    except Exception as error:
+        traceback.print_exc()
+        failures.note(directory, error)
+        return 1
+    return 0
+
+
+def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
+    environment.load_tensorflow()
+    from rich.console import Console
+
+    from embexp.records.folder import RunFolder
+    from embexp.specs.run import RunSpec
+    from embexp.studies import report
+    from embexp.studies import run as studies
+    from embexp.training.progress import ProgressLines
+
+    console = Console(file=sys.stdout, width=160)
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    reached = progress_file.ProgressFile(directory)
+    spec = RunSpec.model_validate_json(spec_json)
+    if RunFolder(directory).spec.exists():
+        result = studies.resume(
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
+            say=say,
+        )
+    else:
+        result = studies.run(
+            spec,
+            directory,
+            listeners=lambda: [ProgressLines(console), reached, *listeners],
+            progress=reached,
+            announce=say,
+        )
+    console.print(report.terminal_report(result.summary, directory))
+
+
+def become_job(parent: int) -> None:
+    """Prepares this process for a job: it ends with its parent, and signals interrupt it whatever its parent does."""
+    parents.die_with_parent(parent)
+    parents.be_expendable()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in INTERRUPTING:
+        signal.signal(number, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTING)
 
 
 if __name__ == "__main__":

@@ -50,20 +50,6 @@ def check(spec: RunSpec) -> None:
         raise ConfigError(faults)
 
 
-def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:
-    """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
-    from embexp.models import user_code
-    from embexp.records import allowed_code
-
-    found = []
-    for function in allowed_code.named(spec):
-        for file in user_code.read(function).files.values():
-            copy = folder.code / file.name
-            state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
-            found.append(f"code: {file.path}{state}")
-    return found
-
-
 def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path], int]) -> int:
     """Runs a recorded spec in a new directory.
 
@@ -98,6 +84,8 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
     check(changed)
     directory = files.new_directory(_directory([each for each in options.overrides if each not in own]))
     print(f"{changed.name} in {directory}", flush=True)
+    from embexp.runs.recorded_code import import_sentences
+
     for sentence in import_sentences(folder, changed):
         print(sentence, flush=True)
     return execute(changed, directory)

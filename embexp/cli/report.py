@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import finish, formats, terminal_table
     from embexp.reports.tabulate import report
+    from embexp.runs import table_maps
     from embexp.system import files, terminal
 
     found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"written: {path}", file=told)
     page = None if options.no_html else options.html or _default_page(options.directories, options.format)
     if page is not None:
-        _write(page, lambda path: finish.write_page(found, path))
+        _write(page, lambda path: finish.write_page(found, path, table_maps.of_best))
         print(f"written: {page}", file=told)
     return DONE
 

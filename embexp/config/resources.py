@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from embexp.errors import ConfigError, Fault
+from embexp.specs import tracker_packages as packages
 from embexp.specs.models import KerasModel, Task
 from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.tracking import packages
 
 _Part = TypeVar("_Part")
 

@@ -53,8 +53,8 @@ class RunElsewhere:
     Attributes:
         sweep: directory of the sweep, which worker and sweep share.
         folder: the working folder of the sweep, from which the user's own modules are imported.
-        command: runs a job, with the sweep and the job's number as further arguments; empty: `main`, with the Python of
-            the worker.
+        command: runs a job, with the sweep and the job's number as further arguments; empty: `embexp.cli.job`, with the
+            Python of the worker.
     """
 
     sweep: str
@@ -71,10 +71,12 @@ class RunElsewhere:
         job = read(sweep, number)
         directory = jobs.job_directory(sweep, job)
         directory.mkdir(parents=True, exist_ok=True)
-        command = self.command or (sys.executable, "-P", "-m", __name__)  # `-P`: no file of the folder hides a module
+        command = [*self.command, self.sweep, str(number)]
+        if not self.command:  # `-P`: no file of the folder hides a module
+            command = [sys.executable, "-P", "-m", "embexp.cli.job", *command, "--elsewhere"]
         with (directory / "run.log").open("ab") as log:
             process = subprocess.Popen(
-                [*command, self.sweep, str(number)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -119,13 +121,3 @@ def attempt(sweep: Path, number: int) -> Attempt | None:
 
 def _note(sweep: Path, number: int, attempt: Attempt) -> None:
     files.write_text(sweep / _FOLDER / f"{number}.attempt.json", json.dumps(dataclasses.asdict(attempt)))
-
-
-def main() -> int:
-    """Trains the job whose sweep and number are the arguments."""
-    sweep, number = Path(sys.argv[1]), int(sys.argv[2])
-    return jobs.execute(sweep, read(sweep, number))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,124 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import EmbexpError, RunError
-from embexp.sweeps import failures, locks, outcomes, progress_file, pruning
+from embexp.errors import RunError
+from embexp.sweeps import locks, outcomes, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome, Status
-from embexp.system import environment, files
-from embexp.training.listeners import Listener
+from embexp.system import files
 
 LOCK = ".lock"
 _PATIENCE = 15.0
 """Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
-
-
-def run_recorded(sweep: str | Path, number: int) -> Outcome:
-    """Runs a job of a sweep in this process, and notes in the ledger how it begins and ends.
-
-    For launchers that start processes of their own, here or on other machines: nothing but the sweep's directory has
-    to be passed. The process must not have used TensorFlow, as its devices and threads can't change later; output
-    goes to the job's run.log. A job that an earlier process has begun goes on from its newest checkpoint; one that is
-    done is not repeated.
-
-    Args:
-        sweep: directory of the sweep.
-        number: of the job.
-
-    Returns:
-        How the job ended. A failure is an outcome, not an exception.
-
-    Raises:
-        RunError: the directory has no ledger, or the ledger has no such job.
-    """
-    directory = Path(sweep)
-    with Ledger(directory) as ledger:
-        job = ledger.job(number)
-        if job.same_as is not None:
-            job = ledger.job(job.same_as)
-        if job.state.is_settled:
-            return outcome(directory, ledger.job(number))
-        ledger.begin(job.number, time.time())
-        place = made_directory(directory, job)
-        with (
-            (place / "run.log").open("a", encoding="utf-8", buffering=1) as log,
-            contextlib.redirect_stdout(log),
-            contextlib.redirect_stderr(log),
-        ):
-            status = execute(directory, job)
-        return settle(ledger, job.number, status)
-
-
-def execute(sweep: Path, job: LedgerJob) -> int:
-    """Trains a job in this process, from its newest checkpoint if it has one.
-
-    Args:
-        sweep: directory of the sweep.
-        job: of the ledger, which is left as it is.
-
-    Returns:
-        The exit status of the process: 0, or another one if the job failed.
-    """
-    directory = made_directory(sweep, job)
-    try:
-        with locks.held(directory / LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
-            (directory / failures.NAME).unlink(missing_ok=True)
-            _train(directory, job.spec, pruning.listeners(sweep, job.number))
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-        return failures.INTERRUPTED
-    except EmbexpError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        failures.note(directory, error)
-        return 1
-    except Exception as error:
-        traceback.print_exc()
-        failures.note(directory, error)
-        return 1
-    return 0
-
-
-def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
-    environment.load_tensorflow()
-    from rich.console import Console
-
-    from embexp.records.folder import RunFolder
-    from embexp.specs.run import RunSpec
-    from embexp.studies import report
-    from embexp.studies import run as studies
-    from embexp.training.progress import ProgressLines
-
-    console = Console(file=sys.stdout, width=160)
-
-    def say(sentence: str) -> None:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-    reached = progress_file.ProgressFile(directory)
-    spec = RunSpec.model_validate_json(spec_json)
-    if RunFolder(directory).spec.exists():
-        result = studies.resume(
-            directory,
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-            say=say,
-        )
-    else:
-        result = studies.run(
-            spec,
-            directory,
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-        )
-    console.print(report.terminal_report(result.summary, directory))
 
 
 def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:

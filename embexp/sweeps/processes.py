@@ -75,7 +75,7 @@ class Fresh:
 
 
 class Server:
-    """The process that jobs are forked from: see `sweeps.server`."""
+    """The process that jobs are forked from: see `cli.job_server`."""
 
     def __init__(self, folder: Path | None) -> None:
         """Starts it; jobs that are asked for meanwhile begin as soon as it is ready.
@@ -86,7 +86,7 @@ class Server:
         self._socket, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embexp.sweeps.server"],
+                [sys.executable, "-P", "-m", "embexp.cli.job_server"],
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,

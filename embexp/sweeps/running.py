@@ -110,8 +110,10 @@ class Runner:
 
     def finish(self) -> bool:
         """Writes and prints the results; returns whether every job that was not skipped ended with some."""
+        from embexp.runs import table_maps
+
         self._outcomes = {}
-        write_reports(self.ledger.directory, self.shown.console)
+        write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
         return all(each.status.is_settled for each in self.outcomes())
 
     def _ended(self, outcome: Outcome) -> None:

@@ -14,10 +14,10 @@ from typing import Any, NoReturn, assert_never
 from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
+from embexp.specs.tracker_packages import missing
 from embexp.specs.tracking import MLflow, NoTracking, WandB
 from embexp.specs.tracking import Tracking as Settings
 from embexp.tracking.delivery import Delivery, Direct, Queued, now, reason
-from embexp.tracking.packages import missing
 from embexp.tracking.parameters import as_yaml, parameters
 from embexp.tracking.tracker import Point, TrackedRun, Tracker
 from embexp.training.listeners import Listener

@@ -199,8 +199,8 @@ def rows_of(rows: int, generator: np.random.Generator) -> dict[str, Any]:
 
 
 def a_map(run: int, *, rows: int = 300, token: str = "token") -> dict[str, Any]:
-    """The map of a table as `embexp.reports.page.maps` makes it: three clusters in ten dimensions."""
-    from embexp.reports.page import projection
+    """The map of a table as `embexp.runs.table_maps` makes it: three clusters in ten dimensions."""
+    from embexp.runs.table_maps import projection
 
     generator = np.random.default_rng(0)
     cluster = generator.integers(0, 3, rows)

@@ -17,7 +17,7 @@ from tests.reports.made_runs import ledger, sweep
 
 def finished(directory: Path) -> list[str]:
     text = io.StringIO()
-    finish.write_reports(directory, Console(file=text, width=120))
+    finish.write_reports(directory, Console(file=text, width=120), lambda records: [])
     return text.getvalue().splitlines()
 
 

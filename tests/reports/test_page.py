@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, curves, document, figures, maps, projection, write_page
+from embexp.reports.page import content, curves, document, figures, write_page
 from embexp.reports.page.curves import Curve, Curves
+from embexp.runs.table_maps import maps, projection
 from tests import short_runs
 from tests.reports import swept_runs
 
@@ -155,7 +156,8 @@ def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text(text)
         (tmp_path / name / "metrics.jsonl").write_text('{"event": "log", "step": 1, "loss": "NaN"}\n{"event"')
-    write_page(collect([tmp_path]), tmp_path / "report.html")
+    records = collect([tmp_path])
+    write_page(records, tmp_path / "report.html", maps=maps.of_best(records))
     assert len(data_of((tmp_path / "report.html").read_text("utf-8"))["runs"]) == 3
 
 

@@ -23,7 +23,7 @@ from embexp.errors import ConfigError, DivergedError, RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import resume
 from embexp.runs import run as single
-from embexp.tracking import packages
+from embexp.specs import tracker_packages as packages
 from embexp.tracking.mlflow import MLflowRun
 from embexp.tracking.mlflow_store import Store, connect
 from embexp.training.listeners import Listener

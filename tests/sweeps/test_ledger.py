@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 
 from embexp import compose
-from embexp.cli import commands
+from embexp.cli import commands, job
 from embexp.errors import DataError, RunError
 from embexp.sweeps import jobs, ledger, locks, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Status
+from embexp.sweeps.outcomes import Outcome, Status
 from embexp.sweeps.progress_file import ProgressFile, Reached
 
 
@@ -102,31 +103,50 @@ def trained(status: str = "completed") -> Any:
     return train
 
 
+def run_recorded(sweep: Path, number: int) -> Outcome:
+    """What a sweep and the process of a job do, in this process."""
+    with Ledger(sweep) as opened:
+        planned_job = opened.job(number)
+        if planned_job.same_as is not None:
+            planned_job = opened.job(planned_job.same_as)
+        if planned_job.state.is_settled:
+            return jobs.outcome(sweep, planned_job)
+        opened.begin(planned_job.number, time.time())
+        place = jobs.made_directory(sweep, planned_job)
+        with (
+            (place / "run.log").open("a", encoding="utf-8", buffering=1) as log,
+            contextlib.redirect_stdout(log),
+            contextlib.redirect_stderr(log),
+        ):
+            status = job.execute(sweep, planned_job)
+        return jobs.settle(opened, planned_job.number, status)
+
+
 def test_a_job_is_run_as_planned(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_train", trained())
-    outcome = jobs.run_recorded(two, 1)  # a duplicate: the job that it repeats is run
+    monkeypatch.setattr(job, "_train", trained())
+    outcome = run_recorded(two, 1)  # a duplicate: the job that it repeats is run
     assert (outcome.number, outcome.status, outcome.metrics) == (0, Status.COMPLETED, {"validation auc": 0.5})
     assert (two / "0" / "run.log").read_text() == "training\n"
     assert (two / "0" / ".hydra" / "overrides.yaml").read_text() == "- seed=1\n"
-    monkeypatch.setattr(jobs, "_train", lambda *_: pytest.fail("it is done"))
-    assert jobs.run_recorded(two, 0).status is Status.COMPLETED
+    monkeypatch.setattr(job, "_train", lambda *_: pytest.fail("it is done"))
+    assert run_recorded(two, 0).status is Status.COMPLETED
     with Ledger(two) as opened:
-        assert [(job.state, job.attempts) for job in opened.jobs()] == [(Status.COMPLETED, 1), (Status.COMPLETED, 0)]
+        assert [(each.state, each.attempts) for each in opened.jobs()] == [(Status.COMPLETED, 1), (Status.COMPLETED, 0)]
 
 
 def test_a_failure_is_an_outcome(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise DataError("a.csv: line 3\n  is empty")
 
-    monkeypatch.setattr(jobs, "_train", fail)
-    outcome = jobs.run_recorded(two, 0)
+    monkeypatch.setattr(job, "_train", fail)
+    outcome = run_recorded(two, 0)
     assert (outcome.status, outcome.reason) == (Status.FAILED, "a.csv: line 3 is empty")
     assert (two / "0" / "run.log").read_text() == "error: a.csv: line 3\n  is empty\n"
-    monkeypatch.setattr(jobs, "_train", trained("interrupted"))
-    assert jobs.run_recorded(two, 0).status is Status.INTERRUPTED
+    monkeypatch.setattr(job, "_train", trained("interrupted"))
+    assert run_recorded(two, 0).status is Status.INTERRUPTED
     assert not (two / "0" / "failure.json").exists()
     with Ledger(two) as opened:
-        assert [job.reason for job in opened.jobs()] == ["", ""]
+        assert [each.reason for each in opened.jobs()] == ["", ""]
         assert opened.job(0).attempts == 2
 
 
@@ -135,23 +155,23 @@ def test_a_job_that_was_interrupted_before_it_trained(two: Path, monkeypatch: py
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)
 
-    monkeypatch.setattr(jobs, "_train", interrupted)
-    assert jobs.run_recorded(two, 0).status is Status.INTERRUPTED
+    monkeypatch.setattr(job, "_train", interrupted)
+    assert run_recorded(two, 0).status is Status.INTERRUPTED
 
 
 def test_no_two_processes_work_in_one_directory(
     two: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(jobs, "_train", trained())
-    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
+    monkeypatch.setattr(job, "_train", trained())
+    monkeypatch.setattr(job, "_PATIENCE", 0.1)
     (two / "0").mkdir()
     with locks.held(two / "0" / jobs.LOCK, "another", patience=0):
-        outcome = jobs.run_recorded(two, 0)
+        outcome = run_recorded(two, 0)
         assert outcome.status is Status.FAILED
         assert f"job 0 in {two / '0'} is at work already: process {os.getpid()} on " in outcome.reason
         assert commands.main(["resume", str(two / "0")]) == 1
     assert f"the run in {two / '0'} is at work already" in capsys.readouterr().err
-    assert jobs.run_recorded(two, 0).status is Status.COMPLETED
+    assert run_recorded(two, 0).status is Status.COMPLETED
 
 
 def test_progress_is_read_while_it_is_written(tmp_path: Path) -> None:

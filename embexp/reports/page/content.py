@@ -27,7 +27,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
 
     Args:
         records: the runs, in the order of the report.
-        maps: of tables; see `maps.of_best`.
+        maps: of tables; see `embexp.runs.table_maps`.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;

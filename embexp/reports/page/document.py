@@ -13,7 +13,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from embexp.reports.page import content, maps
+from embexp.reports.page import content
 from embexp.reports.record import Record
 from embexp.system import files
 
@@ -37,18 +37,21 @@ _UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
-def write_page(records: Sequence[Record], path: Path, *, title: str | None = None) -> None:
+def write_page(
+    records: Sequence[Record], path: Path, *, maps: Sequence[Mapping[str, Any]] = (), title: str | None = None
+) -> None:
     """Writes the page of a report, whole or not at all.
 
-    Metrics, curves and checkpoints are read from the directories of the records, without TensorFlow. Of what can't be
+    Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
 
     Args:
         records: the runs, in the order of the report; see `embexp.reports.collected.collect`.
         path: of the HTML file.
+        maps: of tables of some of the runs; see `embexp.runs.table_maps`.
         title: None: the name of the directory that the runs share.
     """
-    data = content.of_runs(records, maps=maps.of_best(records))
+    data = content.of_runs(records, maps=maps)
     files.write_text(path, document(data, title=_title(records) if title is None else title))
 
 

@@ -15,8 +15,8 @@ from embexp.errors import EmbexpError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.reports.page import marks, projection
 from embexp.reports.record import Record
+from embexp.runs.table_maps import marks, projection
 from embexp.system import caching
 from embexp.training.metrics import Direction
 from embexp.vectors import checkpoint

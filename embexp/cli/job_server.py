@@ -21,22 +21,21 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from embexp.cli.job import INTERRUPTING, become_job, execute
 from embexp.sweeps import failures
+from embexp.sweeps.ledger import Ledger
 from embexp.system import environment, parents
-
-_INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
     """Serves until the sweep closes its end of the socket."""
-    for number in _INTERRUPTING:
+    for number in INTERRUPTING:
         signal.signal(number, signal.SIG_IGN)  # meant for the sweep, which tells its jobs
     parents.die_with_parent(os.getppid())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
     import embexp.studies.report
-    import embexp.studies.run
-    import embexp.sweeps.jobs  # noqa: F401
+    import embexp.studies.run  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
     _Server(asking).serve()
@@ -69,7 +68,7 @@ class _Server:
 
     def _start(self, request: dict[str, Any]) -> None:
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)  # one that comes now waits until the job can take it
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTING)  # one that comes now waits until the job can take it
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -84,7 +83,7 @@ class _Server:
                 traceback.print_exc()
             finally:
                 _leave(status)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTING)
         self._numbers[pid] = request["number"]
         self._answer({"number": request["number"], "pid": pid})
 
@@ -116,23 +115,10 @@ def _job(request: dict[str, Any], parent: int) -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    from embexp.sweeps import jobs
-    from embexp.sweeps.ledger import Ledger
-
     sweep = Path(request["sweep"])
     with Ledger(sweep) as ledger:
         job = ledger.job(request["number"])
-    return jobs.execute(sweep, job)
-
-
-def become_job(parent: int) -> None:
-    """Prepares this process for a job: it ends with its parent, and signals interrupt it whatever its parent does."""
-    parents.die_with_parent(parent)
-    parents.be_expendable()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in _INTERRUPTING:
-        signal.signal(number, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
+    return execute(sweep, job)
 
 
 def _leave(status: int) -> None:
