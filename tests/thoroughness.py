@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-IN_EVERY_RUN = 40
+IN_EVERY_RUN = 25
 """`max_examples` of the profile that tests run with."""
 PROFILES = {
     "embexp": settings(deadline=None, derandomize=True, max_examples=IN_EVERY_RUN),
