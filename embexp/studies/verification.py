@@ -182,12 +182,8 @@ def _once(found: Iterable[Difference]) -> list[Difference]:
 def _own(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
     """Without that a run of a study starts from the checkpoint of the new run beside it, which is compared itself."""
     beside = {each.name for each in found if _is_beside(each, names)}
-    settings = {name.removesuffix(".path") for name in beside}
-    return [each for each in found if each.name not in beside and (each.kind, each.name) not in _data(settings)]
-
-
-def _data(settings: Iterable[str]) -> set[tuple[Kind, str]]:
-    return {(Kind.DATA, setting) for setting in settings}
+    files = {name.removesuffix(".path") for name in beside}
+    return [each for each in found if each.name not in (files if each.kind is Kind.DATA else beside)]
 
 
 def _is_beside(found: Difference, names: Sequence[str]) -> bool:
