@@ -164,7 +164,7 @@ def _compared(folder: RunFolder, again: RunFolder, kept: Path | None) -> Verific
     return Verification(
         folder.path,
         tuple(_in_part(name, each) for name, part in parts.items() for each in part.results),
-        tuple(_once(each for part in parts.values() for each in part.circumstances if not _elsewhere(each, names))),
+        tuple(_once(each for part in parts.values() for each in _own(part.circumstances, names))),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
         kept,
     )
@@ -179,8 +179,14 @@ def _once(found: Iterable[Difference]) -> list[Difference]:
     return list({json.dumps(each.as_json(), sort_keys=True): each for each in found}.values())
 
 
-def _elsewhere(found: Difference, names: Sequence[str]) -> bool:
-    """Whether a difference is only that a run of a study starts from the checkpoint of the run beside it."""
+def _own(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
+    """Without that a run of a study starts from the checkpoint of the new run beside it, which is compared itself."""
+    beside = {each.name for each in found if _is_beside(each, names)}
+    files = {name.removesuffix(".path") for name in beside}
+    return [each for each in found if each.name not in (files if each.kind is Kind.DATA else beside)]
+
+
+def _is_beside(found: Difference, names: Sequence[str]) -> bool:
     a, b = found.a, found.b
     if found.kind is not Kind.SPEC or not (isinstance(a, str) and isinstance(b, str)):
         return False
