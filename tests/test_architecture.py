@@ -12,9 +12,9 @@ import pytest
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api config errors reports rows runs simulation specs",
+    "__init__": "api config errors reports rows runs simulation specs sweeps training",
     "__main__": "cli",
-    "api": "config records runs specs studies sweeps system training",
+    "api": "config errors records runs specs studies sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",
     "cli": "checkpoints config data errors freezing growth models pretrained records reports runs specs"
     " strategies studies sweeps system training vectors",
