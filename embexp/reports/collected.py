@@ -64,7 +64,7 @@ def varying(records: Sequence[Record]) -> list[str]:
     settings = dict.fromkeys(key for record in records if record.settings for key in record.settings)
     known = [record for record in records if record.settings]
     for key in settings:
-        if key in keys or key.partition(".")[0] in ("output", "checkpoint"):
+        if key in keys or key.partition(".")[0] in ("output", "checkpoint", "tracking"):
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
         if not explained and _differs([record.settings.get(key) for record in known]):
