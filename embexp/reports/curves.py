@@ -248,6 +248,4 @@ def _unit(metric: str, task: Task) -> str:
         case _, "macro_f1":
             return "F1, mean over the classes"
         case _:
-            return (
-                f"fraction of the queries with rank ≤ {metric.removeprefix('hits_at_')}" if "hits" in metric else metric
-            )
+            return f"fraction with rank ≤ {metric.removeprefix('hits_at_')}" if "hits" in metric else metric

@@ -98,7 +98,7 @@ def test_what_a_curve_shows() -> None:
         ("macro_f1", Task.CLASSIFICATION, "F1, mean over the classes\nhigher is better", "0.6500 at step 15"),
         ("loss", Task.RATING, "mean squared error (rating points²)\nlower is better", "0.5800 at step 30"),
         ("mean_rank", Task.RANKING, "mean rank, filtered (1 is best)\nlower is better", "0.5800 at step 30"),
-        ("hits_at_3", Task.RANKING, "fraction of the queries with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
+        ("hits_at_3", Task.RANKING, "fraction with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
     ],
 )
 def test_units_and_the_best_point_in_its_direction(metric: str, task: Task, label: str, best: str) -> None:
