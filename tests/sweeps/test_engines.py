@@ -31,7 +31,8 @@ lock = locks.held(directory / ".lock", "the job", patience=5)
 lock.__enter__()
 print("job", number, "in process", os.getpid(), "below", os.getppid(), flush=True)
 if what == "fails":
-    print("error: ratings.csv: line 5: what is this?", flush=True)
+    reason = {"error": "DataError", "reason": "ratings.csv: line 5: what is this?", "crash": False}
+    (directory / "failure.json").write_text(json.dumps(reason))
     sys.exit(1)
 if what == "dies":
     os.kill(os.getpid(), signal.SIGKILL)

@@ -88,8 +88,8 @@ def test_an_error_of_the_search_is_raised_by_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_is_pruned_ends_tidily(tmp_path: Path) -> None:
-    words = ["train.steps=40", "train.evaluate_every=10", "data.examples=2000", "data.users=60", "data.items=80"]
-    spec = embexp.compose([*words, "output.plots=false", f"output.cache={tmp_path / 'cache'}"])
+    words = ["train.steps=40", "train.epochs=null", "train.batch_size=64", "train.evaluate_every=10"]
+    spec = embexp.compose([*words, "data.examples=2000", "output.plots=false", f"output.cache={tmp_path / 'cache'}"])
     (tmp_path / "0").mkdir()
     with pruning.answered(tmp_path, [0], "log_loss", lambda number, step, value: step == 20):
         result = single.run(spec, tmp_path / "0", listeners=pruning.listeners(tmp_path, 0))
