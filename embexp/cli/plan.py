@@ -76,9 +76,11 @@ def _sweep(options: argparse.Namespace) -> None:
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
         note = f"skipped: {job.skip}" if job.skip else ""
+        if job.same_as is not None:
+            note = f"the same as job {job.same_as}: not run again"
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)
-    to_run = [job for job in plan.jobs if not job.skip]
+    to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
     show(to_run[0].spec, console, scan=options.scan or options.trace, trace=options.trace)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from embexp import compose
+from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import resuming, shares
@@ -271,6 +272,29 @@ def test_seeds_are_for_sweeps(command: Command) -> None:
         compose(["seeds=3"])
     with pytest.raises(CommandLineError, match="one number of seeds"):
         run(command, "seeds=1,2")
+
+
+def test_fresh_is_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["run", "--fresh"]) == 2
+    assert "--fresh is for sweeps: a single run always gets a new directory" in capsys.readouterr().err
+
+
+def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    words = ["seed=0,1", "seeds=2", "model=mlp,dlrm", "sweep.exclude=[{model: mlp, seed: 2}]"]
+    assert commands.main(["plan", "-m", *words]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:9] == [
+        "0 mlp 0",
+        "1 mlp 1",
+        "2 dlrm 0",
+        "3 dlrm 1",
+        "4 mlp 1 the same as job 1: not run again",
+        "5 mlp 2 skipped: excluded by sweep.exclude: model=mlp seed=2",
+        "6 dlrm 1 the same as job 3: not run again",
+        "7 dlrm 2",
+    ]
+    assert lines[9] == "5 of 8 jobs would run; the first:"
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_excluded_settings_are_left_out(command: Command, elsewhere: Path) -> None:

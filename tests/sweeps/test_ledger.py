@@ -1,0 +1,170 @@
+"""The ledger, and one job that is run by it in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embexp import compose
+from embexp.cli import commands
+from embexp.errors import DataError, RunError
+from embexp.sweeps import jobs, ledger, locks, progress_file
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.outcomes import Status
+from embexp.sweeps.progress_file import ProgressFile, Reached
+
+
+def planned(number: int, **changes: Any) -> LedgerJob:
+    spec = compose(["train.steps=3"]).model_dump_json()
+    hydra = {".hydra/overrides.yaml": "- seed=1\n"}
+    values = {"number": number, "overrides": ("seed=1",), "settings": {"seed": "1"}, "spec": spec, "hydra": hydra}
+    return LedgerJob(**{**values, "identity": f"i{number}", "directory": str(number), **changes})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A sweep of two jobs, the second the same as the first."""
+    with Ledger(tmp_path, create=True) as made:
+        made.add([planned(0), planned(1, same_as=0, directory="0")], {"command": {"folder": "here"}})
+    return tmp_path
+
+
+def test_what_is_written_is_read(two: Path) -> None:
+    with Ledger(two) as opened:
+        assert opened.jobs() == [planned(0), planned(1, same_as=0, directory="0")]
+        assert opened.noted("command") == {"folder": "here"}
+        assert opened.noted("nothing") is None
+        opened.begin(0, 10.0)
+        opened.end(0, Status.COMPLETED, 12.5, run_id="abc")
+        first, second = opened.jobs()
+    assert (first.state, first.attempts, first.seconds, first.run_id) == (Status.COMPLETED, 1, 2.5, "abc")
+    assert (second.state, second.attempts, second.seconds, second.run_id) == (Status.COMPLETED, 0, None, "abc")
+
+
+def test_jobs_are_added_all_or_none(two: Path) -> None:
+    with Ledger(two) as opened:
+        with pytest.raises(sqlite3.Error):
+            opened.add([planned(2), planned(3, overrides=("x",), reason=object())])
+        assert [job.number for job in opened.jobs()] == [0, 1]
+
+
+def test_processes_wait_for_each_other(two: Path) -> None:
+    def begin() -> None:
+        with Ledger(two) as own:
+            for _ in range(20):
+                own.begin(0, time.time())
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    with Ledger(two) as opened:
+        assert opened.job(0).attempts == 80
+
+
+def test_what_is_no_ledger(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"is not the directory of a sweep: there is no sweep.sqlite in it"):
+        Ledger(tmp_path)
+    (tmp_path / ledger.NAME).write_text("this is no database, but long enough to be looked at as one" * 20)
+    with pytest.raises(RunError, match="is not the ledger of a sweep: file is not a database"):
+        Ledger(tmp_path)
+    (tmp_path / ledger.NAME).unlink()
+    with sqlite3.connect(tmp_path / ledger.NAME) as other:
+        other.execute("PRAGMA user_version = 7")
+        other.execute("CREATE TABLE t (x)")
+    with pytest.raises(RunError, match="is of version 7, and this embexp reads version 1"):
+        Ledger(tmp_path)
+
+
+def test_a_ledger_whose_making_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / ledger.NAME).touch()
+    with Ledger(tmp_path) as opened:
+        assert opened.jobs() == []
+
+
+def trained(status: str = "completed") -> Any:
+    """A training that only writes a summary."""
+
+    def train(directory: Path, *_: object) -> None:
+        print("training")
+        summary = {"status": status, "run_id": "r", "metrics": {"validation": {"auc": 0.5}}}
+        (directory / "summary.json").write_text(json.dumps(summary))
+
+    return train
+
+
+def test_a_job_is_run_as_planned(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_train", trained())
+    outcome = jobs.run_recorded(two, 1)  # a duplicate: the job that it repeats is run
+    assert (outcome.number, outcome.status, outcome.metrics) == (0, Status.COMPLETED, {"validation auc": 0.5})
+    assert (two / "0" / "run.log").read_text() == "training\n"
+    assert (two / "0" / ".hydra" / "overrides.yaml").read_text() == "- seed=1\n"
+    monkeypatch.setattr(jobs, "_train", lambda *_: pytest.fail("it is done"))
+    assert jobs.run_recorded(two, 0).status is Status.COMPLETED
+    with Ledger(two) as opened:
+        assert [(job.state, job.attempts) for job in opened.jobs()] == [(Status.COMPLETED, 1), (Status.COMPLETED, 0)]
+
+
+def test_a_failure_is_an_outcome(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise DataError("a.csv: line 3\n  is empty")
+
+    monkeypatch.setattr(jobs, "_train", fail)
+    outcome = jobs.run_recorded(two, 0)
+    assert (outcome.status, outcome.reason) == (Status.FAILED, "a.csv: line 3 is empty")
+    assert (two / "0" / "run.log").read_text() == "error: a.csv: line 3\n  is empty\n"
+    monkeypatch.setattr(jobs, "_train", trained("interrupted"))
+    assert jobs.run_recorded(two, 0).status is Status.INTERRUPTED
+    assert not (two / "0" / "failure.json").exists()
+    with Ledger(two) as opened:
+        assert [job.reason for job in opened.jobs()] == ["", ""]
+        assert opened.job(0).attempts == 2
+
+
+def test_a_job_that_was_interrupted_before_it_trained(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    monkeypatch.setattr(jobs, "_train", interrupted)
+    assert jobs.run_recorded(two, 0).status is Status.INTERRUPTED
+
+
+def test_no_two_processes_work_in_one_directory(
+    two: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jobs, "_train", trained())
+    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
+    (two / "0").mkdir()
+    with locks.held(two / "0" / jobs.LOCK, "another", patience=0):
+        outcome = jobs.run_recorded(two, 0)
+        assert outcome.status is Status.FAILED
+        assert f"job 0 in {two / '0'} is at work already: process {os.getpid()} on " in outcome.reason
+        assert commands.main(["resume", str(two / "0")]) == 1
+    assert f"the run in {two / '0'} is at work already" in capsys.readouterr().err
+    assert jobs.run_recorded(two, 0).status is Status.COMPLETED
+
+
+def test_progress_is_read_while_it_is_written(tmp_path: Path) -> None:
+    assert progress_file.read(tmp_path) is None
+    writer = ProgressFile(tmp_path)
+    writer("reading the data", 0.5)
+    assert progress_file.read(tmp_path) == Reached("reading the data")
+    writer.started(200, 1000)
+    writer.resumed(50)
+    writer.progressed(200)
+    found = progress_file.read(tmp_path)
+    assert found is not None
+    assert (found.stage, found.step, found.total) == ("training", 200, 200)
+    assert found.rate > 0
+    (tmp_path / progress_file.NAME).write_text("{")
+    assert progress_file.read(tmp_path) is None
