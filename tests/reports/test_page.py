@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, curves, document, maps, projection, write_page
+from embexp.reports.page import content, curves, document, figures, maps, projection, write_page
 from embexp.reports.page.curves import Curve, Curves
 from tests import short_runs
 from tests.reports import swept_runs
@@ -54,6 +54,13 @@ def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Pat
     assert "url(" not in outside
 
 
+def test_the_page_of_200_runs_with_all_its_maps_has_at_most_six_megabytes(tmp_path: Path) -> None:
+    swept_runs.sweep(tmp_path, jobs=200, evaluations=100)
+    found = [swept_runs.a_map(number, rows=projection.MOST_ROWS) for number in range(maps.MOST_TABLES)]
+    page = document.document(content.of_runs(collect([tmp_path]), maps=found), title="many")
+    assert len(page.encode()) <= 6_000_000
+
+
 def test_runs_that_differ_in_the_seed_are_one_group(swept: Path) -> None:
     data = content.of_runs(collect([swept]))
     assert [run["group"] for run in data["runs"][:6]] == [0, 0, 1, 1, 2, 2]
@@ -65,6 +72,16 @@ def test_a_job_that_was_not_run_has_numbers_like_the_others(swept: Path) -> None
     data = content.of_runs(collect([swept]))
     values = [run["values"][data["columns"].index("optimizer.learning_rate")] for run in data["runs"]]
     assert all(isinstance(value, float) for value in values)
+
+
+def test_the_history_is_that_of_a_search(tmp_path: Path) -> None:
+    sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
+    (sweep / "multirun.yaml").write_text(
+        "hydra:\n  sweeper:\n    _target_: hydra._internal.core_plugins.BasicSweeper\n"
+    )
+    assert content.of_runs(collect([sweep]))["search"] == ""
+    (sweep / "multirun.yaml").write_text("hydra:\n  sweeper:\n    _target_: hydra_plugins.x.OptunaSweeper\n")
+    assert content.of_runs(collect([sweep]))["search"] == "Optuna"
 
 
 def test_shared_settings_are_stored_once(swept: Path) -> None:
@@ -122,6 +139,15 @@ def test_hostile_titles_and_settings_stay_text(swept: Path, tmp_path: Path) -> N
     assert page.count("<script") == page.count("</script>") == 3  # data, ECharts, the page's own: no map, no UMAP
     assert html.escape("</script><!--<script>&") in page
     assert data_of(page)["groups"] == [HOSTILE, "{{title}}"]
+
+
+KEYS = st.sampled_from(["initialization", "freeze", "tables", "item", "method", "warnings", "digest", "storage"])
+LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
+
+
+@given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
+def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
+    json.dumps(figures.of_summary(summary), allow_nan=False)
 
 
 def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:

@@ -183,7 +183,9 @@ def _search(records: Sequence[Record]) -> str:
             text = (sweep / "multirun.yaml").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        if any("_target_:" in line and "optuna" in line.lower() for line in text.splitlines()):
+        if (sweep / "optuna.sqlite").exists() or any(
+            "_target_:" in line and "optuna" in line.lower() for line in text.splitlines()
+        ):
             return "Optuna"
     return ""
 

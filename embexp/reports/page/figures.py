@@ -9,21 +9,22 @@ from typing import Any
 
 def of_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Steps, throughput, warnings, cost of initialization, and rows by table; null what the summary lacks."""
-    initialization = _object(summary.get("initialization"))
+    initialization, warnings = _object(summary.get("initialization")), summary.get("warnings")
     return {
         "steps": _number(summary.get("steps")),
         "bestStep": _number(summary.get("best_step")),
         "speed": _number(_object(summary.get("throughput")).get("examples_per_second")),
         "strategy": " · ".join(str(summary[key]) for key in ("strategy", "runtime") if summary.get(key)),
         "runId": str(summary.get("run_id") or ""),
-        "warnings": [str(each) for each in summary.get("warnings") or ()],
+        "warnings": [str(each) for each in warnings] if isinstance(warnings, list) else [],
         "init": _initialization(initialization) if initialization else None,
         "tables": [_table(summary, name) for name in _object(summary.get("tables"))],
     }
 
 
 def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:
-    methods = [each["method"] for each in _object(facts.get("tables")).values() if _object(each).get("method")]
+    tables = [_object(each) for each in _object(facts.get("tables")).values()]
+    methods = [each["method"] for each in tables if each.get("method")]
     return {
         "method": " + ".join(sorted(set(map(str, methods)))) or str(facts.get("method") or "unknown"),
         "seconds": _number(facts.get("seconds")),
@@ -44,9 +45,9 @@ def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
         "name": name,
         "rows": _number(facts.get("vocabulary_size")),
         "dim": _number(facts.get("dim")),
-        "storage": facts.get("storage"),
-        "digest": facts.get("digest"),
-        "method": filled.get("method"),
+        "storage": _text(facts.get("storage")),
+        "digest": _text(facts.get("digest")),
+        "method": _text(filled.get("method")),
         "bytes": _number(filled.get("bytes")),
         "pretrained": _number(filled.get("rows_pretrained")),
         "frozen": _number(frozen.get("frozen_rows")),
@@ -63,6 +64,10 @@ def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> float | int | None:

@@ -24,6 +24,8 @@ from embexp.vectors import checkpoint
 MOST_RUNS, MOST_TABLES = 3, 8
 """Runs, and tables in all, that have maps: each takes some 100 kB of the page."""
 _LONGEST_TOKEN = 60
+_UNREADABLE = (EmbexpError, OSError, KeyError, ValueError, TypeError, AttributeError)
+"""What reading a run can raise whose files are damaged, or from another version: then the page has no map of it."""
 
 
 def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -64,12 +66,12 @@ def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
         run = replace(run, cache=caching.cache_folder(run.spec.output.cache))  # where its files were converted to
         tables = [name for name in run.tables if run.shape(name)[1] >= 2 and run.shape(name)[0] >= 3]
         tables.sort(key=lambda name: -run.shape(name)[0])
-    except (EmbexpError, OSError, KeyError, ValueError):
+    except _UNREADABLE:
         return
     for table in tables:
         try:
             found = _of_table(run, table)
-        except (EmbexpError, OSError, KeyError, ValueError):
+        except _UNREADABLE:
             continue
         if found is not None:
             yield {"run": place, "table": table, **found}

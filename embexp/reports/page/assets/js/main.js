@@ -19,6 +19,17 @@ function setUpHead() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (label(), changed("theme")));
   label();
+  let before = null; // paper is light
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme ?? "";
+    document.documentElement.dataset.theme = "light";
+    changed("theme");
+  });
+  addEventListener("afterprint", () => {
+    if (before === "") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = before;
+    changed("theme");
+  });
 }
 
 function setUpNavigation() {

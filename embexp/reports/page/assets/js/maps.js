@@ -62,12 +62,13 @@ function setUpMaps() {
     const places = isUmap(map) ? map.umap : map.points;
     const hits = (row) => chosen.words !== "" && map.tokens[row].toLowerCase().includes(chosen.words);
     const searching = chosen.words !== "";
+    const right = Math.max(...places.map(([x]) => x)) / 2;
     const markOf = (row, each = mark) => (each ? (each.names ? each.names[each.values[row]] : each.values[row]) : null);
     const data = Array.from({ length: map.count }, (_, row) => ({
       value: [places[row][0], places[row][1]],
       row,
       symbolSize: hits(row) ? 13 : map.count > 800 ? 5 : 7,
-      label: hits(row) ? { show: true, formatter: cut(map.tokens[row], 24).replace(/[{}|]/g, " "), position: "right", color: themed("text"), fontSize: 12 } : undefined,
+      label: hits(row) ? { show: true, formatter: cut(map.tokens[row], 24).replace(/[{}|]/g, " "), position: places[row][0] > right ? "left" : "right", color: themed("text"), textBorderColor: themed("ground"), textBorderWidth: 3, fontSize: 12 } : undefined,
       itemStyle: { color: found.of(markOf(row)), opacity: searching ? (hits(row) ? 1 : 0.15) : 0.78 },
     }));
     // Rows of a rare kind would be hidden under the others.
