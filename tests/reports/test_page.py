@@ -77,12 +77,10 @@ def test_a_job_that_was_not_run_has_numbers_like_the_others(swept: Path) -> None
 
 def test_the_history_is_that_of_a_search(tmp_path: Path) -> None:
     sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
-    (sweep / "multirun.yaml").write_text(
-        "hydra:\n  sweeper:\n    _target_: hydra._internal.core_plugins.BasicSweeper\n"
-    )
-    assert content.of_runs(collect([sweep]))["search"] == ""
-    (sweep / "multirun.yaml").write_text("hydra:\n  sweeper:\n    _target_: hydra_plugins.x.OptunaSweeper\n")
-    assert content.of_runs(collect([sweep]))["search"] == "Optuna"
+    assert content.of_runs(collect([sweep]))["search"] is None
+    objectives = [{"metric": "validation mae", "direction": "minimize"}]
+    swept_runs.write_json(sweep / "search.json", {"objectives": objectives, "trials": []})
+    assert content.of_runs(collect([sweep]))["search"] == {"by": "Optuna", "metrics": ["validation mae"]}
 
 
 def test_shared_settings_are_stored_once(swept: Path) -> None:

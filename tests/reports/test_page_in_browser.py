@@ -57,7 +57,7 @@ def written(folder: Path, sweep: Path, *, title: str = "a sweep", **more: Any) -
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     sweep = swept_runs.sweep(folder / "sweep", jobs=24, seeds=2, evaluations=10, failed=2, skipped=1)
-    return written(folder, sweep, search="Optuna")
+    return written(folder, sweep, search={"by": "Optuna", "metrics": ["validation mae"]})
 
 
 @pytest.fixture
@@ -209,6 +209,23 @@ def test_a_selection_in_parallel_coordinates_becomes_a_filter(opened: webdriver.
     assert len(column(opened, "status")) == 27
 
 
+def test_the_history_of_a_search_is_by_trial_and_objective(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    sweep = swept_runs.sweep(tmp_path / "sweep", jobs=12, seeds=1, evaluations=4)
+    data = content.of_runs(collect([sweep])[::-1])  # a report may have the runs in any order
+    page = tmp_path / "report.html"
+    search = {"by": "Optuna", "metrics": ["validation mae"]}
+    files.write_text(page, document.document({**data, "search": search}, title="a search"))
+    fresh(browser, page)
+    show(browser, "history")
+    course = browser.execute_script(
+        "return echarts.getInstanceByDom(document.querySelector('#history .chart')).getOption().series[0].data"
+    )
+    values = [json.loads((sweep / str(job) / "summary.json").read_text()) for job in range(12)]
+    mae = [each["metrics"]["validation"]["mae"] for each in values]
+    assert course == [[job, min(mae[: job + 1])] for job in range(12)]
+    check_quiet(browser, page)
+
+
 @pytest.mark.parametrize("section", ["curves", "parameters", "parallel", "history", "costs", "rows", "maps"])
 def test_every_section_draws(opened: webdriver.Chrome, section: str) -> None:
     assert series(opened, section)
@@ -269,7 +286,7 @@ def test_text_of_configs_data_and_logs_stays_text(
             seed=seed, evaluations=5, settings=settings, warnings=(HOSTILE,),
         )  # fmt: skip
     hostile_map = swept_runs.a_map(0, token=HOSTILE)
-    page = written(tmp_path, sweep, title=HOSTILE, maps=[hostile_map], search=HOSTILE)
+    page = written(tmp_path, sweep, title=HOSTILE, maps=[hostile_map], search={"by": HOSTILE, "metrics": [HOSTILE]})
     fresh(browser, page)
     assert browser.title == HOSTILE.replace("\u2028", "\u2028")
     for section in ("curves", "parameters", "costs", "rows", "compare", "maps"):

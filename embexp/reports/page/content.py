@@ -175,19 +175,16 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     return found
 
 
-def _search(records: Sequence[Record]) -> str:
-    """Which sweeper chose the settings, if it was a search; "" for grids and single runs."""
+def _search(records: Sequence[Record]) -> dict[str, Any] | None:
+    """The objectives of a search, as its search.json names them; None for grids and single runs."""
     sweeps = {record.directory.parent for record in records if record.directory is not None}
     for sweep in sorted(sweeps):
         try:
-            text = (sweep / "multirun.yaml").read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            content = json.loads((sweep / "search.json").read_bytes())
+            return {"by": "Optuna", "metrics": [str(each["metric"]) for each in content["objectives"]]}
+        except (OSError, ValueError, KeyError, TypeError):
             continue
-        if (sweep / "optuna.sqlite").exists() or any(
-            "_target_:" in line and "optuna" in line.lower() for line in text.splitlines()
-        ):
-            return "Optuna"
-    return ""
+    return None
 
 
 def _finite(value: Any) -> Any:

@@ -125,7 +125,7 @@ function setUpParallel() {
 function parallelOption(runs, axes, upright) {
   const colours = runColouring();
   const coordinates = axes.map((by, dim) => {
-    const text = { name: cut(by.label, upright ? 30 : 18), nameTextStyle: { color: themed("text"), fontSize: 12, textBorderColor: themed("ground"), textBorderWidth: 4 } };
+    const text = { name: cut(by.label, upright ? 30 : 22), nameTextStyle: { color: themed("text"), fontSize: 12, textBorderColor: themed("ground"), textBorderWidth: 4 } };
     const style = { axisLine: { lineStyle: { color: themed("line") } }, axisTick: { show: false }, axisLabel: { color: themed("muted"), fontSize: 11, textBorderColor: themed("ground"), textBorderWidth: 3, hideOverlap: true, formatter: (value) => (typeof value === "number" ? tick(value) : cut(String(value), 14)) }, areaSelectStyle: { width: 18, color: themed("accent"), opacity: 0.25, borderColor: themed("accent") } };
     const inverse = dim === axes.length - 1 && !upright && PRIMARY.direction === "lower";
     if (!by.numeric || by.values.length <= 4) return { dim, ...text, ...style, type: "category", data: [...by.values.map((value) => shown(value)), ...(runs.some((run) => by.get(run) === null) ? ["none"] : [])] };
@@ -148,13 +148,13 @@ function parallelOption(runs, axes, upright) {
 function setUpHistory() {
   const section = document.getElementById("history");
   if (!DATA.search || RUNS.every((run) => goal(run) === null)) return void section.remove();
-  section.querySelector("p").textContent = `Trials of ${DATA.search}, and the best so far.`;
+  section.querySelector("p").textContent = `Trials of ${DATA.search.by}, and the best so far.`;
   const holder = el("div", { class: "cell" });
   const metrics = QUANTITIES.filter((each) => each.key.startsWith("metric:") && each.numeric);
-  let by = quantityOf(`metric:${PRIMARY.validation}`);
+  let by = metrics.find((each) => DATA.search.metrics.includes(each.label)) ?? quantityOf(`metric:${PRIMARY.validation}`);
   section.append(el("div", { class: "controls" }, select("metric", metrics.map((each) => [each.key, each.label]), by.key, (value) => ((by = quantityOf(value)), drawn.draw()))), holder);
   const drawn = makeChart(holder, "History of the search: a metric of each trial, and the best so far", (chart) => {
-    const trials = RUNS.filter((run) => by.get(run) !== null);
+    const trials = RUNS.filter((run) => by.get(run) !== null).sort((a, b) => (a.number ?? a.id) - (b.number ?? b.id));
     const better = (value, than) => (isBetterHigh(by.key) ? value > than : value < than);
     const visible = new Set(plotted());
     const colours = runColouring();
