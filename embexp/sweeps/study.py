@@ -126,7 +126,7 @@ class Study:
         asked = optuna.trial.Trial(self._study, found._trial_id)
         if step not in found.intermediate_values:  # a resumed job evaluates again what it had evaluated before
             asked.report(value, step)
-        return asked.should_prune()
+        return bool(asked.should_prune())  # a NumPy bool, of some pruners
 
     def best(self) -> list[Trial]:
         """The best trial of this sweep, or with several objectives all that no other beats in every one."""

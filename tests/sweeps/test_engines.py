@@ -20,6 +20,7 @@ from embexp.sweeps import elsewhere, engines
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.sweep import sweep
 
 JOB = """
 import json, os, pathlib, signal, sys, time
@@ -172,3 +173,26 @@ def test_a_setting_that_a_launcher_lacks_is_a_fault(overrides: list[str], words:
     pytest.importorskip("submitit")
     with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{words}"):
         engines.engine(compose(composition.loader(), overrides).config)
+
+
+@pytest.mark.slow
+def test_a_sweep_with_submitit_has_the_results_of_a_sweep_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.chdir(tmp_path)
+    small = ["data.examples=500", "data.users=60", "data.items=80", "output.plots=false", "output.tensorboard=false"]
+    words = ["seed=1,2", "train.steps=3", f"output.cache={tmp_path / 'cache'}", *small]
+    assert sweep(["hydra/launcher=submitit_local", *words, "hydra.sweep.dir=there"])
+    assert sweep([*words, "hydra.sweep.dir=here"])
+    for number in ("0", "1"):
+        there, here = (
+            json.loads((tmp_path / each / number / "summary.json").read_text()) for each in ("there", "here")
+        )
+        assert {key: there[key] for key in ("tables", "metrics", "run_id")} == {
+            key: here[key] for key in ("tables", "metrics", "run_id")
+        }
+    assert "2 jobs go to hydra/launcher=submitit_local" in capsys.readouterr().out
+    assert (tmp_path / "there" / "0" / ".hydra" / "overrides.yaml").is_file()
+    assert sweep(["hydra/launcher=submitit_local", *words, "hydra.sweep.dir=there"])
+    assert "2 of 2 jobs are done" in capsys.readouterr().out

@@ -241,7 +241,7 @@ def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
     for each in trials[:5]:
         assert not study.report(each, 10, 0.5)
         study.tell(each, [0.5])
-    assert study.report(trials[5], 10, 0.6)
+    assert study.report(trials[5], 10, 0.6) is True
     assert not study.report(trials[6], 10, 0.4)
     assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
 
