@@ -50,14 +50,14 @@ function scatterOption(chart, box, chosen) {
   chart.off("click");
   chart.on("click", (event) => event.data?.run && openRun(event.data.run));
   return {
-    grid: { left: 66, right: 20, top: 16, bottom: tight ? 90 : 50 },
+    grid: { left: 80, right: 20, top: 16, bottom: tight ? 90 : 50 },
     xAxis: category
       ? {
           type: "category", data: names, ...axis(x.label, { nameGap: tight ? 70 : 30 }), splitLine: { show: false }, jitter: 26, jitterOverlap: false,
           axisLabel: { ...axis("").axisLabel, rotate: tight ? 30 : 0, hideOverlap: names.length > 24 },
         }
       : { type: logs[0] ? "log" : "value", ...axis(x.label) },
-    yAxis: { type: logs[1] ? "log" : "value", ...axis(y.label, { nameGap: 48 }) },
+    yAxis: { type: logs[1] ? "log" : "value", ...axis(y.label, { nameGap: 62 }) },
     tooltip: tooltip(({ data, value }) =>
       data.run
         ? tipOf(data.run.label, [[x.label, shown(x.get(data.run))], [y.label, plain(y.get(data.run))]], described(data.run))
@@ -167,9 +167,9 @@ function setUpHistory() {
     chart.off("click");
     chart.on("click", (event) => event.data?.run && openRun(event.data.run));
     return {
-      grid: { left: 66, right: 20, top: 16, bottom: 46 },
+      grid: { left: 80, right: 20, top: 16, bottom: 46 },
       xAxis: { type: "value", minInterval: 1, ...axis("trial") },
-      yAxis: { type: "value", ...axis(by.label, { nameGap: 48 }) },
+      yAxis: { type: "value", ...axis(by.label, { nameGap: 62 }) },
       tooltip: tooltip(({ data }) => (data.run ? tipOf(data.run.label, [[by.label, plain(by.get(data.run))], ["status", data.run.status]], described(data.run)) : "")),
       series: [
         { type: "line", step: "end", data: course, showSymbol: false, silent: true, lineStyle: { color: themed("accent"), width: 2 }, z: 1 },
