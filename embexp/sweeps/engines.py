@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import inspect
 import os
 import signal
@@ -16,7 +15,6 @@ from typing import Any, cast
 
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -27,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from embexp.config import hydra_globals
 from embexp.config.nearest import did_you_mean
 from embexp.config.shown import shown
-from embexp.errors import CommandLineError, ConfigError, EmbexpError, Fault, RunError
+from embexp.errors import ConfigError, EmbexpError, Fault, RunError
 from embexp.sweeps import elsewhere, jobs, locks, outcomes
 from embexp.sweeps.elsewhere import Attempt
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -39,15 +37,6 @@ _GRACE = 3.0
 """Seconds that a worker has to note the end of a process, after this has released its lock."""
 _START = 60.0
 """Seconds in which a process takes the lock of its job."""
-
-
-_PACKAGES = {
-    "submitit_local": "hydra-submitit-launcher",
-    "submitit_slurm": "hydra-submitit-launcher",
-    "ray": "hydra-ray-launcher",
-    "joblib": "hydra-joblib-launcher",
-}
-"""The packages of known launchers."""
 
 
 class JobNumbers:
@@ -138,19 +127,6 @@ def _typed(hydra: Mapping[str, Any]) -> DictConfig:
     OmegaConf.set_struct(node, False)
     node.merge_with(dict(hydra))
     return cast(DictConfig, node)
-
-
-def require_package(overrides: Sequence[Override]) -> None:
-    """Makes sure that a launcher that is chosen on the command line is installed.
-
-    Raises:
-        CommandLineError: it is not.
-    """
-    chosen = [str(each.value()) for each in overrides if each.key_or_group == "hydra/launcher"]
-    package = _PACKAGES.get(chosen[-1]) if chosen else None
-    if package is not None and importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
-        rule = f"hydra/launcher={chosen[-1]} needs the package {package}, which is not installed"
-        raise CommandLineError(f"{rule}\n    pip install {package}")
 
 
 def engine(config: DictConfig) -> Engine:

@@ -17,7 +17,7 @@ from embexp.config.overrides import parse
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
-from embexp.sweeps import checking, engines, launching, searching, shares
+from embexp.sweeps import checking, engines, launching, packages, searching, shares
 from embexp.sweeps.checking import Checked, PlannedJob
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import Search
@@ -56,7 +56,7 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     parsed = _parsed(loader, overrides)
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
-    engines.require_package(parsed)
+    packages.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
     if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
         raise ConfigError(faults)
