@@ -7,9 +7,9 @@ The public names are those of `__all__`. Those that need TensorFlow or Hydra are
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
+from embexp.config import checkout
 from embexp.errors import (
     CheckpointError,
     CommandLineError,
@@ -72,9 +72,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-if not os.path.isdir(os.path.join(__path__[0], "conf")):
-    # In a checkout the configs lie beside the package, in a wheel inside it: `pkg://embexp.conf` is found in both.
-    __path__.append(os.path.dirname(__path__[0]))
+checkout.find_configs()
 
 _LATER = {
     "Listener": "embexp.training.listeners",
