@@ -57,9 +57,11 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
     new = composition.loader
     shared: dict[str, Loader] = {}
 
-    def loader(config_dir: str | Path | None = None, config_name: str = "config") -> Loader:
-        if config_dir is not None:
-            return new(config_dir, config_name)
+    def loader(
+        config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None
+    ) -> Loader:
+        if config_dir is not None or config_path is not None:
+            return new(config_dir, config_name, config_path)
         if config_name not in shared:
             shared[config_name] = new(None, config_name)
         return shared[config_name]

@@ -34,8 +34,8 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
     figure = Figure(figsize=(11, 0.8 + upper + (lower if tables else 0)), dpi=150, layout="constrained")
     grid = figure.add_gridspec(2 if tables else 1, 2, height_ratios=[upper, lower] if tables else [upper])
     task, metric = Task(summary["task"]), headline(Task(summary["task"]))
-    values = {
-        name: {**recorded.evaluated.get(name, {}), **({"train": recorded.losses} if name == "loss" else {})}
+    by_name = {"loss": {"train": recorded.losses} if recorded.losses else {}, metric: {}}
+    values = {name: {**recorded.evaluated.get(name, {}), **curve} for name, curve in by_name.items()}
         for name in ("loss", metric)
     }
     values = {name: dict(sorted(by_split.items())) for name, by_split in values.items()}

@@ -79,6 +79,7 @@ def test_its_fingerprint_is_that_of_the_whole_model(write: Callable[[np.ndarray]
 
 
 MEMORY = """
+import sys
 import numpy as np
 import tensorflow as tf
 from pathlib import Path

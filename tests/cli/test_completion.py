@@ -16,7 +16,7 @@ from embexp.cli import commands
 from embexp.cli.candidates import candidates
 
 SAID = {
-    "commands": ("embexp re", ["resume"]),
+    "commands": ("embexp res", ["resume"]),
     "subcommands": ("embexp checkpoint gr", ["graph", "grow"]),
     "options": ("embexp run --config-n", ["--config-name"]),
     "options of a subcommand": ("embexp checkpoint list --v", ["--values", "--verify"]),

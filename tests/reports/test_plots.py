@@ -232,3 +232,9 @@ def test_drawing_needs_no_display_and_no_pyplot(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "set()"
     assert (tmp_path / "overview.png").stat().st_size > 5000
+
+
+def test_a_run_that_was_interrupted_before_its_first_log_line() -> None:
+    figure = drawn([evaluation(3, loss=0.6, auc=0.5)], summary(steps=3))
+    assert len(figure.axes) >= 1
+    assert [label for axes in figure.axes for label in labels(axes) if label.startswith("training")] == []

@@ -148,7 +148,7 @@ def curves(events: Path) -> dict[str, list[tuple[int, float]]]:
     for path in sorted(events.rglob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                if value.tag != "examples_per_second":
+                if value.metadata.plugin_data.plugin_name == "scalars" and value.tag != "examples_per_second":
                     points = found.setdefault(f"{path.parent.name}/{value.tag}", [])
                     points.append((event.step, float(tf.make_ndarray(value.tensor))))
     return {tag: sorted(points) for tag, points in found.items()}

@@ -57,7 +57,8 @@ USER_MODEL = ("model=keras", f"model.function={FUNCTION}", "~model.args")
 class Reruns:
     """Runs specs again in this process; of equal ones, only the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.done: dict[str, Path] = {}
 
     def __call__(self, rerun: Rerun, place: Path) -> None:
@@ -66,7 +67,7 @@ class Reruns:
             shutil.copytree(self.done[key], place, dirs_exist_ok=True)
             return
         studies.run(rerun.spec, place, replay=rerun.replay)
-        self.done[key] = place.parent / f"kept-{len(self.done)}"
+        self.done[key] = self.folder / f"{len(self.done)}"
         shutil.copytree(place, self.done[key])
 
 
@@ -94,8 +95,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def again() -> Reruns:
-    return Reruns()
+def again(tmp_path_factory: pytest.TempPathFactory) -> Reruns:
+    return Reruns(tmp_path_factory.mktemp("again"))
 
 
 def spec_of(project: Path, *overrides: str) -> Any:
