@@ -36,8 +36,6 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
     task, metric = Task(summary["task"]), headline(Task(summary["task"]))
     by_name = {"loss": {"train": recorded.losses} if recorded.losses else {}, metric: {}}
     values = {name: {**recorded.evaluated.get(name, {}), **curve} for name, curve in by_name.items()}
-        for name in ("loss", metric)
-    }
     values = {name: dict(sorted(by_split.items())) for name, by_split in values.items()}
     finals = {name: final_of(name, task, summary, kept) for name in values}
     drawn = [name for name in values if values[name] or finals[name].tests]
