@@ -30,9 +30,10 @@ test: $(STAMP)   ## run all tests
 test-fast: $(STAMP) ## run the tests that take a few seconds at most
 	$(PYTEST) -m 'not slow'
 
-test-thorough: $(STAMP) ## run the tests of frozen rows on hundreds of random graphs
+test-thorough: $(STAMP) ## run the tests of frozen rows on hundreds of random graphs, and every rule on every strategy
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
-	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py -k 'any_graph or policies'
+	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts/test_strategies.py \
+	  -k 'any_graph or policies or strategies'
 
 check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
 	$(BIN)/ruff format --check .

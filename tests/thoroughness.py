@@ -16,3 +16,8 @@ PROFILES = {
 def examples(some: int) -> settings:
     """Settings of a test that is to try `some` examples in every run, and more by the same factor as all others."""
     return settings(max_examples=some * settings().max_examples // IN_EVERY_RUN)
+
+
+def thorough() -> bool:
+    """Whether this is a run with the profile that tries everything."""
+    return settings().max_examples > IN_EVERY_RUN

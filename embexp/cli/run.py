@@ -133,6 +133,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")
+    if options.fresh and not is_multirun(options):
+        raise CommandLineError("--fresh is for sweeps: a single run always gets a new directory")
     return options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -134,7 +134,13 @@ def test_a_wrong_part_hides_no_fault_between_others(case: str, place: str, how: 
     assume(not any(f"{place}.".startswith(f"{each}.") for each in depends))
     wrong = told(spoilt(composed(), place, how))
     assert wrong
-    assert told(spoilt(composed(*words), place, how)) == told_of(case) | wrong
+    # A node that lacks a key was last set by the command line, if an override of the case is in it.
+    both = told(spoilt(composed(*words), place, how))
+    assert without_sources(both) == without_sources(told_of(case) | wrong)
+
+
+def without_sources(faults: Iterable[str]) -> set[str]:
+    return {each.partition("\n    set in")[0] for each in faults}
 
 
 @pytest.mark.parametrize("key", ["init", "freeze", "pretrained", "storage", "optimizer", "dim"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
+from tests.thoroughness import thorough
 
 STRATEGIES: dict[str, Any] = {
     "cpu": CPU(),
@@ -16,5 +17,12 @@ STRATEGIES: dict[str, Any] = {
     "tpu_simulator, 2": TPUSimulator(cores=2),
     "tpu_simulator, 4 on 2 hosts": TPUSimulator(cores=4, hosts=2),
 }
+"""By name. Those with 1 core, and with 4 cores on 2 hosts, take longest to trace."""
 SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
 NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]
+
+
+def skip_unless_thorough(strategy: str, first: bool) -> None:
+    """Skips all but the first case of a slow strategy: what the cases differ in is the same code on all of them."""
+    if strategy in SLOW and not first and not thorough():
+        pytest.skip("in every run, one case of this strategy: see `make test-thorough`")

@@ -20,7 +20,7 @@ from embexp.tables import optimizers
 from tests import checkpoint_values, exact_training
 from tests.contracts import experiments
 from tests.contracts.experiments import RATE, ROWS, STEPS
-from tests.contracts.strategies import NAMES, STRATEGIES
+from tests.contracts.strategies import NAMES, STRATEGIES, skip_unless_thorough
 
 RULES = {
     "sgd": SGD(learning_rate=0.125),
@@ -127,6 +127,7 @@ def compare(strategy: Any, directory: Path, *, item: Own, word: Own, combiner: s
 @pytest.mark.parametrize("strategy", NAMES)
 def test_optimizers_and_combiners(strategy: str, item: str, word: str, combiner: str, tmp_path: Path) -> None:
     """Each table has a rule of its own; the features of `item` are combined, those of `word` are sequences."""
+    skip_unless_thorough(strategy, item == "adagrad")
     compare(STRATEGIES[strategy], tmp_path / "saved", item=Own(item), word=Own(word), combiner=combiner)
 
 
@@ -149,6 +150,7 @@ SCHEDULED = (SCHEDULE, Storage.VARIABLE)
 def test_frozen_rows(strategy: str, item: Any, word: Any, tmp_path: Path) -> None:
     if SCHEDULED in (item, word) and isinstance(STRATEGIES[strategy], TPUSimulator):
         pytest.skip("a TPU keeps no schedule: such a run is refused before it starts")
+    skip_unless_thorough(strategy, item is VARIABLE)
     compare(
         STRATEGIES[strategy],
         tmp_path / "saved",

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, RunError, VocabularyError
+from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, UsageError, VocabularyError
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.specs.run import RunSpec
@@ -133,7 +133,7 @@ def test_a_finished_run_evaluates_to_what_it_said(clicks_run: single.RunResult) 
     assert finished.evaluate() == clicks_run.summary["metrics"]["test"]
     assert finished.evaluate(split="validation") == clicks_run.summary["metrics"]["validation"]
     assert finished.table("item").shape == (40, 16)
-    with pytest.raises(RunError, match=r"no table 'items'; the tables are user, item"):
+    with pytest.raises(UsageError, match=r"has no table 'items'; its tables are user, item"):
         finished.table("items")
 
 

@@ -220,13 +220,6 @@ def test_in_batches(command: Command) -> None:
     assert [job["number"] for job in jobs()] == [0, 1, 2]
 
 
-def test_other_launchers_are_refused(command: Command) -> None:
-    with pytest.raises(
-        CommandLineError, match="embexp runs each job in a process of its own: leave hydra/launcher out"
-    ):
-        sweep(["seed=1,2", "hydra/launcher=basic"], command=command)
-
-
 def test_a_search_needs_another_sweeper(command: Command) -> None:
     with pytest.raises(CommandLineError, match="names no values to try\n    give the values"):
         sweep(["optimizer.learning_rate=interval(0,1)"], command=command)

@@ -41,13 +41,13 @@ function costOption(title, get) {
   const methods = [...methodsOf(plotted())].reverse();
   if (methods.length === 0) return "No run in the plots has these figures.";
   const colours = runColouring();
-  const points = methods.flatMap(([method, runs]) => runs.filter((run) => get(run) !== null).map((run) => ({ value: [get(run), method], run, itemStyle: { color: colours.run(run) } })));
+  const points = methods.flatMap(([method, runs]) => runs.filter((run) => get(run) !== null).map((run) => ({ value: [get(run), method], id: run.id, itemStyle: { color: colours.run(run) } })));
   const bars = methods.map(([, runs]) => median(runs.map(get).filter((value) => value !== null)));
   return {
     grid: { left: 12 + widest(methods.map(([method]) => method), 150), right: 24, top: 8, bottom: 30 },
     xAxis: { type: "value", ...axis(""), scale: false, min: 0 },
     yAxis: { type: "category", data: methods.map(([method]) => method), ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 12, width: 150, overflow: "truncate" } },
-    tooltip: tooltip(({ data, value, name }) => (data?.run ? tipOf(data.run.label, [[title, plain(Number(get(data.run).toPrecision(4)))]], described(data.run)) : tipOf(name, [[`median ${title}`, plain(Number(value.toPrecision(4)))]], null))),
+    tooltip: tooltip(({ data, value, name }) => (runOf(data) ? tipOf(runOf(data).label, [[title, plain(Number(get(runOf(data)).toPrecision(4)))]], described(runOf(data))) : tipOf(name, [[`median ${title}`, plain(Number(value.toPrecision(4)))]], null))),
     series: [
       { type: "bar", data: bars, barWidth: 18, itemStyle: { color: themed("bar") }, z: 1 },
       { type: "scatter", data: points, symbolSize: 6, itemStyle: { opacity: 0.8 }, z: 3 },

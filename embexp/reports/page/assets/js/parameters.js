@@ -42,13 +42,13 @@ function scatterOption(chart, box, chosen) {
   const colours = runColouring();
   const category = !x.numeric;
   const names = category ? x.values.map((value) => shown(value)) : null;
-  const symbols = { data: points.map((run) => ({ value: [category ? shown(x.get(run)) : x.get(run), y.get(run)], run, itemStyle: { color: colours.run(run) } })) };
+  const symbols = { data: points.map((run) => ({ value: [category ? shown(x.get(run)) : x.get(run), y.get(run)], id: run.id, itemStyle: { color: colours.run(run) } })) };
   const tight = category && (box.clientWidth - 90) / names.length < widest(names, 200) + 10;
   const logs = [chosen.logX && !category && x.values[0] > 0, chosen.logY && y.values[0] > 0];
-  const series = [{ type: "scatter", symbolSize: (_, params) => (params.data.run === BEST ? 14 : 9), itemStyle: { opacity: 0.85, borderColor: themed("ground"), borderWidth: 1 }, ...symbols }];
+  const series = [{ type: "scatter", symbolSize: (_, params) => (runOf(params.data) === BEST ? 14 : 9), itemStyle: { opacity: 0.85, borderColor: themed("ground"), borderWidth: 1 }, ...symbols }];
   if (category) series.push(meansOf(points, x, y));
   chart.off("click");
-  chart.on("click", (event) => event.data?.run && openRun(event.data.run));
+  chart.on("click", (event) => runOf(event.data) && openRun(runOf(event.data)));
   return {
     grid: { left: 80, right: 20, top: 16, bottom: tight ? 90 : 50 },
     xAxis: category
@@ -59,8 +59,8 @@ function scatterOption(chart, box, chosen) {
       : { type: logs[0] ? "log" : "value", ...axis(x.label) },
     yAxis: { type: logs[1] ? "log" : "value", ...axis(y.label, { nameGap: 62 }) },
     tooltip: tooltip(({ data, value }) =>
-      data.run
-        ? tipOf(data.run.label, [[x.label, shown(x.get(data.run))], [y.label, plain(y.get(data.run))]], described(data.run))
+      runOf(data)
+        ? tipOf(runOf(data).label, [[x.label, shown(x.get(runOf(data)))], [y.label, plain(y.get(runOf(data)))]], described(runOf(data)))
         : tipOf("mean", [[x.label, value[0]], [y.label, plain(value[1])]], null),
     ),
     series,
@@ -163,17 +163,17 @@ function setUpHistory() {
       if (COMPLETED.has(run.status) && (best === null || better(by.get(run), best))) best = by.get(run);
       return [run.number ?? run.id, best];
     });
-    const points = trials.filter((run) => visible.has(run)).map((run) => ({ value: [run.number ?? run.id, by.get(run)], run, itemStyle: { color: COMPLETED.has(run.status) ? colours.run(run) : "transparent", borderColor: COMPLETED.has(run.status) ? themed("ground") : themed("muted"), borderWidth: 1 } }));
+    const points = trials.filter((run) => visible.has(run)).map((run) => ({ value: [run.number ?? run.id, by.get(run)], id: run.id, itemStyle: { color: COMPLETED.has(run.status) ? colours.run(run) : "transparent", borderColor: COMPLETED.has(run.status) ? themed("ground") : themed("muted"), borderWidth: 1 } }));
     chart.off("click");
-    chart.on("click", (event) => event.data?.run && openRun(event.data.run));
+    chart.on("click", (event) => runOf(event.data) && openRun(runOf(event.data)));
     return {
       grid: { left: 80, right: 20, top: 16, bottom: 46 },
       xAxis: { type: "value", minInterval: 1, ...axis("trial") },
       yAxis: { type: "value", ...axis(by.label, { nameGap: 62 }) },
-      tooltip: tooltip(({ data }) => (data.run ? tipOf(data.run.label, [[by.label, plain(by.get(data.run))], ["status", data.run.status]], described(data.run)) : "")),
+      tooltip: tooltip(({ data }) => (runOf(data) ? tipOf(runOf(data).label, [[by.label, plain(by.get(runOf(data)))], ["status", runOf(data).status]], described(runOf(data))) : "")),
       series: [
         { type: "line", step: "end", data: course, showSymbol: false, silent: true, lineStyle: { color: themed("accent"), width: 2 }, z: 1 },
-        { type: "scatter", symbolSize: (_, params) => (params.data.run === BEST ? 14 : 9), data: points, z: 3 },
+        { type: "scatter", symbolSize: (_, params) => (runOf(params.data) === BEST ? 14 : 9), data: points, z: 3 },
       ],
     };
   }, { height: 320 });

@@ -12,6 +12,9 @@ const RUNS = DATA.runs.map((stored, id) => ({
   curves: new Map(stored.curves.map(([name, steps, values]) => [name, { steps: DATA.steps[steps], values }])),
 }));
 
+/** The run of a point of a chart, which has its id: charts may copy what they are given, and maps do not survive that. */
+const runOf = (point) => RUNS[point?.id] ?? null;
+
 const COMPLETED = new Set(["completed", "stopped_early"]);
 
 const state = {
