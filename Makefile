@@ -3,8 +3,8 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
-# One process per core; tests of one file share their fixtures.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
 OVERRIDES ?=
 
 .PHONY: run test test-fast test-thorough check graph format bench lock clean help
