@@ -25,14 +25,14 @@ def folder_of(path: str) -> RunFolder:
     Raises:
         CommandLineError: there is no such file.
     """
-    from embexp.records.folder import RunFolder
+    from embexp.records.folder import RESULTS, RunFolder
 
     found = Path(path)
     if found.is_file():
         if found.name != SPEC_FILE:
             raise CommandLineError(f"--spec {path}: give the {SPEC_FILE} of a run, or the directory of a run")
         found = found.parent
-    if not (found / SPEC_FILE).is_file() and not (found / "sweep.json").exists():
+    if not (found / SPEC_FILE).is_file() and not (found / RESULTS).exists():
         raise CommandLineError(f"--spec {path}: there is no such file, nor a directory with a {SPEC_FILE} in it")
     return RunFolder(found)
 

@@ -17,6 +17,11 @@ from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
 from embexp.system import files
 
+LEDGER = "sweep.sqlite"
+RESULTS = "sweep.json"
+OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
+"""Files that tell the directory of a sweep from that of a run."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -134,7 +139,7 @@ class RunFolder:
             return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
-            if (self.path / "sweep.json").exists():
+            if (self.path / RESULTS).exists():
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
             raise NotARunError(words) from None
         except ValidationError as error:

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from embexp.records.folder import RESULTS
 from embexp.reports import formats, terminal_table
-from embexp.reports.jobs import RESULTS
 from embexp.reports.record import Record
 from embexp.reports.report import Report
 from embexp.reports.tabulate import report

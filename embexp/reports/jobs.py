@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LEDGER = "sweep.sqlite"
-RESULTS = "sweep.json"
+from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+
 _COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as")
 
 
@@ -42,7 +42,7 @@ class Job:
 
 def is_sweep(directory: Path) -> bool:
     """Whether a directory is that of a sweep."""
-    return any((directory / name).is_file() for name in (LEDGER, RESULTS, "multirun.yaml"))
+    return any((directory / name).is_file() for name in OF_SWEEPS)
 
 
 def read(sweep: Path) -> list[Job]:

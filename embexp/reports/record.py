@@ -33,6 +33,16 @@ class Status(StrEnum):
         """Whether the training ended normally."""
         return self in (Status.COMPLETED, Status.STOPPED_EARLY)
 
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there are metrics: those of a pruned training are not of its end."""
+        return self.has_results or self is Status.PRUNED
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: the run has ended normally, or is not to run at all."""
+        return self.has_results or self in (Status.PRUNED, Status.SKIPPED)
+
 
 @dataclass(frozen=True)
 class Record:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.reports.record import Status
 from embexp.sweeps import jobs
 from embexp.sweeps.ledger import LedgerJob
-from embexp.sweeps.outcomes import Status
 from embexp.system import files
 
 _FOLDER = ".jobs"

@@ -26,10 +26,11 @@ from embexp.config import hydra_globals
 from embexp.config.nearest import did_you_mean
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, EmbexpError, Fault, RunError
+from embexp.reports.record import Status
 from embexp.sweeps import elsewhere, jobs, locks, outcomes
 from embexp.sweeps.elsewhere import Attempt
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at a job that runs on without its launcher."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from embexp.config import record
+from embexp.reports.record import Status
 from embexp.specs.sweeping import Sweep
 from embexp.sweeps import shares
 from embexp.sweeps.checking import PlannedJob
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Status
 
 
 class Enrolment:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import RunError
+from embexp.reports.query import at
+from embexp.reports.record import Status
 from embexp.sweeps import locks, outcomes, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.system import files
 
 LOCK = ".lock"
@@ -70,7 +72,7 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
         None if job.directory is None or not (job.attempts or job.state.has_results) else sweep / job.directory,
         job.seconds,
         outcomes.numbers(summary.get("metrics")),
-        {key: outcomes.at(summary, key) for key in compare} if summary else {},
+        {key: at(summary, key) for key in compare} if summary else {},
         job.same_as,
     )
 

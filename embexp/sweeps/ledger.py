@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import RunError
-from embexp.sweeps.outcomes import Status
+from embexp.reports.record import Status
 
 NAME = "sweep.sqlite"
 VERSION = 1

@@ -5,39 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from embexp.reports.record import Status
 from embexp.sweeps import failures
-
-
-class Status(StrEnum):
-    """Where a job is, or how it ended."""
-
-    COMPLETED = "completed"
-    STOPPED_EARLY = "stopped_early"
-    PRUNED = "pruned"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    RUNNING = "running"
-    PLANNED = "planned"
-
-    @property
-    def has_results(self) -> bool:
-        """Whether the training ended normally."""
-        return self in (Status.COMPLETED, Status.STOPPED_EARLY)
-
-    @property
-    def has_metrics(self) -> bool:
-        """Whether there are metrics: those of a pruned training are not of its end."""
-        return self.has_results or self is Status.PRUNED
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is left to do: the job has ended normally, or is not to run at all."""
-        return self.has_results or self in (Status.PRUNED, Status.SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -104,14 +76,6 @@ def read_summary(directory: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def at(content: Mapping[str, Any], key: str) -> Any:
-    """The value at a dotted key, or None."""
-    value: Any = content
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def numbers(metrics: Any) -> dict[str, float]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from embexp.reports.finish import write_reports
+from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import jobs as recorded
 from embexp.sweeps import outcomes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Command, Starter
 from embexp.sweeps.scheduler import Scheduler
 from embexp.sweeps.shown import Shown

@@ -8,12 +8,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import failures, interruption, jobs, shares
 from embexp.sweeps.interruption import Signals
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Process, Starter
 from embexp.sweeps.shown import Shown
 

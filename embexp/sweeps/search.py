@@ -11,8 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.reports.record import Status
 from embexp.sweeps import objective, pruning
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search_settings import PrunerKind, SearchSettings
 from embexp.sweeps.search_space import Space
 from embexp.system import files

@@ -14,9 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from embexp.reports.record import Status
 from embexp.sweeps import progress_file
 from embexp.sweeps.ledger import LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress_file import Reached
 
 _WIDEST = 60

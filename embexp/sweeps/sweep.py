@@ -10,12 +10,13 @@ from embexp.config import composition, record
 from embexp.config.callbacks import Callbacks
 from embexp.config.loader import Loader
 from embexp.errors import CommandLineError, ConfigError
+from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import locks, objective, planned, shares, unchanged
 from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner

@@ -12,11 +12,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from embexp.records.folder import RunFolder
+from embexp.records.folder import OF_SWEEPS, RunFolder
 from embexp.specs import study_runs
 from embexp.tracking.mlflow_store import Store
-
-_OF_SWEEPS = ("sweep.sqlite", "sweep.json", "multirun.yaml")
 
 
 def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
@@ -53,7 +51,7 @@ def group_of(directory: Path) -> Path | None:
     if directory.name in study_runs.DESCRIPTIONS and RunFolder(directory.parent).spec.is_file():
         return directory.parent
     for each in directory.parents:
-        if any((each / name).is_file() for name in _OF_SWEEPS):
+        if any((each / name).is_file() for name in OF_SWEEPS):
             return each
     return None
 

@@ -16,10 +16,11 @@ import pytest
 from embexp.config import composition
 from embexp.config.compose import compose
 from embexp.errors import ConfigError
+from embexp.reports.record import Status
 from embexp.sweeps import elsewhere, engines
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.sweep import sweep
 
 JOB = """

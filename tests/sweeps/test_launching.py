@@ -18,10 +18,10 @@ import pytest
 from embexp import compose
 from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError
+from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import resuming, shares
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.outcomes import Status
 from embexp.sweeps.sweep import sweep
 
 Command = Callable[[Path, int], Sequence[str]]

@@ -17,9 +17,10 @@ import pytest
 from embexp import compose
 from embexp.cli import commands, job
 from embexp.errors import DataError, RunError
+from embexp.reports.record import Status
 from embexp.sweeps import jobs, ledger, locks, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress_file import ProgressFile, Reached
 
 

@@ -7,9 +7,10 @@ import math
 import pytest
 
 from embexp.errors import ConfigError
+from embexp.reports.record import Status
 from embexp.specs.models import Task
 from embexp.sweeps.objective import values
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.training.objectives import Objective, objectives
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from embexp.reports.record import Status
 from embexp.sweeps import outcomes
-from embexp.sweeps.outcomes import Status
 
 
 @pytest.mark.parametrize(

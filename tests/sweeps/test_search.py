@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import CommandLineError, ConfigError, RunError
+from embexp.reports.record import Status
 from embexp.specs.models import Task
 from embexp.sweeps import search_settings, search_space
-from embexp.sweeps.outcomes import Outcome, Status
+from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search import Search
 from embexp.sweeps.search_settings import SearchSettings
 from embexp.sweeps.study import Study
