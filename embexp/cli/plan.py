@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from embexp.runs.tracing import Traced
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
+USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR] [--allow-code M:F]"
 
 HELP = f"""\
 usage: {USAGE}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import CommandLineError
+from embexp.errors import CommandLineError, UsageError
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def is_run(path: Path) -> bool:
 
 
 def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
-    """Restores a table of a run. Loads TensorFlow.
+    """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
 
     Args:
         path: directory of the run.
@@ -56,20 +56,28 @@ def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
 
     Raises:
         CommandLineError: the run has several tables, and `table` is None.
-        RunError: there is no such table, or the run has no checkpoint.
+        UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
+        RunError: the run has no checkpoint.
     """
-    from embexp.system import environment
+    from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.records.folder import RunFolder
+    from embexp.runs import stored_tables
 
-    environment.load_tensorflow()
-    from embexp.data.vocabulary import IdentityVocabulary
-    from embexp.runs.finished import load_run
-
-    run = load_run(path)
-    tables = list(run.spec.tables)
+    folder = RunFolder(path)
+    spec = folder.read_spec()
+    tables = list(spec.tables)
     if table is None and len(tables) > 1:
         raise CommandLineError(f"{path} has several tables, choose one with --table: {', '.join(tables)}")
     name = table or tables[0]
-    values, vocabulary = run.table(name), run.vocabulary(name)
+    if name not in tables:
+        raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
+    if folder.summary.exists():
+        values = stored_tables.read(folder, spec, name)
+    else:
+        from embexp.cli.finished import load_finished
+
+        values = load_finished(str(path), "vectors").table(name)
+    vocabulary = Vocabulary.read(folder.vocabularies / name)
     if whole:
         return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
     if isinstance(vocabulary, IdentityVocabulary):
