@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser, add_allow_code
@@ -50,7 +51,8 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.directory is None or options.data is None:
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
-    predictions = (predictor or _predict)(options.directory, options.data)
+    predictor = predictor or partial(_predict, allow_code=options.allow_code)
+    predictions = predictor(options.directory, options.data)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")  # class names may contain commas
     rows.writerow(["prediction"])

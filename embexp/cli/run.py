@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]"
+USAGE = (
+    "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]"
+)
 
 HELP = f"""\
 usage: {USAGE}

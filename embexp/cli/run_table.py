@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and (path / "spec.json").exists()
 
 
-def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
+def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str] = ()) -> RunTable:
     """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
 
     Args:
@@ -53,6 +54,7 @@ def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
         table: name; None: the only one.
         whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
             that have a token, and no tokens where ids are row numbers.
+        allow_code: functions that the spec of a run that has not ended may run.
 
     Raises:
         CommandLineError: the run has several tables, and `table` is None.
@@ -76,7 +78,7 @@ def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
     else:
         from embexp.cli.finished import load_finished
 
-        values = load_finished(str(path), "vectors").table(name)
+        values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
     vocabulary = Vocabulary.read(folder.vocabularies / name)
     if whole:
         return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))

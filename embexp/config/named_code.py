@@ -18,7 +18,9 @@ from embexp.models import user_path
 
 NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
 """Parts of the node `hydra` that name code."""
-_LOGGING = re.compile(r"logging(\.handlers)?\.[A-Z]\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
+_LOGGING = re.compile(
+    r"logging(\.handlers)?\.[A-Z]\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+"
+)
 """Classes for logs, which only write."""
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _OF_HYDRA = "hydra.experimental.callbacks."
@@ -96,14 +98,18 @@ def _is_external(value: str) -> bool:
 
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     if not _TARGET.fullmatch(target):
-        yield Fault(path, shown(target), "it must be the path of a class", f"{path.rpartition('.')[2]}: package.module.Class")
+        yield Fault(
+            path, shown(target), "it must be the path of a class", f"{path.rpartition('.')[2]}: package.module.Class"
+        )
         return
     function = function_of(target)
     module, _, name = function.partition(":")
     if refusal := permission.refusal(function):
         yield Fault(path, shown(target), refusal, permission.remedy(function))
     elif function not in permission.allowed and user_path.find(module) is None:
-        yield Fault(path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it")
+        yield Fault(
+            path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
+        )
     elif function not in permission.allowed and "." in name:
         yield Fault(path, shown(target), "it must be a class of a module", permission.remedy(function))
 

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from embexp.config import record
+from embexp.errors import CommandLineError
 from embexp.reports.record import Status
+from embexp.runs import recorded_code
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Sweep
 from embexp.sweeps import shares
 from embexp.sweeps.checking import PlannedJob
@@ -37,7 +40,11 @@ class Enrolment:
         self._asked: Counter[str] = Counter()
 
     def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
-        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing."""
+        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing.
+
+        Raises:
+            CommandLineError: a job of the ledger names other code than the planned one.
+        """
         self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
         found, new = [], []
         for job in planned:
@@ -52,6 +59,11 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
+            elif not recorded_code.is_same(RunSpec.model_validate_json(self._jobs[known[place]].spec), job.spec):
+                raise CommandLineError(
+                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
+                    "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
+                )
             found.append(self._jobs[known[place]])
         return found, new
 

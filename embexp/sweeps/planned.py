@@ -62,7 +62,7 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
-        engine = engines.engine(base)
+        engine = engines.engine(base, loader.permission)
         with read_write(base.hydra):
             base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
     launched = launching.read(base)
