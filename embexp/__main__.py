@@ -6,10 +6,10 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[:1] == [os.getcwd()]:
-    # `python -m` puts the working directory first. Last, no file there hides a module, and the user's own are still found.
+    # `python -m` puts the working directory first. Last, no file there hides a module, and all are still found.
     sys.path.append(sys.path.pop(0))
 
-from embexp.cli.commands import main  # noqa: E402
+from embexp.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:] or ["run"]))

@@ -253,8 +253,8 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
 
     Args:
         directory: of the run.
-        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own is built
-            by its function when it is first used; tables, vocabularies and metrics of a finished run need none.
+        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
+            is built by its function when it is first used; tables and metrics of a finished run need none.
 
     Raises:
         UsageError: an argument is of the wrong type, or a function is allowed that the spec does not name.

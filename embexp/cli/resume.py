@@ -26,7 +26,7 @@ override makes it longer.
 In the directory of a sweep, completes its jobs as they were planned, whatever has changed in the YAML since: jobs that
 are done stay, interrupted ones go on from their newest checkpoints, failed ones are tried again.
 
-    --allow-code MODULE:FUNCTION   Allows code that the folder names, as the function of your own model; can be repeated.
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; can be repeated.
 
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.

@@ -45,8 +45,8 @@ options
     -sc                    Installs completion in a shell: see `embexp completion --help`.
     --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
                            train.epochs, output, checkpoint and hydra.run.dir can be overridden.
-    --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own may name
-                           functions of your own modules without it, a recorded spec (--spec) none.
+    --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs
+                           it for functions outside of your own modules, a recorded spec (--spec) for all.
 
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.

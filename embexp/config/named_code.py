@@ -1,9 +1,9 @@
-"""Classes and functions that the node `hydra` names: each has to be one that a config may name. Imports none of them."""
+"""Classes and functions that the node `hydra` names: each has to be one that may be named. Imports none of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -23,7 +23,12 @@ _LOGGING = re.compile(
 )
 """Classes for logs, which only write."""
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_OF_HYDRA = "hydra.experimental.callbacks."
+_FINE = (
+    "hydra_plugins.embexp_",
+    "hydra._internal.core_plugins.basic_",
+    "hydra.experimental.callbacks.",
+)
+"""Starts of classes of embexp and Hydra that run nothing but jobs."""
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -78,14 +83,14 @@ def function_of(target: str) -> str:
 
 def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
     logs = kind.endswith("_logging")
-    known = () if logs else {**_stored(), **plugins()} if kind in ("launcher", "sweeper") else _stored()
+    known = _known(kind) if permission.own and not logs else {}
     for path, key, value in _texts(node, f"hydra.{kind}"):
         if logs:
             names = key in ("class", "()") and not _LOGGING.fullmatch(value)
             target = value.removeprefix("ext://") if names or _is_external(value) else None
         else:
-            target = value if key == "_target_" and value not in known else None
-            target = None if target is not None and target.startswith(_OF_HYDRA) else target
+            fine = value in known or value.startswith(_FINE)
+            target = value if key == "_target_" and not fine else None
         if target is not None:
             yield from _fault(path, target, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
@@ -123,9 +128,10 @@ def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
             yield from _texts(value, f"{path}.{key}")
 
 
-def _stored() -> dict[str, None]:
-    """The targets in the configs that installed plugins bring."""
-    return dict.fromkeys(_targets(ConfigStore.instance().repo))
+def _known(kind: str) -> Container[str]:
+    """The classes of installed plugins: launchers and sweepers, and what the configs that plugins bring name."""
+    own = plugins() if kind in ("launcher", "sweeper") else ()
+    return {*_targets(ConfigStore.instance().repo), *own}
 
 
 def _targets(node: Any) -> Iterator[str]:

@@ -131,7 +131,6 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if base := own_modules.absolute(node, package):
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.ImportFrom) and (base := own_modules.absolute(node, package)):
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")

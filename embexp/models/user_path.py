@@ -51,7 +51,7 @@ def faults(function: str) -> list[Fault]:
 
 
 def search_path() -> list[str]:
-    """`sys.path` with the working directory at its end, so that no file there hides a module; where it is there, as it is."""
+    """`sys.path` with the working directory, at its end unless it has it: no file there is to hide a module."""
     here = os.getcwd()
     return list(sys.path) if any(entry in ("", here) for entry in sys.path) else [*sys.path, here]
 
@@ -63,7 +63,7 @@ def find(module: str) -> ModuleSpec | None:
 
 
 def find_all(module: str) -> list[ModuleSpec]:
-    """A module and the packages that importing it imports first, the outermost one at the start; empty: there is none."""
+    """A module, after the packages that importing it imports, the outermost one first; empty: there is none."""
     found: list[ModuleSpec] = []
     path: Sequence[str] | None = search_path()
     name = ""

@@ -125,11 +125,6 @@ class Engine:
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
 
 
-def launcher_of(engine: Mapping[str, Any]) -> str:
-    """The class of a launcher that the ledger notes, as `package.module:name`."""
-    return named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
-
-
 def _typed(hydra: Mapping[str, Any]) -> DictConfig:
     """The node `hydra` with the type that Hydra asks for; it has keys of its own beside those of the type."""
     node = OmegaConf.structured(HydraConf)
@@ -149,9 +144,6 @@ def engine(config: DictConfig, permission: Permission) -> Engine:
         ConfigError: a setting that the launcher does not have.
     """
     name = str(config.hydra.runtime.choices.get("hydra/launcher"))
-    target = named_code.function_of(str(config.hydra.launcher.get("_target_")))
-    if not permission.own and (refusal := permission.refusal(target)):  # it may run commands that its settings name
-        raise ConfigError([Fault("hydra/launcher", name, refusal, permission.remedy(target))])
     known = _settings_of(name, str(config.hydra.launcher.get("_target_")))
     unknown = [] if known is None else [str(key) for key in config.hydra.launcher if key not in known]
     if known is not None and unknown:

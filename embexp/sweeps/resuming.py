@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from embexp.config import composition
+from embexp.config import composition, named_code
 from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
 from embexp.specs.run import RunSpec
-from embexp.sweeps import engines, launching, locks
+from embexp.sweeps import launching, locks
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.processes import Command
@@ -70,7 +70,9 @@ def resume(
                     console or terminal.console(),
                     folder=folder,
                     command=command,
-                    engine=None if engine is None else Engine(**engine, permission=permission),
+                    engine=None
+                    if engine is None
+                    else Engine(engine["name"], engine["hydra"], engine["folder"], permission=permission),
                 ) as runner,
             ):
                 return _finish(ledger, runner)
@@ -89,7 +91,8 @@ def resume(
 def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
     """Raises UsageError if what is to be run names code that isn't allowed."""
     specs = [RunSpec.model_validate_json(job.spec) for job in ledger.jobs() if not job.state.is_settled]
-    others = {} if engine is None else {engines.launcher_of(engine): "hydra.launcher"}
+    target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
+    others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
     recorded_code.check(specs, allow_code, others=others, record=record)
 
