@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from embexp.config import named_code
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
+from embexp.models import user_path
 
 
 class Callbacks(Callback):
@@ -29,6 +31,8 @@ class Callbacks(Callback):
             ConfigError: with those that can't be made, or that may not be run.
         """
         found = named_code.check(config, "callbacks", permission)
+        if found:
+            sys.path[:] = user_path.search_path()
         self._callbacks: dict[str, Callback] = {}
         faults = []
         for name, settings in found.items():

@@ -18,9 +18,7 @@ from embexp.models import user_path
 
 NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
 """Parts of the node `hydra` that name code."""
-_LOGGING = re.compile(
-    r"logging(\.handlers)?\.[A-Z]\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+"
-)
+_LOGGING = re.compile(r"logging(\.handlers)?\.\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
 """Classes for logs, which only write."""
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _FINE = (

@@ -103,7 +103,7 @@ READ = {
     "checkpoint diff": ["checkpoint", "diff", "RUN/checkpoints/final", "run/checkpoints/final"],
     "checkpoint graph": ["checkpoint", "graph", "RUN/checkpoints/final"],
     "checkpoint convert": ["checkpoint", "convert", "RUN", "out/named", "--to", "name"],
-    "report": ["report", "RUN", "--no-page"],
+    "report": ["report", "RUN", "--csv", "out/runs.csv"],
     "diff": ["diff", "RUN", "run"],
     "pretrained=checkpoint": ["plan", "--scan", "pretrained=checkpoint", "pretrained.path=RUN", *SMALL[2:4]],
     "restore": ["plan", "restore.path=RUN"],
@@ -216,6 +216,7 @@ def sweep(unmarked: Path, tmp_path: Path) -> Callable[..., Path]:
         spec = (unmarked / "run" / "spec.json").read_text()
         command = {"folder": str(unmarked), "search": False, "overrides": []}
         notes = {"command": command, "launching": Launching().model_dump(mode="json"), "engine": engine}
+        (tmp_path / "sweep").mkdir()
         with Ledger(tmp_path / "sweep", create=True) as ledger:
             ledger.add([LedgerJob(0, ("seed=0",), {"seed": "0"}, spec, "one", **{"directory": "0", **job})], notes)
         return tmp_path / "sweep"
@@ -268,6 +269,7 @@ def test_another_job_than_the_one_that_is_asked_for_is_noticed(unmarked: Path, t
     asked = embexp.compose([])
     planned = PlannedJob(0, (), asked, None)
     forged = (unmarked / "run" / "spec.json").read_text()
+    (tmp_path / "sweep").mkdir()
     with Ledger(tmp_path / "sweep", create=True) as ledger:
         ledger.add([LedgerJob(0, (), {}, forged, planned.identity, directory="0")])
         with pytest.raises(CommandLineError, match="job 0 names other code than the sweep that you ask for"):

@@ -85,12 +85,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def config_dir(folder: Path, text: str) -> str:
     (folder / "theirs").mkdir()
     content = text.replace("MARKER", str(folder / "pwned"))
-    (folder / "theirs" / "theirs.yaml").write_text(f"defaults: [config]\n{content}\n")
+    (folder / "theirs" / "theirs.yaml").write_text(f"defaults: [config, _self_]\n{content}\n")
     return str(folder / "theirs")
 
 
-@pytest.mark.parametrize("case", ATTACKS)
-@pytest.mark.parametrize("command", ["run", "plan", "run -m", "plan -m"])
+@pytest.mark.parametrize(
+    ("case", "command"),
+    [*((case, "run") for case in ATTACKS), *(("a callback", each) for each in ("plan", "run -m", "plan -m"))]
+    + [(case, "run -m") for case in ("a launcher", "inside a launcher", "a sweeper")],
+)
 def test_a_config_folder_from_elsewhere_runs_nothing(
     folder: Path, case: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
