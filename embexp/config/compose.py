@@ -101,9 +101,19 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
     faults: list[Fault] = []
     found = _resolved(config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
+    absolute_paths(container, folder)
+    return container, [each for each in faults if each.path.partition(".")[0] not in without]
+
+
+def absolute_paths(container: dict[str, Any], folder: Path) -> None:
+    """Makes all paths of a plain config absolute, in place.
+
+    Args:
+        container: the config.
+        folder: from which relative paths start.
+    """
     for path in _PATHS:
         _make_absolute(container, path.split("."), folder)
-    return container, [each for each in faults if each.path.partition(".")[0] not in without]
 
 
 def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:

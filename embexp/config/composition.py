@@ -150,6 +150,19 @@ def check_composed(
     return spec, [*unresolved, *faults]
 
 
+def check_container(container: Mapping[str, Any], permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a config that has been composed without faults.
+
+    Args:
+        container: plain dicts, lists and scalars.
+        permission: which code it may name.
+
+    Returns:
+        The spec, or None if the config is invalid, and all faults, without their sources.
+    """
+    return _checked(container, (), permission, look_at_data=True)
+
+
 def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
     """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
 

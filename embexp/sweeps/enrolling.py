@@ -91,16 +91,17 @@ class Enrolment:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
-        wanted = name = str(number if job.config is None else record.job_directory(job.config, number))
+        config = None if job.config is None else job.config()
+        wanted = name = str(number if config is None else record.job_directory(config, number))
         count = 1
         while name in taken:
             count += 1
             name = f"{wanted}_{count}"
-        if job.config is None:
+        if config is None:
             return replace(entry, directory=name)
         sweep = self._ledger.directory
-        record.note_sweep(job.config, sweep)
-        return replace(entry, directory=name, hydra=record.texts(job.config, sweep / name))
+        record.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
 
 
 def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:

@@ -21,7 +21,7 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
-from embexp.system import files, terminal
+from embexp.system import files, terminal, waiting
 from embexp.training.objectives import objectives
 
 LOCK = ".lock"
@@ -61,7 +61,8 @@ def sweep(
         RunError: another process works there.
     """
     loader = composition.loader(config_dir, config_name, config_path, permission=permission)
-    plan = planned.plan(loader, overrides)
+    with waiting.shown_if_long() as progress:
+        plan = planned.plan(loader, overrides, progress)
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
