@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from embexp.config import composition
 from embexp.config.loader import Loader
+from embexp.config.permission import OWN_MODULES, Permission
 from tests import preloaded
 from tests.thoroughness import PROFILES
 
@@ -58,10 +59,14 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
     shared: dict[str, Loader] = {}
 
     def loader(
-        config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None
+        config_dir: str | Path | None = None,
+        config_name: str = "config",
+        config_path: str | None = None,
+        *,
+        permission: Permission = OWN_MODULES,
     ) -> Loader:
-        if config_dir is not None or config_path is not None:
-            return new(config_dir, config_name, config_path)
+        if config_dir is not None or config_path is not None or permission != OWN_MODULES:
+            return new(config_dir, config_name, config_path, permission=permission)
         if config_name not in shared:
             shared[config_name] = new(None, config_name)
         return shared[config_name]

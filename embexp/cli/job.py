@@ -67,6 +67,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     environment.load_tensorflow()
     from rich.console import Console
 
+    from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
     from embexp.specs.run import RunSpec
     from embexp.studies import report
@@ -83,6 +84,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     if RunFolder(directory).spec.exists():
         result = studies.resume(
             directory,
+            allow_code=allowed_code.named(spec),  # the sweep has checked it
             listeners=lambda: [ProgressLines(console), reached, *listeners],
             progress=reached,
             announce=say,

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
 from embexp.specs.models import KerasModel, Task
@@ -17,27 +18,30 @@ from embexp.specs.running import RuntimeKind
 _Part = TypeVar("_Part")
 
 
-def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
+def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool) -> list[Fault]:
     """Faults of a spec and the files, functions and packages that it names.
 
     Args:
         spec: may be partial.
+        permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
     """
-    checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
         checks += [_data_faults(spec), _pretrained_faults(spec)]
     return list(where_known(*checks))
 
 
-def _model_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A function that does not exist, or vectors with shapes that the model can't take."""
+def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
+    """A function that does not exist or may not be run, or vectors with shapes that the model can't take."""
     from embexp.models import shapes, user_path
 
     model = _if_complete(lambda: spec.model)
     if isinstance(model, KerasModel):
         yield from user_path.faults(model.function)
+        if refusal := permission.refusal(model.function):
+            yield Fault("model.function", repr(model.function), refusal, permission.remedy(model.function))
     tables, features = spec.tables, spec.features
     if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
         return

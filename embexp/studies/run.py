@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from embexp.errors import RunError
+from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
@@ -59,6 +60,7 @@ def resume(
     directory: Path,
     changed: RunSpec | None = None,
     *,
+    allow_code: Sequence[str] = (),
     listeners: Callable[[], Sequence[Listener]] = lambda: (),
     progress: Progress = quiet,
     announce: Announce = lambda heading: None,
@@ -69,6 +71,7 @@ def resume(
     Args:
         directory: of the run or of the study.
         changed: see `embexp.runs.resume.resume`; a study takes none.
+        allow_code: functions that the recorded spec may run.
         listeners: returns new listeners for each training.
         progress: called with the stages before and after training.
         announce: called with a heading before each run of a study.
@@ -77,16 +80,20 @@ def resume(
     Raises:
         NotARunError: there is no run in the directory.
         RunError: it can't be resumed, or fails.
+        UsageError: the spec names code that isn't allowed.
     """
     spec = RunFolder(directory).recorded_spec()
     match spec.study:
         case NoStudy():
-            return resuming.resume(directory, changed, listeners=listeners(), progress=progress, say=say)
+            return resuming.resume(
+                directory, changed, allow_code=allow_code, listeners=listeners(), progress=progress, say=say
+            )
         case NewEntitiesStudy():
             if changed is not None:
                 raise RunError(
                     f"{directory} is the directory of a study, whose settings can't change when it is resumed"
                 )
+            allowed_code.check(spec, allow_code, record=RunFolder(directory).spec)
             return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
         case _:
             assert_never(spec.study)
