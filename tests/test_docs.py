@@ -2,8 +2,8 @@
 
 Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
 `yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
-folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` makes the
-runs and sweeps of a block smaller: these overrides are added to them, but not with `--hypothesis-profile=thorough`.
+folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` are
+overrides that make the runs and sweeps of a block smaller; with `--hypothesis-profile=thorough` all run as they stand.
 """
 
 from __future__ import annotations

@@ -21,7 +21,21 @@ STRATEGIES: dict[str, Any] = {
 SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
 LIKE_ANOTHER = ("mirrored, 2", *SLOW)
 """Those whose code is that of another, with other numbers."""
-NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]
+KINDS = ("cpu", "mirrored, 3", "tpu_simulator, 2", "tpu_simulator, 4 on 2 hosts")
+"""One of each kind."""
+
+
+def kinds() -> list[str]:
+    """The strategies of tests that each take long: one of each kind, or all if they are to be thorough."""
+    return list(STRATEGIES) if thorough() else list(KINDS)
+
+
+def marked(names: list[str]) -> list[Any]:
+    """Strategies as parameters of a test."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+
+
+NAMES = marked(list(STRATEGIES))
 
 
 def skip_unless_thorough(strategy: str, first: bool) -> None:

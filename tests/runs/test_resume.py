@@ -19,7 +19,7 @@ from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
-from tests.thoroughness import examples, thorough
+from tests.thoroughness import thorough
 
 SCRIPT = Path(__file__).with_name("killed.py")
 SMALL = (
@@ -182,7 +182,7 @@ def test_killed_and_resumed_is_as_if_never_killed(name: str, killing: Killing, t
     if name in ELSEWHERE and not thorough():
         pytest.skip(f"in every run by {ELSEWHERE[name]}: see `make test-thorough`")
     expected, killed = content(killing.reference(name)), 0
-    for number, when in enumerate(instants(name, examples(1).max_examples)):
+    for number, when in enumerate(instants(name, 10 if thorough() else 1)):
         directory = tmp_path / str(number)
         killed += killing.start(name, directory, when) != 0
         assert killing.start(name, directory, None) == 0
