@@ -90,7 +90,7 @@ def _serve(listening: socket.socket, executable: str) -> None:
 
     sys.executable = executable
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         asking, _ = listening.accept()
         if os.fork() == 0:
@@ -100,6 +100,13 @@ def _serve(listening: socket.socket, executable: str) -> None:
                 _answer(asking)
             os._exit(0)
         asking.close()
+
+
+def _reap(*_: Any) -> None:
+    """Waits for those who have waited for a command, so that its processor time counts as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _answer(asking: socket.socket) -> None:

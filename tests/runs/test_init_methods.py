@@ -16,7 +16,7 @@ from embexp.runs import run as single
 from embexp.specs.inits import METHODS
 from embexp.system import digests
 
-ITEMS, DIM, STEPS = 80, 16, 100
+ITEMS, DIM, STEPS = 80, 16, 40
 PAIRS = [(init, runtime.value) for init, method in METHODS.items() for runtime in method.runtimes]
 TRAINABLE = [pair for pair in PAIRS if pair[0] != "memory_map"]
 FROZEN = ("freeze@tables.item.freeze=table",)

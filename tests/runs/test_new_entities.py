@@ -30,6 +30,7 @@ from embexp.studies.rerun import Rerun
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
+from tests.thoroughness import thorough
 
 PLACES = 20
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -229,6 +230,8 @@ def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["umls", "kinship"])
 def test_real_graphs(name: str, tmp_path: Path) -> None:
+    if name != "umls" and not thorough():
+        pytest.skip("in every run, one real graph: see `make test-thorough`")
     if not (DATA / name).is_dir():
         pytest.skip(f"without the real data: {name}")
     settings = ["train.epochs=4", "tables.entity.dim=64", "output.tensorboard=false", "output.plots=false"]
