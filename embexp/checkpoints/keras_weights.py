@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,13 @@ import numpy as np
 
 from embexp.checkpoints import groups
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
-from embexp.errors import DataError
+from embexp.errors import DataError, read_by_library
+from embexp.system import hdf5, regular
 
 _CHUNK_BYTES = 1 << 24
-_DAMAGED = (OSError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What h5py and zipfile raise about damaged files."""
+_LARGEST_PACKED = 1 << 27
+"""Bytes that a compressed file of weights may have: it is unpacked in memory, as HDF5 reads from any place."""
+_MOST_STRINGS = 64
 _LOCAL_HEADER = 30
 """Bytes of a zip's header of a file, before the file's name: section 4.3.7 of PKWARE's APPNOTE."""
 
@@ -83,6 +85,8 @@ class Dataset:
         if self.dtype is None:
             raise DataError(f"{self.path}: {self.key}: NumPy has no type for its values")
         with opened_file(self.path, self.member) as file:
+            if fault := hdf5.fault_of(file[self.key]):
+                raise DataError(f"{self.path}: {self.key}: {fault}")
             values = np.asarray(file[self.key][rows])
         if values.dtype.kind == "V":
             return values.view(self.dtype)
@@ -106,22 +110,18 @@ def contents(path: Path, *, zipped: bool) -> Contents:
         # Links that lead to other files are not followed.
         file.visititems(lambda name, item: found.update({name: item} if isinstance(item, h5py.Dataset) else {}))
         for key in sorted(found, key=lambda key: groups.in_order(_group(key), key)):
-            dataset = found[key]
-            dtype, name = _type(dataset)
-            listed[key] = Stored(
-                KeyInfo(
-                    key=key,
-                    shape=tuple(dataset.shape or ()),
-                    dtype=name,
-                    bytes=dataset.id.get_storage_size() if name == "string" else dataset.nbytes,
-                    variable=_variable(dataset),
-                    group=_group(key),
-                ),
-                Dataset(path, member, key, tuple(dataset.shape or ()), dtype),
-            )
+            listed[key] = _listed(path, member, key, found[key])
     if not listed:
         raise DataError(f"{path}: found an HDF5 file without datasets, expected weights")
     return Contents(path, path if member is None else path / member, StoredKind.KERAS, listed, checksums=False)
+
+
+def _listed(path: Path, member: str | None, key: str, dataset: h5py.Dataset) -> Stored:
+    dtype, name = _type(dataset)
+    shape = () if hdf5.elsewhere(dataset) else tuple(dataset.shape or ())  # that of a virtual one is in other files
+    size = dataset.id.get_storage_size() if name == "string" else math.prod(shape) * dataset.dtype.itemsize
+    info = KeyInfo(key=key, shape=shape, dtype=name, bytes=size, variable=_variable(dataset), group=_group(key))
+    return Stored(info, Dataset(path, member, key, shape, dtype))
 
 
 @contextlib.contextmanager
@@ -131,20 +131,19 @@ def opened_file(path: Path, member: str | None) -> Iterator[h5py.File]:
     Raises:
         DataError: it is none, or it is damaged, where that is noticed in the block too.
     """
-    try:
-        with contextlib.ExitStack() as stack:
-            source = path if member is None else stack.enter_context(_opened_member(path, member))
-            yield stack.enter_context(h5py.File(source, "r"))
-    except _DAMAGED as error:
-        where = path if member is None else f"{path}: {member}"
-        raise DataError(f"{where}: found no whole HDF5 file: {error}") from None
+    where = path if member is None else f"{path}: {member}"
+    if fault := regular.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    with read_by_library(f"{where}: found no whole HDF5 file"), contextlib.ExitStack() as stack:
+        source = path if member is None else stack.enter_context(_opened_member(path, member))
+        yield stack.enter_context(h5py.File(source, "r"))
 
 
 class _Section(io.RawIOBase):
     """Part of a file, as a file."""
 
     def __init__(self, path: Path, offset: int, size: int) -> None:
-        self._file, self._offset, self._size, self._at = path.open("rb"), offset, size, 0
+        self._file, self._offset, self._size, self._at = regular.opened(path), offset, size, 0
 
     def readable(self) -> bool:
         return True
@@ -174,23 +173,30 @@ class _Section(io.RawIOBase):
 def _opened_member(path: Path, member: str) -> Iterator[io.RawIOBase | io.BytesIO]:
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(member)
+        if info.flag_bits & 1:
+            raise DataError(f"{path}: {member}: it is encrypted")
         if info.compress_type != zipfile.ZIP_STORED:
+            if info.file_size > _LARGEST_PACKED:
+                raise DataError(
+                    f"{path}: {member}: found {info.file_size:,} bytes, compressed, expected at most"
+                    f" {_LARGEST_PACKED:,}; Keras does not compress them: unpack it, and zip it with `zip -0`"
+                )
             yield io.BytesIO(archive.read(member))
             return
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         file.seek(info.header_offset)
         header = file.read(_LOCAL_HEADER)
     name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
-    with contextlib.closing(_Section(path, info.header_offset + _LOCAL_HEADER + name + extra, info.file_size)) as part:
+    start = info.header_offset + _LOCAL_HEADER + name + extra
+    if start + info.file_size > path.stat().st_size:
+        raise DataError(f"{path}: {member}: found fewer than its {info.file_size:,} bytes: the file is cut short")
+    with contextlib.closing(_Section(path, start, info.file_size)) as part:
         yield part
 
 
 def _member(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
-    except _DAMAGED as error:
-        raise DataError(f"{path}: found no whole zip: {error}") from None
+    with read_by_library(f"{path}: found no whole zip"), zipfile.ZipFile(path) as archive:
+        found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
     if len(found) != 1:
         raise DataError(f"{path}: found {len(found)} files *.weights.h5 in the zip, expected one, as a .keras file has")
     return found[0]
@@ -198,11 +204,15 @@ def _member(path: Path) -> str:
 
 def _type(dataset: h5py.Dataset) -> tuple[np.dtype | None, str]:
     """NumPy's type of a dataset's values, and its name."""
-    if h5py.check_string_dtype(dataset.dtype) is not None:
-        return np.dtype(object), "string"
-    if dataset.attrs.get("dtype") == "bfloat16":  # HDF5 has no such type, so Keras stores two bytes
+    if hdf5.elsewhere(dataset) or dataset.shape is None:
+        return None, str(dataset.dtype)
+    if (kind := h5py.check_string_dtype(dataset.dtype)) is not None:
+        # Strings of any length may all be one and the same place in the file, so only few are read.
+        few = kind.length is not None or dataset.size <= _MOST_STRINGS
+        return (np.dtype(object) if few else None), "string"
+    if dataset.dtype.itemsize == 2 and _text(dataset, "dtype") == "bfloat16":  # HDF5 has no such type: two bytes
         return np.dtype(ml_dtypes.bfloat16), "bfloat16"
-    if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.dtype.kind not in "biufc":
+    if dataset.dtype.kind not in "biufc":
         return None, str(dataset.dtype)
     return dataset.dtype.newbyteorder("="), dataset.dtype.name
 
@@ -215,5 +225,17 @@ def _group(key: str) -> str:
 
 def _variable(dataset: h5py.Dataset) -> str | None:
     """Keras notes the name of a layer beside its weights, which are numbered."""
-    name = dataset.parent.attrs.get("name")
-    return f"{name}/{dataset.name.rpartition('/')[2]}" if isinstance(name, str) else None
+    name = _text(dataset.parent, "name")
+    return f"{name}/{dataset.name.rpartition('/')[2]}" if name is not None else None
+
+
+def _text(item: h5py.Dataset | h5py.Group, attribute: str) -> str | None:
+    """An attribute that is one string; None: there is none, or it is something else, which is not read."""
+    name = attribute.encode()
+    if not h5py.h5a.exists(item.id, name):
+        return None
+    found = h5py.h5a.open(item.id, name)
+    if found.shape != () or h5py.check_string_dtype(found.dtype) is None:
+        return None
+    value = item.attrs[attribute]
+    return value if isinstance(value, str) else None
