@@ -23,6 +23,10 @@ _PAIR = re.compile(rf"""\s*['"](\w+)['"]\s*:\s*({_VALUE})\s*(?:,|$)""")
 _DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGuicSUVmMO][0-9]{0,4}(\[[0-9]{0,9}\w{1,7}\])?")
 
 
+class PickledError(ValueError):
+    """Objects in a file, which only a pickle could read."""
+
+
 @dataclass(frozen=True)
 class Header:
     """What a header says, and where it ends.
@@ -49,7 +53,8 @@ def read_header(file: IO[bytes]) -> Header:
     """Reads the header at the beginning of a file, and nothing behind it.
 
     Raises:
-        ValueError: it is none; of pickled objects the message says so.
+        PickledError: it holds objects.
+        ValueError: it is none.
     """
     start = file.read(8)
     if len(start) < 8 or not start.startswith(_MAGIC):
@@ -116,7 +121,7 @@ def _dtype(descr: str) -> np.dtype:
     if not _DTYPE.fullmatch(written):
         raise ValueError(f"its type is {descr[:80]}, expected that of numbers")
     if written.lstrip("<>|=").startswith("O"):
-        raise ValueError("it holds pickled Python objects, which are never read")
+        raise PickledError("it holds pickled Python objects, which are never read")
     try:
         return np.dtype(written)
     except (TypeError, ValueError):

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from embexp.system import npy, regular
 from embexp.vectors.stored import Place, Stored, checked_shape, only_key
 
 _CHUNK_BYTES = 1 << 20
+_PICKLED = "found pickled Python objects, which are never read, expected numbers"
 
 
 def read_npy(path: Path, *, name: str | None = None) -> Stored:
@@ -29,9 +31,9 @@ def read_npy(path: Path, *, name: str | None = None) -> Stored:
     name = name or str(path)
     try:
         matrix, header = npy.mapped(path)
+    except npy.PickledError:
+        raise DataError(f"{name}: {_PICKLED}") from None
     except ValueError as error:
-        if "Python objects" in str(error):
-            raise DataError(f"{name}: found pickled Python objects, which are never read, expected numbers") from None
         raise DataError(f"{name}: found no .npy file: {error}") from None
     rows, dim = checked_shape(name, header.shape, header.dtype)
     mappable = header.dtype == np.dtype("<f4") and matrix.flags.c_contiguous
@@ -60,7 +62,7 @@ def npz_key(path: Path, key: str | None) -> str:
     ):
         for member in archive.infolist():
             with archive.open(member) as file:
-                shapes[member.filename.removesuffix(".npy")] = npy.read_header(file).shape
+                shapes[member.filename.removesuffix(".npy")] = _header(path, file).shape
     return only_key(path, shapes, key, "array")
 
 
@@ -77,7 +79,7 @@ def extract(path: Path, key: str, folder: Path) -> None:
         zipfile.ZipFile(opened) as archive,
         archive.open(member) as file,
     ):
-        header, size = npy.read_header(file), archive.getinfo(member).file_size
+        header, size = _header(path, file), archive.getinfo(member).file_size
     checked_shape(name, header.shape, header.dtype)
     if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
         raise DataError(f"{name}: found {size:,} bytes in the archive, expected {header.size:,}, by its header")
@@ -85,6 +87,13 @@ def extract(path: Path, key: str, folder: Path) -> None:
         for chunk in _unpacked(path, member, f"{name}: found no whole array"):
             written.write(chunk)
     read_npy(folder / "array.npy", name=name)
+
+
+def _header(path: Path, file: IO[bytes]) -> npy.Header:
+    try:
+        return npy.read_header(file)
+    except npy.PickledError:
+        raise DataError(f"{path}: {_PICKLED}") from None
 
 
 def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:

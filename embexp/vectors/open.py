@@ -205,6 +205,6 @@ def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | N
             return stored
         tokens_file = candidate
     elif fault := regular.fault_of(tokens_file):
-        raise DataError(f"{tokens_file}: {fault}, of tokens")
+        raise DataError(f"{tokens_file}: {fault} of tokens")
     tokens: Callable[[], object] = lambda: token_files.read(tokens_file, stored.rows)  # noqa: E731
     return replace(stored, tokens=tokens, files=[*stored.files, tokens_file])

@@ -84,7 +84,7 @@ def _fault(name: str, entry: Any) -> str:
     if not _are_sizes(entry.get("shape")):
         return "shape"
     offsets = entry.get("data_offsets")
-    return "" if _are_sizes(offsets) and len(offsets) == 2 else "data_offsets"
+    return "" if isinstance(offsets, list) and len(offsets) == 2 and _are_sizes(offsets) else "data_offsets"
 
 
 def _are_sizes(value: Any) -> bool:

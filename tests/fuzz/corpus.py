@@ -237,7 +237,7 @@ def _weights(file: h5py.File) -> None:
     group = file.create_group("layers/dense")
     group.attrs["name"] = "hidden"
     group["vars/0"] = VALUES
-    stored = group.create_dataset("vars/1", data=VALUES.view(np.uint16)[:, :3].copy(), dtype="V2")
+    stored = group.create_dataset("vars/1", data=VALUES.astype(np.float16).view("V2"))
     stored.attrs["dtype"] = "bfloat16"
     file["optimizer/vars/0"] = np.int64(3)
     file["vars/10"] = np.array([b"text", b"more"], "S4")

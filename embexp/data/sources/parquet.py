@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from embexp.specs.data import Parquet
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
-_BATCH_ROWS, _BATCH_VALUES = 131_072, 1 << 20
+_BATCH_ROWS, _BATCH_BYTES = 131_072, 1 << 24
 _UNREADABLE = "the file can't be read as Parquet"
 
 
@@ -80,7 +80,7 @@ class ParquetTable:
             pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file,
         ):
             read = 0
-            rows = max(1, min(rows, int(_BATCH_VALUES / _values_per_row(file.metadata, {one.name for one in wanted}))))
+            rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
             for batch in file.iter_batches(batch_size=rows, columns=[one.name for one in wanted]):
                 batch.validate(full=True)  # Parquet does not check that text is UTF-8
                 read += batch.num_rows
@@ -89,12 +89,11 @@ class ParquetTable:
                 yield Block(batch.num_rows, read / file.metadata.num_rows, tokens, numbers)
 
 
-def _values_per_row(metadata: Any, columns: Collection[str]) -> float:
-    """Of these columns together: those with lists may hold millions."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
-    return max(1.0, values / max(1, metadata.num_rows))
+def _row_bytes(metadata: Any) -> float:
+    """Of all columns together: lists in them may hold millions of values."""
+    # Not by column: to ask for one ends the process where its statistics are damaged.
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return max(1.0, float(size / metadata.num_rows))
 
 
 def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
