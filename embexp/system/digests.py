@@ -18,7 +18,7 @@ _BYTES_AT_ONCE = 1 << 22
 def of_json(value: Any) -> str:
     """Digest of a JSON value, independent of the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()  # names of files need not be UTF-8
 
 
 def of_file(path: Path) -> str:
