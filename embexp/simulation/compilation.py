@@ -1,0 +1,189 @@
+"""Refuses steps that a TPU could not compile, while they are traced.
+
+A TPU compiles a step with XLA, for fixed shapes. What TensorFlow can't compile with XLA for a CPU, by its own list of
+kernels, it can't compile for a TPU either; and a shape that is computed from values can't be compiled at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+
+from embexp.errors import RunError
+
+ON_HOST = "_simulated_on_host"
+"""Attribute of operations that run on a TPU's host."""
+
+_XLA = "XLA_CPU_JIT"
+_HOST_OPERATIONS = frozenset(
+    {"Assert", "AssertNextDataset", "PrintV2", "WriteAudioSummary", "WriteGraphSummary", "WriteHistogramSummary"}
+    | {"WriteImageSummary", "WriteRawProtoSummary", "WriteScalarSummary", "WriteSummary", "FlushSummaryWriter"}
+)
+"""Those that TensorFlow itself moves to the host, or leaves out, with whatever is computed for them alone."""
+_ARGUMENTS = frozenset({"Placeholder", "_Arg", "_Retval", "NoOp"})
+_DYNAMIC = frozenset(
+    {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition"}
+)
+"""Operations that have results as long as values say, even if XLA has kernels with an upper bound for some."""
+_REASONS = (
+    (("PyFunc",), "it calls Python, which runs on the host"),
+    (("LookupTable", "HashTable", "Anonymous"), "it needs a table in the host's memory"),
+    (("Dataset", "Iterator"), "it reads data, which the host does"),
+)
+_MANY = 5
+_OWN = tuple(
+    f"{folder}{os.sep}"
+    for folder in (
+        sysconfig.get_paths()["stdlib"],
+        Path(__file__).parents[1],
+        *(
+            Path(spec.origin).parent
+            for spec in map(importlib.util.find_spec, ("tensorflow", "keras"))
+            if spec and spec.origin
+        ),
+    )
+)
+"""Folders of code that is not the user's."""
+
+
+def check(operations: Sequence[Any], results: Any) -> None:
+    """Checks the operations of one replica's step.
+
+    Args:
+        operations: in a graph, without those on the host.
+        results: what the step returns, nested.
+
+    Raises:
+        RunError: a TPU could not compile some; names them, the line that made each, the reason and the remedy.
+    """
+    returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
+    suspects = [(operation, why) for operation in _all(operations) if (why := _fault(operation))]
+    known: dict[Any, bool] = {}
+    found = [_described(operation, why) for operation, why in suspects if not _for_host(operation, returned, known)]
+    if found:
+        unique = list(dict.fromkeys(found))
+        more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
+        raise RunError(
+            "a TPU can't compile this step:\n"
+            + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
+            + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
+            " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape. Shapes can"
+            " be fixed by padding and masks: tf.where(condition, x, 0.0) keeps the shape."
+        )
+
+
+def _all(operations: Sequence[Any]) -> Iterator[Any]:
+    """The operations, and those of the functions that they call."""
+    seen: set[str] = set()
+    waiting = list(operations)
+    while waiting:
+        operation = waiting.pop(0)
+        yield operation
+        for name in _functions(operation):
+            graph = _graph_of(operation, name)
+            if name not in seen and graph is not None:
+                waiting += graph.get_operations()
+            seen.add(name)
+
+
+def _functions(operation: Any) -> list[str]:
+    if operation.type in _HOST_OPERATIONS or not _calls(operation.type):
+        return []
+    found = []
+    for attribute in operation.node_def.attr.values():
+        several = [one.name for one in attribute.list.func]
+        found += several or ([attribute.func.name] if attribute.HasField("func") else [])
+    return found
+
+
+@functools.cache
+def _calls(kind: str) -> bool:
+    """Whether operations of a kind call functions that are compiled with them."""
+    return kind in {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"} or kind.endswith(
+        "PartitionedCall"
+    )
+
+
+def _graph_of(operation: Any, name: str) -> Any:
+    function = operation.graph._get_function(name)
+    return None if function is None else getattr(function, "graph", None)
+
+
+def _fault(operation: Any) -> str:
+    """Why a TPU can't compile an operation; "" if it can."""
+    kind = operation.type
+    if kind in _ARGUMENTS or kind in _HOST_OPERATIONS:
+        return ""
+    strings = [one for one in (*operation.inputs, *operation.outputs) if one.dtype == tf.string]
+    if strings:
+        return "a TPU has no strings"
+    if not _has_kernel(operation):
+        named = (reason for words, reason in _REASONS if any(word in kind for word in words))
+        return next(named, "TensorFlow has no XLA kernel for it")
+    if kind in _DYNAMIC or _sized_by_values(operation):
+        return "the shape of its result depends on values, and a TPU compiles for fixed shapes"
+    return ""
+
+
+def _has_kernel(operation: Any) -> bool:
+    return any(
+        all(operation.get_attr(name) in allowed for name, allowed in constraints)
+        for constraints in _constraints(operation.type)
+    )
+
+
+@functools.cache
+def _constraints(kind: str) -> tuple[tuple[tuple[str, frozenset[Any]], ...], ...]:
+    """Of each XLA kernel of a kind of operation: the types that attributes may have."""
+    return tuple(
+        tuple((one.name, frozenset(map(tf.as_dtype, one.allowed_values.list.type))) for one in kernel.constraint)
+        for kernel in kernels.get_registered_kernels_for_op(kind).kernel
+        if kernel.device_type == _XLA
+    )
+
+
+def _sized_by_values(operation: Any) -> bool:
+    """Whether a result has a shape that is not known though the shapes of all inputs are."""
+    inputs, outputs = list(operation.inputs), list(operation.outputs)
+    if not inputs or _calls(operation.type) or any(one.dtype in (tf.resource, tf.variant) for one in inputs):
+        return False
+    return all(one.shape.is_fully_defined() for one in inputs) and not all(
+        one.shape.is_fully_defined() or one.dtype in (tf.resource, tf.variant) for one in outputs
+    )
+
+
+def _for_host(operation: Any, returned: set[Any], known: dict[Any, bool]) -> bool:
+    """Whether an operation is on the host, or computed only for what is, or for nothing."""
+    if operation not in known:
+        known[operation] = False  # ends the search in a loop
+        known[operation] = _marked(operation) or (
+            operation not in returned and _only_for_host(operation, returned, known)
+        )
+    return known[operation]
+
+
+def _only_for_host(operation: Any, returned: set[Any], known: dict[Any, bool]) -> bool:
+    consumers = [one for tensor in operation.outputs for one in tensor.consumers()]
+    if not consumers:
+        outer = getattr(operation.graph, "outputs", [])
+        stateful = bool(operation.op_def is not None and operation.op_def.is_stateful)
+        return not stateful and not any(one is tensor for one in outer for tensor in operation.outputs)
+    return all(one.type in _HOST_OPERATIONS or _for_host(one, returned, known) for one in consumers)
+
+
+def _marked(operation: Any) -> bool:
+    return ON_HOST in operation.node_def.attr
+
+
+def _described(operation: Any, why: str) -> str:
+    line = next((frame for frame in reversed(list(operation.traceback)) if not frame.filename.startswith(_OWN)), None)
+    where = f", {line.filename}:{line.lineno}: {line.line}" if line is not None else ""
+    return f"{operation.type} ({operation.name}{where}): {why}"
