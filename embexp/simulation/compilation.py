@@ -6,8 +6,10 @@ kernels, it can't compile for a TPU either; and a shape that is computed from va
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib.util
+import linecache
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
@@ -33,6 +35,9 @@ _DYNAMIC = frozenset(
     {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition"}
 )
 """Operations that have results as long as values say, even if XLA has kernels with an upper bound for some."""
+_KNOWN = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs"})
+"""Operations whose results depend on shapes alone."""
+_NO_NUMBERS = (tf.resource, tf.variant)
 _REASONS = (
     (("PyFunc",), "it calls Python, which runs on the host"),
     (("LookupTable", "HashTable", "Anonymous"), "it needs a table in the host's memory"),
@@ -46,7 +51,7 @@ _OWN = tuple(
         Path(__file__).parents[1],
         *(
             Path(spec.origin).parent
-            for spec in map(importlib.util.find_spec, ("tensorflow", "keras"))
+            for spec in map(importlib.util.find_spec, ("tensorflow", "keras", "tensorboard"))
             if spec and spec.origin
         ),
     )
@@ -65,9 +70,12 @@ def check(operations: Sequence[Any], results: Any) -> None:
         RunError: a TPU could not compile some; names them, the line that made each, the reason and the remedy.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
-    suspects = [(operation, why) for operation in _all(operations) if (why := _fault(operation))]
-    known: dict[Any, bool] = {}
-    found = [_described(operation, why) for operation, why in suspects if not _for_host(operation, returned, known)]
+    work = _Work(returned)
+    found = [
+        _described(operation, why)
+        for operation in work.all(operations)
+        if (why := _fault(operation)) and not work.for_host(operation)
+    ]
     if found:
         unique = list(dict.fromkeys(found))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
@@ -80,18 +88,42 @@ def check(operations: Sequence[Any], results: Any) -> None:
         )
 
 
-def _all(operations: Sequence[Any]) -> Iterator[Any]:
-    """The operations, and those of the functions that they call."""
-    seen: set[str] = set()
-    waiting = list(operations)
-    while waiting:
-        operation = waiting.pop(0)
-        yield operation
-        for name in _functions(operation):
-            graph = _graph_of(operation, name)
-            if name not in seen and graph is not None:
-                waiting += graph.get_operations()
-            seen.add(name)
+class _Work:
+    """Which operations a core computes, and which only its host needs."""
+
+    def __init__(self, returned: set[Any]) -> None:
+        """Takes the operations whose results the step returns."""
+        self._returned = returned
+        self._for_host: dict[Any, bool] = {}
+
+    def all(self, operations: Sequence[Any]) -> Iterator[Any]:
+        """The operations, and those of the functions that a core calls in them."""
+        seen: set[str] = set()
+        waiting = collections.deque(operations)
+        while waiting:
+            operation = waiting.popleft()
+            yield operation
+            for name in _functions(operation):
+                graph = _graph_of(operation, name)
+                if name not in seen and graph is not None and not self.for_host(operation):
+                    waiting += graph.get_operations()
+                    seen.add(name)
+
+    def for_host(self, operation: Any) -> bool:
+        """Whether an operation is on the host, or computed only for what is, or for nothing."""
+        if operation not in self._for_host:
+            self._for_host[operation] = False  # ends the search in a loop
+            self._for_host[operation] = ON_HOST in operation.node_def.attr or (
+                operation not in self._returned and self._only_for_host(operation)
+            )
+        return self._for_host[operation]
+
+    def _only_for_host(self, operation: Any) -> bool:
+        consumers = [one for tensor in operation.outputs for one in tensor.consumers()]
+        if consumers:
+            return all(one.type in _HOST_OPERATIONS or self.for_host(one) for one in consumers)
+        returned = {id(tensor) for tensor in getattr(operation.graph, "outputs", [])}
+        return not operation.op_def.is_stateful and not any(id(tensor) in returned for tensor in operation.outputs)
 
 
 def _functions(operation: Any) -> list[str]:
@@ -135,14 +167,20 @@ def _fault(operation: Any) -> str:
 
 def _has_kernel(operation: Any) -> bool:
     return any(
-        all(operation.get_attr(name) in allowed for name, allowed in constraints)
+        all(_types(operation.get_attr(name)) <= allowed for name, allowed in constraints)
         for constraints in _constraints(operation.type)
     )
+
+
+def _types(attribute: Any) -> set[Any]:
+    """The types that an attribute names."""
+    return set(attribute) if isinstance(attribute, list) else {attribute}
 
 
 @functools.cache
 def _constraints(kind: str) -> tuple[tuple[tuple[str, frozenset[Any]], ...], ...]:
     """Of each XLA kernel of a kind of operation: the types that attributes may have."""
+    _register_kernels()
     return tuple(
         tuple((one.name, frozenset(map(tf.as_dtype, one.allowed_values.list.type))) for one in kernel.constraint)
         for kernel in kernels.get_registered_kernels_for_op(kind).kernel
@@ -150,40 +188,36 @@ def _constraints(kind: str) -> tuple[tuple[tuple[str, frozenset[Any]], ...], ...
     )
 
 
+@functools.cache
+def _register_kernels() -> None:
+    """Has TensorFlow list its XLA kernels, which it does when a process calls its first function."""
+    with tf.init_scope():
+        tf.function(lambda: tf.constant(0))()
+
+
 def _sized_by_values(operation: Any) -> bool:
-    """Whether a result has a shape that is not known though the shapes of all inputs are."""
-    inputs, outputs = list(operation.inputs), list(operation.outputs)
-    if not inputs or _calls(operation.type) or any(one.dtype in (tf.resource, tf.variant) for one in inputs):
-        return False
-    return all(one.shape.is_fully_defined() for one in inputs) and not all(
-        one.shape.is_fully_defined() or one.dtype in (tf.resource, tf.variant) for one in outputs
+    """Whether a result has a shape that is not known, though the shapes of all inputs are, whose values are not."""
+    inputs = list(operation.inputs)
+    return (
+        any(not one.shape.is_fully_defined() and one.dtype not in _NO_NUMBERS for one in operation.outputs)
+        and all(one.shape.is_fully_defined() and one.dtype not in _NO_NUMBERS for one in inputs)
+        and not _calls(operation.type)
+        and not all(_constant(one.op) for one in inputs)
     )
 
 
-def _for_host(operation: Any, returned: set[Any], known: dict[Any, bool]) -> bool:
-    """Whether an operation is on the host, or computed only for what is, or for nothing."""
-    if operation not in known:
-        known[operation] = False  # ends the search in a loop
-        known[operation] = _marked(operation) or (
-            operation not in returned and _only_for_host(operation, returned, known)
-        )
-    return known[operation]
-
-
-def _only_for_host(operation: Any, returned: set[Any], known: dict[Any, bool]) -> bool:
-    consumers = [one for tensor in operation.outputs for one in tensor.consumers()]
-    if not consumers:
-        outer = getattr(operation.graph, "outputs", [])
-        stateful = bool(operation.op_def is not None and operation.op_def.is_stateful)
-        return not stateful and not any(one is tensor for one in outer for tensor in operation.outputs)
-    return all(one.type in _HOST_OPERATIONS or _for_host(one, returned, known) for one in consumers)
-
-
-def _marked(operation: Any) -> bool:
-    return ON_HOST in operation.node_def.attr
+def _constant(operation: Any) -> bool:
+    """Whether a compiler knows an operation's results."""
+    if operation.type in _KNOWN:
+        return True
+    if operation.type in _ARGUMENTS or operation.op_def.is_stateful or _calls(operation.type):
+        return False
+    return all(_constant(one.op) for one in operation.inputs)
 
 
 def _described(operation: Any, why: str) -> str:
     line = next((frame for frame in reversed(list(operation.traceback)) if not frame.filename.startswith(_OWN)), None)
-    where = f", {line.filename}:{line.lineno}: {line.line}" if line is not None else ""
+    where = ""
+    if line is not None:
+        where = f", {line.filename}:{line.lineno}: {linecache.getline(line.filename, line.lineno).strip()}"
     return f"{operation.type} ({operation.name}{where}): {why}"

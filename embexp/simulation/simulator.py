@@ -13,6 +13,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_tpu_partition_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication
@@ -140,7 +141,7 @@ def _served(engine: Engine) -> list[Replacement]:
             return computation(*args, **kwargs)
 
     def first(inputs: Any, *_: Any, **__: Any) -> Any:
-        return inputs[0]
+        return ops.get_default_graph().capture(inputs[0])
 
     def unchanged(value: Any, *_: Any, **__: Any) -> Any:
         return tf.identity(value)

@@ -48,7 +48,7 @@ def test_summaries_are_written_once(strategy: Any, tmp_path: Path) -> None:
         step(tf.constant(1.0))
         step(tf.constant(2.0))
     writer.close()
-    assert sorted(written(tmp_path)) == [("inside", 7), *[("outside", 7)] * 2, *[("words", 7)] * 2]
+    assert sorted(written(tmp_path)) == [("cond/inside", 7), *[("outside", 7)] * 2, *[("words", 7)] * 2]
 
 
 def test_summaries_that_are_not_recorded(strategy: Any, tmp_path: Path) -> None:
