@@ -239,7 +239,7 @@ def load_run(directory: str | Path) -> Run:
         NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
     """
     folder = arguments.directory(directory, "embexp.load_run")
-    RunFolder(folder).recorded_spec()  # what is no run is told before TensorFlow is loaded
+    RunFolder(folder).recorded_spec()  # a folder that is not a run is an error before TensorFlow is loaded
     environment.load_tensorflow()
     from embexp.runs import finished
 
