@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import hydra_checks, hydra_globals, record, values
+from embexp.config import hydra_checks, hydra_globals, misplaced, record, values
 from embexp.config.loader import Loader
+from embexp.config.nearest import did_you_mean
 from embexp.config.overrides import is_selection, parse
 from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
@@ -62,7 +64,8 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     """
     parsed, faults = parse(loader, overrides)
     config, selections, rejected = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
-    faults += rejected
+    lifted = misplaced.lift(loader, selections, config)
+    faults += [*rejected, *lifted.values()]
     applied, added = [], set()
     for override in parsed:
         if is_selection(loader.folders, override):
@@ -80,7 +83,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
     faults += hydra_checks.faults(config, hydra_in_files(loader, selections))
 
-    sources = Sources(loader, selections, applied)
+    sources = Sources(loader, selections, applied, lifted)
     with hydra_globals.borrowed(config):
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
@@ -96,14 +99,14 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
         without: keys at its top to leave out, beside `hydra`.
     """
     faults: list[Fault] = []
-    found = _resolved(config, "", faults)
+    found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
     for path in _PATHS:
         _make_absolute(container, path.split("."), folder)
     return container, [each for each in faults if each.path.partition(".")[0] not in without]
 
 
-def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
+def _resolved(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
     """A mapping as a plain dict, without values that can't be resolved; each of those becomes a fault."""
     found: dict[Any, Any] = {}
     for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
@@ -116,7 +119,7 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
         try:
             value = node[key]
             if isinstance(value, DictConfig):
-                found[key] = _resolved(value, f"{path}.", faults)
+                found[key] = _resolved(root, value, f"{path}.", faults)
             elif isinstance(value, ListConfig):
                 found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
             else:
@@ -124,8 +127,21 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
         except OmegaConfBaseException as error:
             written = OmegaConf.to_container(node, resolve=False)
             text = str(written[key]) if isinstance(written, dict) else ""
-            faults.append(Fault(path, text, f"it can't be resolved: {str(error).splitlines()[0]}"))
+            faults.append(Fault(path, text, f"it can't be resolved: {_first_line(error)}", _remedy(error, root)))
     return found
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
+def _remedy(error: BaseException, root: DictConfig) -> str:
+    """What to do about an interpolation that can't be resolved."""
+    if isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", str(error))):
+        return did_you_mean(found[1], values.paths(OmegaConf.to_container(root))) or "write \\${…} for a text with ${…}"
+    if isinstance(error, UnsupportedInterpolationType):
+        return "embexp knows ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+    return ""
 
 
 def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:

@@ -13,7 +13,7 @@ from embexp.config import folders, hydra_checks, partial_spec, resources, valida
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
@@ -73,12 +73,13 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
         faults = list(hydra_checks.not_in_python(parsed))
     else:
         faults = list(hydra_checks.without_effect(parsed, multirun=False))
+    twice = [] if in_python else list(repeated(parsed))  # in Python, the later of two counts
     try:
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
         told = {fault.path for fault in error.faults}
-        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
-    faults = [*found.impossible, *faults]
+        raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in told)]) from None
+    faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
         faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import OverrideParseException
 
+from embexp.config import torn, unreadable
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
 from embexp.errors import Fault
 
 _DEEPEST = 32
 """Deepest nesting of values; Hydra and OmegaConf overflow the stack at about a hundred."""
+_TIMES = {2: "twice", 3: "three times"}
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
     """Parses overrides; invalid ones, and ones with several values unless `sweeping`, become faults."""
-    parsed, faults = [], []
-    for text in texts:
+    parsed = []
+    whole, faults = torn.whole(texts)
+    for text in whole:
+        if (fault := unreadable.fault(text)) is not None:
+            faults.append(fault)
+            continue
         try:
             override = loader.parse(text)
         except RecursionError:
             faults.append(_too_deep(text))
             continue
-        except OverrideParseException as error:
-            detail = " ".join(error.message.split("\n")[0].split())
-            rule = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
-            faults.append(Fault(text, "unreadable", rule, _syntax_hint(text, detail)))
+        except OverrideParseException:
+            faults.append(unreadable.fault_of_value(text))
             continue
         if max(override.key_or_group.count("."), _depth(override.value())) > _DEEPEST:
             faults.append(_too_deep(text))
@@ -48,6 +52,17 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
     return parsed, faults
 
 
+def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
+    """The faults of keys that are given more than once: only one of the values could count."""
+    given: dict[str, list[Override]] = {}
+    for override in parsed:
+        given.setdefault(override.get_key_element().lstrip("+~"), []).append(override)
+    for key, several in given.items():
+        if len(several) > 1:
+            listed = " and ".join(str(each.input_line).partition("=")[2] or "a removal" for each in several)
+            yield Fault(key, listed, f"it is given {_TIMES.get(len(several), f'{len(several)} times')}", "give it once")
+
+
 def _too_deep(text: str) -> Fault:
     return Fault(text.partition("=")[0][:80], "nested", f"values can be nested at most {_DEEPEST} levels deep")
 
@@ -66,9 +81,3 @@ def is_selection(folders: Folders, override: Override) -> bool:
     if override.is_hydra_override():
         return True
     return folders.is_group(override.key_or_group) and not isinstance(override.value(), dict)
-
-
-def _syntax_hint(text: str, detail: str) -> str:
-    if "=" not in text and not text.startswith("~"):
-        return "the = is missing"
-    return f"quote the value, and once more for the shell: key=\"'value'\" ({detail})"

@@ -91,7 +91,9 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 path,
                 value,
                 pydantic_errors.rule_of(error),
-                did_you_mean(str(error["input"]), pydantic_errors.valid_values(error)),
+                f"set {path}=…"
+                if error["type"] == "missing"
+                else did_you_mean(str(error["input"]), pydantic_errors.valid_values(error)),
             )
 
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, read_write
 from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
@@ -58,7 +58,8 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     packages.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
+    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
+    if faults:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
