@@ -10,7 +10,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import load_finished
+from embexp.cli.finished import check_data, load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
@@ -48,6 +48,8 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.directory is None or options.data is None:
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
+    if options.out is not None and Path(options.out).is_dir():
+        raise CommandLineError(f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv")
     predictions = (predictor or _predict)(options.directory, options.data)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")  # class names may contain commas
@@ -61,5 +63,6 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str) -> Iterable[float | str]:
+    check_data(file)
     predictions: list[float | str] = load_finished(directory, "predict", "--data", file).predict(file).tolist()
     return predictions

@@ -48,13 +48,13 @@ def fault(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
     if isinstance(error, MissingConfigException):
         return _missing(folders, error, composed)
     if isinstance(error, RecursionError):
-        return Fault("", "its files", "the defaults of one of them lead back to itself", "remove it from its own defaults")
+        file = folders.file(composed[0])
+        rule = "its defaults lead back to itself"
+        return Fault("", "its files", rule, "remove it from its own defaults", str(file or ""))
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark, problem = error.problem_mark, error.problem or "it can't be read"
-        remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
-        return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{mark.name}:{mark.line + 1}")
+        return _invalid(error.problem_mark.name, error)
     for file in _files(folders, composed):
-        if (found := _unreadable(file)) is not None:
+        if (found := unreadable(file)) is not None:
             return found
     if isinstance(error, AssertionError):
         return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
@@ -128,18 +128,43 @@ def _line(file: Path, key: str) -> int | None:
     return None
 
 
-def _unreadable(file: Path) -> Fault | None:
+def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
+    """The fault of a file that is not valid YAML."""
+    mark, problem = error.problem_mark, error.problem or "it can't be read"
+    remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
+    line = f":{mark.line + 1}" if mark is not None else ""
+    return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
+
+
+def _key_line(file: Path, key: str) -> int:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
+
+
+def unreadable(file: Path) -> Fault | None:
     """The fault of a file that holds no text, or no mapping; None: it does."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
+    except FileNotFoundError:
+        return Fault("", "a file", "it is a link to a file that is not there", "", str(file))
     except OSError as error:
-        return Fault("", "a file", f"it can't be read: {error.strerror}", "", str(file))
+        what = "it is a folder" if file.is_dir() else f"it can't be read: {error.strerror}"
+        return Fault("", "a file", what, "", str(file))
+    except yaml.MarkedYAMLError as error:
+        return _invalid(file, error)
     except (ValueError, yaml.YAMLError) as error:
         return Fault("", "a file", f"it is not valid YAML: {first_line(error)}", "", str(file))
-    if content is None or isinstance(content, dict):
+    if content is None:
+        return None
+    if isinstance(content, dict):
+        defaults = content.get("defaults", [])
+        entries = defaults if isinstance(defaults, list) else [0]
+        if any(not isinstance(entry, str | dict) for entry in entries):
+            rule = f"its defaults are a list of choices, and these are {shown(defaults)}"
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
         return None
     what = "a list" if isinstance(content, list) else shown(content)
     return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))

@@ -85,6 +85,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
     sources = Sources(loader, selections, applied, lifted)
     with hydra_globals.borrowed(config):
+        faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added))
@@ -127,21 +128,36 @@ def _resolved(root: DictConfig, node: DictConfig, prefix: str, faults: list[Faul
         except OmegaConfBaseException as error:
             written = OmegaConf.to_container(node, resolve=False)
             text = str(written[key]) if isinstance(written, dict) else ""
-            faults.append(Fault(path, text, f"it can't be resolved: {_first_line(error)}", _remedy(error, root)))
+            faults.append(_unresolved(path, text, error, root))
     return found
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(".")
+def _directories(config: DictConfig) -> list[Fault]:
+    """The faults of directories of runs that can't be resolved; that of a job is, once its number is known."""
+    faults = []
+    for path in hydra_checks.DIRECTORIES[:2]:
+        try:
+            OmegaConf.select(config, path)
+        except OmegaConfBaseException as error:
+            written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+            text = str(written[path.split(".")[1]]["dir"])
+            faults.append(_unresolved(path, text, error, config))
+    return faults
 
 
-def _remedy(error: BaseException, root: DictConfig) -> str:
-    """What to do about an interpolation that can't be resolved."""
-    if isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", str(error))):
-        return did_you_mean(found[1], values.paths(OmegaConf.to_container(root))) or "write \\${…} for a text with ${…}"
-    if isinstance(error, UnsupportedInterpolationType):
-        return "embexp knows ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
-    return ""
+def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictConfig) -> Fault:
+    """The fault of a value with an interpolation that can't be resolved."""
+    first = str(error).splitlines()[0].rstrip(".")
+    rule, remedy = f"it can't be resolved: {first}", ""
+    if found := re.search(r"Environment variable '([^']+)' not found", first):
+        rule = f"the environment has no variable {found[1]}"
+        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
+        known = set(values.paths(OmegaConf.to_container(root))) - {path}
+        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
+    elif isinstance(error, UnsupportedInterpolationType):
+        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+    return Fault(path, text, rule, remedy)
 
 
 def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders, hydra_checks, partial_spec, resources, validate
+from embexp.config import folders, hydra_checks, partial_spec, resources, selections, validate
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse, repeated
+from embexp.config.shown import shown
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
@@ -109,7 +110,22 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
     spec, faults = _checked(composition.container, composition.faults, look_at_data=look_at_data)
+    faults = _kinds_told_once(faults, composition)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Fault]:
+    """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
+    made = selections.choices(composition.config)
+    for override in composition.sources.values:
+        place, _, last = override.key_or_group.rpartition(".")
+        strange = [each for each in faults if each.path.startswith(f"{place}.") and "belongs to" in each.rule]
+        if last == "kind" and strange:
+            group = next((each for each in made if each.rpartition("@")[2] == place), place)
+            rule = f"the file that is chosen for {place} has keys of another kind"
+            fault = Fault(override.key_or_group, shown(override.value()), rule, f"choose {group}={override.value()}")
+            faults = [fault, *(each for each in faults if each not in strange)]
+    return faults
 
 
 def check_composed(config: DictConfig, without: Sequence[str], folder: Path) -> tuple[RunSpec | None, list[Fault]]:
@@ -144,4 +160,5 @@ def _checked(
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
     between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
-    return spec, faults + [fault for fault in between if fault.path not in reported]
+    told = reported | {fault.path for fault in faults}
+    return spec, faults + [fault for fault in between if fault.path not in told]

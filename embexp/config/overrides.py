@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from hydra.core.override_parser.types import Override, ValueType
@@ -42,9 +43,7 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
                     override.get_key_element(),
                     text.partition("=")[2],
                     "a single run takes one value",
-                    "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
-                    if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
-                    else "add -m to run once for each",
+                    _of_several(text.partition("=")[2], override),
                 )
             )
             continue
@@ -61,6 +60,17 @@ def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
         if len(several) > 1:
             listed = " and ".join(str(each.input_line).partition("=")[2] or "a removal" for each in several)
             yield Fault(key, listed, f"it is given {_TIMES.get(len(several), f'{len(several)} times')}", "give it once")
+
+
+def _of_several(value: str, override: Override) -> str:
+    """What to do about several values, or about one with a comma."""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        return f"write {value.replace(',', '')} for that number; add -m to run once for each of several"
+    if re.fullmatch(r"-?0,\d+", value):
+        return f"write {value.replace(',', '.')} for that number; add -m to run once for each of several"
+    if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
+        return "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
+    return "add -m to run once for each"
 
 
 def _too_deep(text: str) -> Fault:

@@ -14,7 +14,11 @@ from embexp.config.loader import Loader
 
 
 class Sources:
-    """The sources of the values of a composed config."""
+    """The sources of the values of a composed config.
+
+    Attributes:
+        values: overrides that set values, in their order.
+    """
 
     def __init__(
         self,
@@ -33,15 +37,23 @@ class Sources:
         """
         self._loader = loader
         self._selections = selections
-        self._values = values
+        self.values = values
         self._lifted = lifted
 
     def describe(self, path: str) -> str:
         """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
-        for override in reversed(self._values):
+        below = ""
+        for override in reversed(self.values):
             key = override.key_or_group
-            if key == path or path.startswith(f"{key}.") or key.startswith(f"{path}."):
+            if key == path or path.startswith(f"{key}."):
                 return f"the command line ({override.input_line})"
+            if key.startswith(f"{path}."):
+                below = below or f"the command line ({override.input_line})"
+        for override in self._selections:
+            if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
+                return f"the command line ({override.input_line})"
+        if below:
+            return below
         for package, file in reversed(self._files):
             inner = _inside(path, package)
             if inner is not None and (line := _line(file, inner)) is not None:

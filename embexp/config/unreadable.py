@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from embexp.config.nearest import did_you_mean
 from embexp.config.shown import shown
 from embexp.errors import Fault
 
 _FORMS = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
+_FUNCTIONS = ("range", "choice", "interval", "glob", "sort", "shuffle", "tag", "int", "float", "str", "bool")
+"""Functions of Hydra's overrides."""
 _CLOSED = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -27,9 +30,9 @@ def fault(text: str) -> Fault | None:
     if unicodedata.category(text[0]) == "Pd" and text[0] != "-":
         return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
     if "=" not in text and "~" not in prefix:
-        name, _, rest = text.partition(":")
-        remedy = f"write {name}={rest}" if rest else f"write {key}=VALUE"
-        return Fault(name, shown(rest) if rest else "no value", _FORMS, remedy)
+        name, sign, rest = next(filter(all, (text.partition(each) for each in (":", "/"))), (text, "", ""))
+        remedy = f"write {name}={rest}" if rest and name != "hydra" else f"write {key}=VALUE"
+        return Fault(name if sign == ":" else key, shown(rest) if sign == ":" else "no value", _FORMS, remedy)
     if "+" in prefix and prefix not in ("+", "++"):
         return Fault(key, shown(value), _FORMS, f"write +{key}={value} for a new key")
     if strange := next((each for each in key if not each.isascii()), None):
@@ -52,6 +55,13 @@ def fault_of_value(text: str) -> Fault:
         text: the override.
     """
     _, key, value = _parts(text)
+    names = re.split(r"[./@:]", key)
+    if wrong := next((each for each in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", each)), None):
+        rule = "a name is letters, digits and underscores, a letter first"
+        return Fault(key, shown(value), rule, f"rename {wrong}")
+    if (called := re.match(r"(\w+)\(", value)) and value.endswith(")"):
+        rule, near = f"there is no function {called[1]!r} of these arguments", did_you_mean(called[1], _FUNCTIONS)
+        return Fault(key, value, rule, near or f"quote a text with brackets: '{key}=\"{value}\"'")
     opened = {bracket: value.count(bracket) - value.count(closed) for bracket, closed in _CLOSED.items()}
     bracket = next((each for each, count in opened.items() if count > 0), None)
     for quote in ("'", '"'):

@@ -31,6 +31,9 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     try:
         if override.is_delete():
             return _remove(override, config)
+        if (group := next((each for each in choices(config) if each.endswith(f"@{key}")), None)) is not None:
+            if isinstance(value, str):
+                return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
@@ -39,8 +42,11 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
-        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or not present)
+        known = isinstance(value, dict) and _may_be_an_option(config, f"{key}.")
+        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or known or not present)
     except OmegaConfBaseException as error:
+        if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
+            return Fault(key, shown(value), "it is a mapping, and this is a list", f"write {key}.NAME=… for each key")
         remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
         rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
         return Fault(key, shown(value), rule, remedy)

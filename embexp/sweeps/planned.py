@@ -135,7 +135,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         if not texts:
             raise CommandLineError(
                 f"{override.input_line}: this sweep names no values to try\n"
-                "    give the values: key=1,2,3 or 'key=range(0,5)'"
+                "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval is for a search: hydra/sweeper=optuna"
             )
         choices[key] = [f"{key}={text}" for text in texts]
     return [list(each) for each in itertools.product(*choices.values())]
