@@ -262,7 +262,7 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     """
     folder = arguments.directory(directory, "embexp.load_run")
     allowed = arguments.texts(allow_code, "embexp.load_run", "allow_code")
-    recorded = RunFolder(folder).recorded_spec()  # what is no run is told before TensorFlow is loaded
+    recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)
     environment.load_tensorflow()

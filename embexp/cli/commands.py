@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
+from embexp.system import encoding
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, after the program's name; None: those of this process.
     """
+    encoding.fit_streams()
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except UsageError as error:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.errors import CommandLineError
+
 if TYPE_CHECKING:
     from embexp.runs.finished import Run
 
@@ -26,6 +28,16 @@ def load_finished(directory: str, command: str, *rest: str, allow_code: Sequence
             f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
         )
     return run
+
+
+def check_data(file: str) -> None:
+    """Checks that there is a file of data, before TensorFlow is loaded.
+
+    Raises:
+        CommandLineError: there is none.
+    """
+    if not Path(file).exists():
+        raise CommandLineError(f"--data {file}: there is no such file or folder")
 
 
 def check_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] | None = None) -> None:

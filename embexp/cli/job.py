@@ -15,7 +15,7 @@ from pathlib import Path
 from embexp.errors import EmbexpError
 from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import environment, parents
+from embexp.system import encoding, environment, parents
 from embexp.training.listeners import Listener
 
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
@@ -44,6 +44,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     Returns:
         The exit status of the process: 0, or another one if the job failed.
     """
+    encoding.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
         with locks.held(directory / jobs.LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):

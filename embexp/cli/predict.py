@@ -11,7 +11,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
-from embexp.cli.finished import load_finished
+from embexp.cli.finished import check_data, load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
@@ -51,6 +51,10 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.directory is None or options.data is None:
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
+    if options.out is not None and Path(options.out).is_dir():
+        raise CommandLineError(
+            f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv"
+        )
     predictor = predictor or partial(_predict, allow_code=options.allow_code)
     predictions = predictor(options.directory, options.data)
     text = io.StringIO()
@@ -65,6 +69,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str, *, allow_code: Sequence[str]) -> Iterable[float | str]:
+    check_data(file)
     run = load_finished(directory, "predict", "--data", file, allow_code=allow_code)
     predictions: list[float | str] = run.predict(file).tolist()
     return predictions

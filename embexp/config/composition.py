@@ -9,12 +9,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders, hydra_checks, partial_spec, resources, validate
+from embexp.config import folders, hydra_checks, partial_spec, resources, selections, validate
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
 from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.shown import shown
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
@@ -91,12 +92,13 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
         faults = list(hydra_checks.not_in_python(parsed))
     else:
         faults = list(hydra_checks.without_effect(parsed, multirun=False))
+    twice = [] if in_python else list(repeated(parsed))  # in Python, the later of two counts
     try:
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
         told = {fault.path for fault in error.faults}
-        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
-    faults = [*found.impossible, *faults]
+        raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in told)]) from None
+    faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
         faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
@@ -128,7 +130,22 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     spec, faults = _checked(
         composition.container, composition.faults, composition.permission, look_at_data=look_at_data
     )
+    faults = _kinds_told_once(faults, composition)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Fault]:
+    """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
+    made = selections.choices(composition.config)
+    for override in composition.sources.values:
+        place, _, last = override.key_or_group.rpartition(".")
+        strange = [each for each in faults if each.path.startswith(f"{place}.") and "belongs to" in each.rule]
+        if last == "kind" and strange:
+            group = next((each for each in made if each.rpartition("@")[2] == place), place)
+            rule = f"the file that is chosen for {place} has keys of another kind"
+            fault = Fault(override.key_or_group, shown(override.value()), rule, f"choose {group}={override.value()}")
+            faults = [fault, *(each for each in faults if each not in strange)]
+    return faults
 
 
 def check_composed(
@@ -183,4 +200,5 @@ def _checked(
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
     between = [*rules.faults(known), *resources.faults(known, permission, look_at_data=look_at_data)]
-    return spec, faults + [fault for fault in between if fault.path not in reported]
+    told = reported | {fault.path for fault in faults}
+    return spec, faults + [fault for fault in between if fault.path not in told]

@@ -15,6 +15,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three similar names, the most similar first; dotted names may also share only their last key."""
     candidates = sorted(set(known) - {name})
+    if same := [each for each in candidates if each.lower() == name.lower()]:
+        return same[:1]
     near = difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) < 6 else 0.7)
     if not near and "." not in name:
         near = [each for each in candidates if each.rpartition(".")[2] == name][:3]

@@ -148,6 +148,11 @@ def package_of(file: Path) -> str | None:
     return header and header.group(1)
 
 
+def keys_of(file: Path) -> list[str]:
+    """The keys at the top of a file."""
+    return [str(key) for key in _content(file)[0]]
+
+
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     """What a file holds, and the package of its header."""
     try:

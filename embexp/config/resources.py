@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
+from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import KerasModel, Task
 from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
@@ -29,7 +32,7 @@ def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool) -> list
     checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
-        checks += [_data_faults(spec), _pretrained_faults(spec)]
+        checks += [_data_faults(spec), _pretrained_faults(spec), _restored_faults(spec), _frozen_faults(spec)]
     return list(where_known(*checks))
 
 
@@ -127,6 +130,24 @@ def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.pretrained import heads
 
     yield from heads.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
+
+
+def _restored_faults(spec: RunSpec) -> Iterator[Fault]:
+    """A checkpoint to restore from of which there is no file."""
+    path = None if spec.restore.path is None else Path(spec.restore.path)
+    if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
+        remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
+        yield Fault("restore.path", repr(str(path)), "there is no such file or folder", remedy)
+
+
+def _frozen_faults(spec: RunSpec) -> Iterator[Fault]:
+    """Missing files with the tokens or the mask of frozen rows."""
+    for scope, freeze in spec.settings_of("freeze"):
+        if isinstance(freeze, FreezeRows) and is_complete(freeze):
+            for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
+                if path is not None and not Path(path).is_file():
+                    what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
+                    yield Fault(f"{scope.path}.{key}", repr(path), what)
 
 
 def _if_complete(part: Callable[[], _Part]) -> _Part | None:

@@ -137,13 +137,17 @@ class RunFolder:
         """
         try:
             return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
+        except NotADirectoryError:
+            raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
+            if not self.path.exists():
+                words = f"{self.path} is not the directory of a run: there is no such directory"
             if (self.path / RESULTS).exists():
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
             raise NotARunError(words) from None
         except ValidationError as error:
-            raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
+            raise NotARunError(f"{self.spec} is not a spec that this version understands: {_told(error)}") from None
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -184,6 +188,14 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _told(error: ValidationError) -> str:
+    """The first of the faults of a spec, in one line."""
+    first, count = error.errors(include_url=False)[0], error.error_count()
+    place = ".".join(map(str, first["loc"]))
+    more = f" (and {count - 1:,} more faults)" if count > 1 else ""
+    return f"{place}{': ' if place else ''}{first['msg'][:1].lower()}{first['msg'][1:]}{more}"
 
 
 def _of_this_version(spec: bytes) -> bytes:

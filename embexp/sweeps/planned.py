@@ -13,7 +13,7 @@ from omegaconf import DictConfig, read_write
 from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
@@ -64,7 +64,8 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     packages.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
+    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
+    if faults:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
@@ -142,7 +143,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         if not texts:
             raise CommandLineError(
                 f"{override.input_line}: this sweep names no values to try\n"
-                "    give the values: key=1,2,3 or 'key=range(0,5)'"
+                "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval is for a search: hydra/sweeper=optuna"
             )
         choices[key] = [f"{key}={text}" for text in texts]
     return [list(each) for each in itertools.product(*choices.values())]
