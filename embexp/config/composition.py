@@ -18,6 +18,8 @@ from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
 
+_OWN_LAUNCHER = "embexp"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -107,7 +109,9 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    spec, faults = _checked(composition.container, composition.faults, look_at_data=look_at_data)
+    launcher = composition.config.hydra.runtime.choices.get("hydra/launcher")
+    here = launcher == _OWN_LAUNCHER  # another one may run it on a machine that has more memory
+    spec, faults = _checked(composition.container, composition.faults, look_at_data=look_at_data, here=here)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
 
 
@@ -137,10 +141,11 @@ def check_spec(spec: RunSpec) -> tuple[RunSpec | None, list[Fault]]:
 
 
 def _checked(
-    container: Mapping[str, Any], before: Sequence[Fault], *, look_at_data: bool
+    container: Mapping[str, Any], before: Sequence[Fault], *, look_at_data: bool, here: bool = True
 ) -> tuple[RunSpec | None, list[Fault]]:
     reported = {fault.path for fault in before}
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
-    between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
+    here = here and look_at_data
+    between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data, here=here)]
     return spec, faults + [fault for fault in between if fault.path not in reported]

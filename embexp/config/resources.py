@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from embexp.config import capacity
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
 from embexp.specs.models import KerasModel, Task
@@ -17,17 +18,20 @@ from embexp.specs.running import RuntimeKind
 _Part = TypeVar("_Part")
 
 
-def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
+def faults(spec: RunSpec, *, look_at_data: bool, here: bool = True) -> list[Fault]:
     """Faults of a spec and the files, functions and packages that it names.
 
     Args:
         spec: may be partial.
         look_at_data: whether to read the headers of data and pretrained files.
+        here: whether the run is to have the memory and the disk of this machine.
     """
     checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
         checks += [_data_faults(spec), _pretrained_faults(spec)]
+    if here:
+        checks += [capacity.memory_faults(spec), capacity.disk_faults(spec)]
     return list(where_known(*checks))
 
 

@@ -92,6 +92,26 @@ class Vocabulary(ABC):
             raise DataError(f"there is no vocabulary {text}, nor {identity.name} beside it")
         return _read_tsv(text)
 
+    @staticmethod
+    def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
+        """Reads the vocabulary of a table with so many rows.
+
+        Args:
+            stem: see `read`.
+            rows: of the table.
+            exactly: whether each row has a token, so that a shorter vocabulary is not that of the table.
+
+        Raises:
+            DataError: there is none, it is damaged, or it is that of another table.
+        """
+        found = Vocabulary.read(stem)
+        if found.size > rows or (exactly and found.size < rows and isinstance(found, TokenVocabulary)):
+            raise DataError(
+                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
+                " the file was changed, or is that of another run; put the one back with which the run was trained"
+            )
+        return found
+
 
 @dataclass(frozen=True)
 class TokenVocabulary(Vocabulary):
@@ -221,13 +241,13 @@ def _read_json(path: Path) -> IdentityVocabulary:
         if content["kind"] != "identity":
             raise ValueError(content["kind"])
         return IdentityVocabulary(int(content["size"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is not a vocabulary: expected a JSON object with kind identity and size") from error
 
 
 def _read_tsv(path: Path) -> TokenVocabulary:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        header = file.readline().rstrip("\n")
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        header = file.readline(2 * len(HEADER)).rstrip("\n")
     if header != HEADER:
         raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")
     types = {"token": pa.large_string(), "frequency": pa.int64(), "kind": pa.string()}
