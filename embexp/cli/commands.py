@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -62,6 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return interruption.exit_status() if interruption.received() else status
     except KeyboardInterrupt:  # while an error was told
         return interruption.exit_status()
+
+
+def process(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command as the one thing that this process does; takes and returns what `main` does."""
+    status = main(arguments)
+    for number in interruption.NUMBERS:  # what is left is Python's own end, of which a signal would print a trace
+        signal.signal(number, signal.SIG_DFL)
+    return status
 
 
 def _told(arguments: list[str]) -> int:

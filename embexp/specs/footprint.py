@@ -140,6 +140,7 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
     """The activations of a batch, and in training their gradients."""
     known = [feature for feature in spec.features.values() if feature.table in dims]
     numbers = sum(math.prod(feature.activation_shape(dims[feature.table])) for feature in known)
+    numbers += sum(sum(widths) for widths in _widths(spec).values())
     sizes = {"train.batch_size": 2 * spec.train.batch_size, "train.evaluation_batch_size": spec.evaluation_batch_size}
     path = max(sizes, key=lambda each: sizes[each])
     shown = spec.train.batch_size if path == "train.batch_size" else spec.evaluation_batch_size
@@ -147,21 +148,24 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
 
 
 def _dense(spec: RunSpec) -> Iterator[Need]:
-    """Weights between hidden layers, with gradient and slots, and the activations of a batch."""
+    """Weights between hidden layers, with gradient and slots."""
+    slots = {"sgd": 0, "adagrad": 1, "adam": 2}[spec.dense_optimizer.kind]
+    for path, widths in _widths(spec).items():
+        weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
+        yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, str(list(widths)))
+
+
+def _widths(spec: RunSpec) -> dict[str, Sequence[int]]:
+    """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
     match spec.model:
         case MLP(hidden=hidden):
-            paths = {"model.hidden": hidden}
+            return {"model.hidden": hidden}
         case DLRM(bottom=bottom, top=top):
-            paths = {"model.bottom": bottom, "model.top": top}
+            return {"model.bottom": bottom, "model.top": top}
         case TextCNN(widths=widths, maps=maps):
-            paths = {"model.maps": tuple(maps for _ in widths)}
+            return {"model.maps": [maps for _ in widths]}
         case _:
-            return
-    slots = {"sgd": 0, "adagrad": 1, "adam": 2}[spec.dense_optimizer.kind]
-    for path, widths in paths.items():
-        weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
-        activations = spec.train.batch_size * sum(widths)
-        yield Need("dense part", _FLOAT_BYTES * ((2 + slots) * weights + 2 * activations), path, str(list(widths)))
+            return {}
 
 
 def _data(spec: RunSpec, examples: int | None) -> Iterator[Need]:

@@ -38,7 +38,7 @@ def fault(*overrides: str) -> Fault:
 
 KINDS = {
     "tables": (
-        ["data.users=100000000", "tables.user.dim=64", "optimizer=sgd"],
+        ["model=mlp", "data.users=100000000", "tables.user.dim=64", "optimizer=sgd"],
         "tables.user",
         "100,000,000 rows of 64",
         r"needs at least 25\.\d GB of memory, and this machine has 8\.0 GB: tables 25\.\d GB"
@@ -46,7 +46,7 @@ KINDS = {
         "a smaller dim, fewer rows",
     ),
     "slots": (
-        ["data.users=15000000", "tables.user.dim=64", "optimizer=adam"],
+        ["model=mlp", "data.users=15000000", "tables.user.dim=64", "optimizer=adam"],
         "tables.user",
         "adam with 2 slots for 15,000,000 rows of 64",
         r"needs at least 11\.\d GB of memory.*tables 3\.8 GB .*, slots 7\.7 GB",
@@ -56,7 +56,7 @@ KINDS = {
         ["train.batch_size=100000000"],
         "train.batch_size",
         "100,000,000 examples of",
-        r"batch \d+",
+        r"batch \d+\.\d GB",
         "a smaller train.batch_size",
     ),
     "dense part": (
@@ -101,9 +101,15 @@ def test_run_and_plan_tell_it_with_status_2(capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_job_of_a_sweep_is_told_before_the_first_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["tables.user.dim=8,64", "data.users=40000000", "optimizer=sgd", f"hydra.sweep.dir={tmp_path}/sweep"]
+    words = [
+        "model=mlp",
+        "tables.user.dim=8,64",
+        "data.users=40000000",
+        "optimizer=sgd",
+        f"hydra.sweep.dir={tmp_path}/sweep",
+    ]
     assert commands.main(["run", "-m", *words]) == 2
-    assert "in job 1 (tables.user.dim=64 " in capsys.readouterr().err
+    assert "in job 1 (model=mlp tables.user.dim=64 " in capsys.readouterr().err
     assert not (tmp_path / "sweep").exists()
 
 

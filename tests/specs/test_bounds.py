@@ -16,6 +16,8 @@ from embexp.specs.sweeping import Launching
 def integers(schema: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every integer of a JSON schema, by where it stands."""
     if isinstance(schema, dict):
+        if "exclude" in place:  # values to compare settings with
+            return
         if schema.get("type") == "integer" and "const" not in schema and "enum" not in schema:
             yield place, schema
         for key, value in schema.items():
