@@ -102,6 +102,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         EmbexpError: `embexp run` would refuse the run, too.
     """
     from embexp.cli import planned_run, planned_study
+    from embexp.runs import capacity
     from embexp.specs.studies import NoStudy
 
     if not isinstance(spec.study, NoStudy):
@@ -110,6 +111,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         planned_run.show(planned_run.from_spec(spec), console)
     else:
         prepared = _prepared(spec)
+        capacity.check_memory(prepared)
         planned_run.show(planned_run.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
         if trace:

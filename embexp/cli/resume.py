@@ -39,8 +39,8 @@ overrides of a sweep
     embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
     embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
 
-The exit status is 0 on success, 1 if the run or a job failed or was interrupted again, and 2 if the command line is
-invalid.
+The exit status is 0 on success, 1 if the run or a job failed, 2 if the command line is invalid, and 130, 143 or 129 if
+it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 """
 
 

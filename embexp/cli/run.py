@@ -54,7 +54,8 @@ sweeps
     sweep.exclude='[{{init: constant, freeze: table}}]'    Leaves combinations out.
     A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
 
-The exit status is 0 on success, 1 if the run failed, and 2 if the config or the command line is invalid.
+The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
+129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.
 
 groups and their choices
 """

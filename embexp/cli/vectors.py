@@ -191,17 +191,13 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     stages = _stages()
     try:
         source = _source(path, options, stages, whole=False)
-        outputs = write.outputs(out)
-        for each in outputs:
+        for each in write.outputs(out):
             if each.exists() and any(each.samefile(read) for read in source.files):
                 raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
             if each.exists() and not options.overwrite:
                 raise CommandLineError(
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
-        if len(outputs) > 1:
-            for each in outputs:  # never leave a matrix beside the tokens of another one
-                each.unlink(missing_ok=True)
         write.write(source, source.tokens, out, progress=stages)
     finally:
         stages.close()

@@ -20,6 +20,8 @@ from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
 
+_OWN_LAUNCHER = "embexp"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -127,8 +129,9 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
+    here = runs_here(composition.config)
     spec, faults = _checked(
-        composition.container, composition.faults, composition.permission, look_at_data=look_at_data
+        composition.container, composition.faults, composition.permission, look_at_data=look_at_data, here=here
     )
     faults = _kinds_told_once(faults, composition)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
@@ -167,17 +170,26 @@ def check_composed(
     return spec, [*unresolved, *faults]
 
 
-def check_container(container: Mapping[str, Any], permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
+def runs_here(config: DictConfig) -> bool:
+    """Whether a config is run on this machine: another launcher may have one with more memory."""
+    found: Any = config.hydra.runtime.choices.get("hydra/launcher")
+    return bool(found == _OWN_LAUNCHER)
+
+
+def check_container(
+    container: Mapping[str, Any], permission: Permission, *, here: bool
+) -> tuple[RunSpec | None, list[Fault]]:
     """Checks a config that has been composed without faults.
 
     Args:
         container: plain dicts, lists and scalars.
         permission: which code it may name.
+        here: whether it is run on this machine.
 
     Returns:
         The spec, or None if the config is invalid, and all faults, without their sources.
     """
-    return _checked(container, (), permission, look_at_data=True)
+    return _checked(container, (), permission, look_at_data=True, here=here)
 
 
 def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
@@ -194,11 +206,17 @@ def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, l
 
 
 def _checked(
-    container: Mapping[str, Any], before: Sequence[Fault], permission: Permission, *, look_at_data: bool
+    container: Mapping[str, Any],
+    before: Sequence[Fault],
+    permission: Permission,
+    *,
+    look_at_data: bool,
+    here: bool = True,
 ) -> tuple[RunSpec | None, list[Fault]]:
     reported = {fault.path for fault in before}
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
-    between = [*rules.faults(known), *resources.faults(known, permission, look_at_data=look_at_data)]
+    here = here and look_at_data
+    between = [*rules.faults(known), *resources.faults(known, permission, look_at_data=look_at_data, here=here)]
     told = reported | {fault.path for fault in faults}
     return spec, faults + [fault for fault in between if fault.path not in told]

@@ -132,7 +132,8 @@ class Candidates:
         return self._checked(found, overrides, self._like)
 
     def _checked(self, found: Quick, overrides: Sequence[str], like: _Like) -> Candidate | None:
-        spec, faults = composition.check_container(found.container, self._loader.permission)
+        here = composition.runs_here(like.config)
+        spec, faults = composition.check_container(found.container, self._loader.permission, here=here)
         impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
         if spec is None or len(impossible) < len(faults):
             return None

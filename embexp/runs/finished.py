@@ -29,6 +29,7 @@ from embexp.runs.exporting import Exported
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
+from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.system import caching
@@ -97,9 +98,14 @@ class Run:
 
         Raises:
             UsageError: the run has no such table.
+            DataError: the file is missing or damaged, or does not fit the table.
         """
         self._check_table(table)
-        return Vocabulary.read(self.folder.vocabularies / table)
+        whole = self.spec.tables[table].vocabulary_size is None and isinstance(
+            self.spec.pretrained_of(table), NoPretrained
+        )
+        rows = self.summary["tables"][table]["vocabulary_size"]
+        return Vocabulary.read_for(self.folder.vocabularies / table, rows, exactly=whole)
 
     def table(self, name: str) -> np.ndarray:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.

@@ -54,7 +54,7 @@ def resume(
     allowed_code.check(spec, allow_code, record=folder.spec)
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
-    saved = _newest(folder, summary, say)
+    saved = _newest(folder, say)
     if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
         raise RunError(_changed_since(folder, saved))
     if changed is not None:
@@ -86,13 +86,13 @@ def resume(
     return complete(prepared, machine, folder, saved=saved, listeners=listeners, progress=progress)
 
 
-def _newest(folder: RunFolder, summary: dict[str, Any] | None, say: Callable[[str], object]) -> SavedStep | None:
+def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
     """The newest whole checkpoint of the training, the final one of a run that has ended included."""
     torn: list[str] = []
     found = next(series.newest_first(folder.checkpoints, torn), None)
     for sentence in torn:
         say(f"warning: {sentence}")
-    if found is None and summary is not None and (folder.final_checkpoint / series.STATE).is_file():
+    if found is None and (folder.final_checkpoint / series.STATE).is_file():  # perhaps it was killed before its summary
         found = series.read_state(folder.final_checkpoint)
         series.check_content(folder.final_checkpoint)
     return found

@@ -10,6 +10,18 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _EXPENDABLE = "500"
+_PARENT = "EMBEXP_PARENT"
+
+
+def variables() -> dict[str, str]:
+    """Of the environment of a process that is to end with this one: it may be gone before the other asks for it."""
+    return {_PARENT: str(os.getpid())}
+
+
+def parent() -> int:
+    """The process that has started this one, perhaps gone by now."""
+    named = os.environ.pop(_PARENT, "")
+    return int(named) if named.isdigit() else os.getppid()
 
 
 def die_with_parent(parent: int) -> None:
