@@ -8,7 +8,7 @@ from functools import partial
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_data, load_finished
+from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 
 USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]"
@@ -62,7 +62,5 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
 
 def _evaluate(directory: str, file: str | None, split: str, *, allow_code: Sequence[str]) -> Mapping[str, float]:
-    if file is not None:
-        check_data(file)
     rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
-    return load_finished(directory, "evaluate", *rest, allow_code=allow_code).evaluate(file, split=split)
+    return load_finished(directory, "evaluate", *rest, data=file, allow_code=allow_code).evaluate(file, split=split)

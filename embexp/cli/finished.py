@@ -14,11 +14,19 @@ if TYPE_CHECKING:
     from embexp.runs.finished import Run
 
 
-def load_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] = ()) -> Run:
-    """Loads the run in a directory, to use its model; takes and raises what `check_finished` does."""
+def load_finished(
+    directory: str, command: str, *rest: str, data: str | None = None, allow_code: Sequence[str] = ()
+) -> Run:
+    """Loads the run in a directory, to use its model; takes and raises what `check_finished` does.
+
+    Raises:
+        CommandLineError: there is no such file or folder of data.
+    """
     from embexp.system import environment
 
     check_finished(directory, command, *rest, allow_code=allow_code)
+    if data is not None and not Path(data).exists():
+        raise CommandLineError(f"--data {data}: there is no such file or folder")
     environment.load_tensorflow()
     from embexp.runs.finished import load_run
 
@@ -28,16 +36,6 @@ def load_finished(directory: str, command: str, *rest: str, allow_code: Sequence
             f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
         )
     return run
-
-
-def check_data(file: str) -> None:
-    """Checks that there is a file of data, before TensorFlow is loaded.
-
-    Raises:
-        CommandLineError: there is none.
-    """
-    if not Path(file).exists():
-        raise CommandLineError(f"--data {file}: there is no such file or folder")
 
 
 def check_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] | None = None) -> None:

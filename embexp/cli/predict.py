@@ -11,7 +11,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_data, load_finished
+from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
@@ -69,7 +69,6 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str, *, allow_code: Sequence[str]) -> Iterable[float | str]:
-    check_data(file)
-    run = load_finished(directory, "predict", "--data", file, allow_code=allow_code)
+    run = load_finished(directory, "predict", "--data", file, data=file, allow_code=allow_code)
     predictions: list[float | str] = run.predict(file).tolist()
     return predictions
