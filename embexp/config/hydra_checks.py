@@ -58,8 +58,7 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
         if (fault := _unusable(path, value)) is not None:
             yield fault
     yield from _value_faults(config)
-    for kind in named_code.NODES:
-        yield from named_code.faults(config, kind, permission)
+    yield from named_code.faults(config, permission)
 
 
 def searchpath_fault(file: Path | None) -> Fault | None:

@@ -55,14 +55,17 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     return node if isinstance(node, dict) else {}
 
 
-def faults(config: DictConfig, kind: str, permission: Permission) -> Iterator[Fault]:
+def faults(config: DictConfig, permission: Permission) -> list[Fault]:
     """The faults that `check` would raise, but for what can't be resolved before the run has its directory."""
-    try:
-        with hydra_globals.borrowed(config):
-            node = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
-    except Exception:  # also of a resolver
-        return
-    yield from _faults(node, kind, permission)
+    found: list[Fault] = []
+    with hydra_globals.borrowed(config):
+        for kind in NODES:
+            try:
+                node = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+            except Exception:  # also of a resolver
+                continue
+            found += _faults(node, kind, permission)
+    return found
 
 
 def plugins() -> Mapping[str, type]:

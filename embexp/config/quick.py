@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from embexp.config import record, values
 from embexp.config.compose import absolute_paths, resolved
@@ -99,7 +99,8 @@ class QuickComposer:
         assert files is not None
         config = OmegaConf.create(files.values)
         config.hydra = like.hydra
-        with read_write(config.hydra), open_dict(config.hydra):
+        OmegaConf.set_readonly(config.hydra, False)  # as Hydra does
+        with open_dict(config.hydra):
             own = {key: choice for key, choice in like.hydra.runtime.choices.items() if key.startswith("hydra/")}
             config.hydra.runtime.choices = {**files.choices, **own}
         OmegaConf.set_struct(config, True)
@@ -150,7 +151,7 @@ class QuickComposer:
         return self._merged[key]
 
     def _read(self, chosen: Sequence[Override]) -> _Files | None:
-        made = {each.get_key_element(): each.value() for each in chosen}
+        made: dict[str, Any] = {each.get_key_element(): each.value() for each in chosen}
         for each in chosen:
             prefixed = each.is_add() or each.is_force_add() or each.is_delete()
             known = self._loader.folders.file(f"{each.key_or_group}/{each.value()}") is not None
@@ -177,7 +178,7 @@ def _plain_content(file: Path) -> tuple[dict[str, Any], str | None] | None:
     """What a file holds, and its package; None: its defaults list has a form that is left to Hydra."""
     try:
         config = OmegaConf.load(file)
-        content = OmegaConf.to_container(config, resolve=False)
+        content: Any = OmegaConf.to_container(config, resolve=False)
     except Exception:  # which Hydra tells
         return None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

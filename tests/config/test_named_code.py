@@ -145,9 +145,8 @@ def test_what_a_sweep_has_recorded_may_name_nothing_by_itself(folder: Path) -> N
 
 def test_launchers_and_sweepers_that_are_installed_may_be_chosen() -> None:
     config = compose(composition.loader(), ["hydra/launcher=basic", "hydra/sweeper=basic"]).config
-    for kind in ("launcher", "sweeper"):
-        assert list(named_code.faults(config, kind, OWN_MODULES)) == []
-        assert list(named_code.faults(config, kind, Permission(own=False))) == []
+    assert named_code.faults(config, OWN_MODULES) == []
+    assert named_code.faults(config, Permission(own=False)) == []
 
 
 def test_a_run_with_an_own_callback(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
