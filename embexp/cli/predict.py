@@ -49,7 +49,9 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
     if options.out is not None and Path(options.out).is_dir():
-        raise CommandLineError(f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv")
+        raise CommandLineError(
+            f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv"
+        )
     predictions = (predictor or _predict)(options.directory, options.data)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")  # class names may contain commas

@@ -203,7 +203,9 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
             yield Fault(f"hydra.callbacks.{name}", shown(callback), rule, "_target_: package.module.Class")
         elif user_path.find(module := callback["_target_"].partition(".")[0]) is None:
             rule = f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment"
-            yield Fault(f"hydra.callbacks.{name}._target_", shown(callback["_target_"]), rule, "name an installed class")
+            yield Fault(
+                f"hydra.callbacks.{name}._target_", shown(callback["_target_"]), rule, "name an installed class"
+            )
 
 
 def _leaves(value: Any, path: str, *, whole: bool = True) -> Iterator[tuple[str, Any]]:
