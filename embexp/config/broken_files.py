@@ -48,9 +48,12 @@ def fault(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
     if isinstance(error, MissingConfigException):
         return _missing(folders, error, composed)
     if isinstance(error, RecursionError):
-        file = folders.file(composed[0])
-        rule = "its defaults lead back to itself"
-        return Fault("", "its files", rule, "remove it from its own defaults", str(file or ""))
+        file, first = folders.file(composed[0]), composed[:1]
+        if _names(folders, first, first[0]) is None:
+            rule, remedy = "one of its values leads back to itself", "remove the alias"
+        else:
+            rule, remedy = "its defaults lead back to itself", "remove it from its own defaults"
+        return Fault("", "its files", rule, remedy, str(file or ""))
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _invalid(error.problem_mark.name, error)
     for file in _files(folders, composed):

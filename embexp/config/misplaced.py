@@ -1,4 +1,4 @@
-"""Files whose keys are at the wrong place because they lack `# @package _global_`, such as an experiment of the user's."""
+"""Files whose keys are at the wrong place in a config, as they lack `# @package _global_` or should not have it."""
 
 from __future__ import annotations
 

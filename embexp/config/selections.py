@@ -140,9 +140,9 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     if choice is None:
         remedy = f"choose {key}=none" if "none" in known else "choose one of them"
         return Fault(key, "null", rule, remedy)
-    for name in each:
+    for name in map(str, each):
         if name not in known:
-            return Fault(key, shown(choice), rule, _instead(folders, group, str(name), known))
+            return Fault(key, shown(choice), rule, _instead(folders, group, name, known))
         if known[name].is_relative_to(folders.user or os.devnull) and (fault := broken_files.unreadable(known[name])):
             return Fault(key, shown(choice), fault.rule, fault.remedy, fault.source)
     return None
@@ -186,8 +186,8 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
             return Fault(key, value, "nothing in this config is chosen there", remedy)
         if override.is_delete() and override.value() not in (None, made[key]):
             return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
-    if isinstance(override.value(), list):
-        remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, override.value()))}"
+    if isinstance(several := override.value(), list):
+        remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
     if (hydra := hydra_checks.rejected_in_file(error)) is not None:

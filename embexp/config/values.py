@@ -31,9 +31,9 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     try:
         if override.is_delete():
             return _remove(override, config)
-        if (group := next((each for each in choices(config) if each.endswith(f"@{key}")), None)) is not None:
-            if isinstance(value, str):
-                return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
+        group = next((each for each in choices(config) if each.endswith(f"@{key}")), None)
+        if group is not None and isinstance(value, str):
+            return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):

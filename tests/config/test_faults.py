@@ -203,7 +203,7 @@ CASES = {
         "1: tables.item.optimizer is not set, so it has no keys.\n"
         "    choose one first: optimizer@tables.item.optimizer=…",
     ),
-    "no override": (["nonsense"], "nonsense", "unreadable: an override is KEY=VALUE"),
+    "no override": (["nonsense"], "nonsense", "no value: an override is KEY=VALUE"),
     "several values without -m": (
         ["seed=1,2"],
         "seed",

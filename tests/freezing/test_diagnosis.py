@@ -192,7 +192,9 @@ def test_tables_with_the_same_reason_share_a_line() -> None:
         return diagnosis.Diagnosis(found, name, 2, tuple(diagnosis.Reason(each, 1, "row 0") for each in reasons))
 
     quiet = diagnosis.Diagnosis(NeverMoved(2, {}, 0))
-    assert diagnosis.warnings([of("a", "were never met"), of("b", "had no rate"), quiet, of("c", "were never met")]) == [
+    assert diagnosis.warnings(
+        [of("a", "were never met"), of("b", "had no rate"), quiet, of("c", "were never met")]
+    ) == [
         "trainable rows never moved (tables.a 1 of 2 and tables.c 1 of 2): they were never met",
         "tables.b: 1 of 2 trainable rows never moved: they had no rate (row 0)",
     ]

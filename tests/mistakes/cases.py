@@ -1,4 +1,4 @@
-"""The mistakes of the YAML files beside this module: a command, the files that it finds, and the words that it must tell."""
+"""The mistakes of the YAML files beside this module: a command, the files that it finds, and what it must say."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Mistake:
         run: the command, without `embexp`.
         says: what it must tell, each line of it in this order.
         status: its exit status.
+        thorough: whether it is left to `make test-thorough`, as it composes a config of its own.
         files: texts by path, UTF-8.
         latin: the same in Latin-1, for bytes that are no UTF-8.
         folders: empty folders.
@@ -32,6 +33,7 @@ class Mistake:
     run: str
     says: str = ""
     status: int = 2
+    thorough: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     latin: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[str] = ()
