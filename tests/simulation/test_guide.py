@@ -45,7 +45,7 @@ def new_model() -> Any:
 
 class TestTheGuide:
     def test_keras_trains_evaluates_and_saves(self, strategy: Any, tmp_path: Path) -> None:
-        """Two steps a call, with `jit_compile=True`, which has no effect; the last batch of an evaluation is smaller."""
+        """Two steps a call, and `jit_compile=True`, which has no effect; an evaluation ends with a smaller batch."""
         with strategy.scope():
             model = new_model()
             model.compile(
