@@ -35,8 +35,10 @@ _DYNAMIC = frozenset(
     {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition"}
 )
 """Operations that have results as long as values say, even if XLA has kernels with an upper bound for some."""
-_KNOWN = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs"})
+_KNOWN = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"})
 """Operations whose results depend on shapes alone."""
+_DATA_FIRST = frozenset({"Reshape", "StridedSlice", "Slice", "Tile", "BroadcastTo", "OneHot"})
+"""Operations whose first input does not decide on a shape."""
 _NO_NUMBERS = (tf.resource, tf.variant)
 _REASONS = (
     (("PyFunc",), "it calls Python, which runs on the host"),
@@ -196,13 +198,14 @@ def _register_kernels() -> None:
 
 
 def _sized_by_values(operation: Any) -> bool:
-    """Whether a result has a shape that is not known, though the shapes of all inputs are, whose values are not."""
+    """Whether values decide on the shape of a result, although the shapes of all inputs are known."""
     inputs = list(operation.inputs)
+    sizes = inputs[1:] if operation.type in _DATA_FIRST else inputs
     return (
         any(not one.shape.is_fully_defined() and one.dtype not in _NO_NUMBERS for one in operation.outputs)
         and all(one.shape.is_fully_defined() and one.dtype not in _NO_NUMBERS for one in inputs)
         and not _calls(operation.type)
-        and not all(_constant(one.op) for one in inputs)
+        and any(one.dtype in (tf.int32, tf.int64) and not _constant(one.op) for one in sizes)
     )
 
 

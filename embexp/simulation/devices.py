@@ -89,7 +89,8 @@ class SimulatedTopology(topology.Topology):  # type: ignore[misc]
     def tpu_device_ordinal_at_coordinates(self, device_coordinates: Any) -> int:
         """Number of the core."""
         task = int(self.task_ordinal_at_coordinates(device_coordinates))
-        return task * self.num_tpus_per_task + int(super().tpu_device_ordinal_at_coordinates(device_coordinates))
+        own = int(super().tpu_device_ordinal_at_coordinates(device_coordinates))
+        return task * int(self.num_tpus_per_task) + own
 
     def tpu_device_name_at_coordinates(self, device_coordinates: Any, job: str | None = None) -> str:
         """Name of the core; there is one job."""

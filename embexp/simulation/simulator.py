@@ -186,22 +186,20 @@ def _kept(build: Callable[..., Any], engine: Engine) -> Callable[..., Any]:
     def built(self: Any, *args: Any, **kwargs: Any) -> None:
         build(self, *args, **kwargs)
         if self._using_tpu:
-            for name, serve in (("_load_variables", engine.load), ("_retrieve_variables", engine.retrieve)):
-                vars(self)[name] = _unless_saving_a_graph(
-                    lambda serve=serve: serve(self._variables, self._table_config)
-                )
+            vars(self)["_load_variables"] = _served_for(self, engine.load)
+            vars(self)["_retrieve_variables"] = _served_for(self, engine.retrieve)
 
     return built
 
 
-def _unless_saving_a_graph(call: Callable[[], None]) -> Callable[[], None]:
-    """TensorFlow's own condition for loading and retrieving."""
+def _served_for(embedding: Any, serve: Callable[..., None]) -> Callable[[], None]:
+    """Loading or retrieving, under TensorFlow's own condition: not into a graph that is saved."""
 
-    def called() -> None:
+    def served() -> None:
         if tf.executing_eagerly() or not save_context.in_save_context():
-            call()
+            serve(embedding._variables, embedding._table_config)
 
-    return called
+    return served
 
 
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -135,6 +135,8 @@ class TPUSimulator(_Threads):
     """Number of simulated cores; each is a replica."""
     hosts: DeviceCount = 1
     """Number of hosts that share the cores."""
+    pipeline_execution_with_tensor_core: bool = False
+    """Look up rows one step late, as a TPU with this setting may."""
 
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:

@@ -45,7 +45,7 @@ def new_model() -> Any:
 
 class TestTheGuide:
     def test_keras_trains_evaluates_and_saves(self, strategy: Any, tmp_path: Path) -> None:
-        """Two steps a call, with `jit_compile=True`, which has no effect; the last batch of an evaluation is smaller."""
+        """Two steps a call, and `jit_compile=True`, which has no effect; an evaluation ends with a smaller batch."""
         with strategy.scope():
             model = new_model()
             model.compile(
@@ -197,7 +197,7 @@ def test_after_the_block(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, expected)
     model.save(tmp_path / "model.keras")
     model.export(tmp_path / "exported", verbose=False)
-    served = tf.saved_model.load(tmp_path / "exported").serve(X)
-    np.testing.assert_allclose(served, keras.models.load_model(tmp_path / "model.keras")(X), rtol=1e-6)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.serve(X), keras.models.load_model(tmp_path / "model.keras")(X), rtol=1e-6)
     with pytest.raises(RuntimeError, match="block has ended; run steps inside the block"):
         strategy.run(lambda: tf.constant(1))

@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.python.keras.optimizer_v2 import adagrad, adam, ftrl, gradient_descent
 
 from tests.strategies.tpu_fixtures import goldens, world
 from tests.strategies.tpu_fixtures.cases import Case, original
+from tests.thoroughness import thorough
 
 api = tf.tpu.experimental.embedding
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 LEGACY = {"sgd": gradient_descent.SGD, "adagrad": adagrad.Adagrad, "adam": adam.Adam, "ftrl": ftrl.Ftrl}
+ALWAYS = {
+    "sgd-forward-ragged-flat",
+    "sgd-training-sparse-high_dimensional",
+    "adagrad-training-sparse-flat",
+    "adam-training-ragged-flat",
+    "ftrl-training-ragged-high_dimensional",
+}
 SLOTS = {"accumulators": "accumulator", "linears": "linear", "momenta": "m", "velocities": "v"}
 
 
@@ -46,6 +55,8 @@ def test_embedding(case: Case, strategy: Any) -> None:
 
     The original feeds its high-dimensional 'ragged' cases with sparse tensors, and so does this.
     """
+    if case.variant not in ALWAYS and not thorough():
+        pytest.skip("one case of each optimizer, kind of input and rank in every run: --hypothesis-profile=thorough")
     name, way, kind, shape = case.variant.split("-")
     high_dimensional = shape == "high_dimensional"
     with strategy.scope():
@@ -79,5 +90,7 @@ def test_embedding(case: Case, strategy: Any) -> None:
         found = {slot: variable.values[0].numpy() for slot, variable in embedding._variables[table].items()}
         expected = after_one_step(name, rows, gradient)
         assert found.keys() == expected.keys()
+        # The originals compare FTRL's rows only where there is a gradient; elsewhere the legacy optimizer writes zeros.
+        compared = (gradient != 0).any(1) if name == "ftrl" and way == "training" else np.full(len(rows), True)
         for slot, values in expected.items():
-            np.testing.assert_allclose(found[slot], values, err_msg=f"{table}/{slot}", **TOLERANCE)
+            np.testing.assert_allclose(found[slot][compared], values[compared], err_msg=f"{table}/{slot}", **TOLERANCE)
