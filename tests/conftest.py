@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from tests import preloaded
 from tests.thoroughness import PROFILES
 
 PROCESSORS = 4
+COMMANDS = "EMBEXP_TESTS_COMMANDS"
+"""Variable of the environment with the folder of `forked`, which all processes of a distributed run share."""
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,7 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell starts what it runs in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
-    if not distributes and not config.option.collectonly:
+    if distributes:
+        stack = contextlib.ExitStack()
+        config.add_cleanup(stack.close)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.environ[COMMANDS] = str(stack.enter_context(preloaded.commands(folder)))
+    elif not config.option.collectonly:
         from embexp.strategies import mirrored
 
         mirrored.logical_processors(PROCESSORS)
@@ -79,8 +88,17 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Path]:
     """A folder with the commands `embexp` and `python` that start with TensorFlow imported: forked, in milliseconds."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
-        yield found
+    if COMMANDS in os.environ:
+        yield Path(os.environ[COMMANDS])
+    else:
+        with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
+            yield found
+
+
+@pytest.fixture
+def forked_jobs(forked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of sweeps of this process start from one with TensorFlow imported, too."""
+    monkeypatch.setattr(sys, "executable", str(preloaded.with_jobs(forked) / "python"))
 
 
 @pytest.fixture(scope="session")

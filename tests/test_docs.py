@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,16 +47,10 @@ def smaller(block: Block) -> str:
     return re.sub(r"^embexp run( -m)?\b", rf"\g<0> {more}", block.text, flags=re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    """A folder with the commands `embexp` and `python`."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder), jobs=True) as found:
-        yield found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples(page: Path, commands: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    commands = preloaded.with_jobs(forked)
     environment = {
         **os.environ,
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",

@@ -215,6 +215,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = words(graph, "train.epochs=1", "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep")
     assert commands.main(["run", "-m", *overrides, "model=transe,distmult"]) == 0

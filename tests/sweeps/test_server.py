@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from embexp.sweeps.ledger import Ledger, LedgerJob
+from tests.thoroughness import thorough
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +122,7 @@ def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str
     generator = random.Random(0)
     seen: dict[int, float | None] = {}
     directory = folder / "killed"
-    for attempt in range(3):
+    for attempt in range(4 if thorough() else 2):
         started = ("resume", "killed") if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
         process = embexp(*started, folder=folder)
         _wait_for_a_checkpoint(process, directory, attempt)
