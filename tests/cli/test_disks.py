@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from tests import disks
 
 pytestmark = pytest.mark.slow
 
-SMALL = ("data.examples=2000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=null")
-SMALL += ("train.steps=4", "output.plots=false", "output.tensorboard=false", "output.digests=false")
+DATA = ("data.examples=2000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=null")
+SMALL = (*DATA, "train.steps=4", "output.plots=false", "output.tensorboard=false", "output.digests=false")
 Said = Callable[..., str]
 
 
@@ -122,7 +123,12 @@ def test_the_output_is_full(
                 os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - (8192 if place == "final" else 0))
 
         real = saving.RunSaver.keep_final
-        monkeypatch.setattr(saving.RunSaver, "keep_final", lambda *args: (fill(), real(*args))[1])
+
+        def keep_final(*arguments: Any) -> None:
+            fill()
+            real(*arguments)
+
+        monkeypatch.setattr(saving.RunSaver, "keep_final", keep_final)
         if place == "manifest":
             fill()
         words = ["run", *SMALL, "model=mlp", "tables.item.dim=64", f"output.cache={cache}", f"hydra.run.dir={disk}/run"]
