@@ -97,7 +97,7 @@ def test_the_cache_is_full(said: Said, tmp_path: Path) -> None:
 def test_no_room_for_a_log_of_that_size_is_told_before(said: Said, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=60) as disk:
         words = [word for word in SMALL if not word.startswith("data.examples")]
-        words += ["data.examples=20000", f"output.cache={disk}/cache", f"hydra.run.dir={tmp_path}/run"]
+        words += ["data.examples=20000000", f"output.cache={disk}/cache", f"hydra.run.dir={tmp_path}/run"]
         line = said("run", *words, status=2)
     assert "1 fault in the config" in line
     assert not (tmp_path / "run").exists()
