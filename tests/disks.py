@@ -38,6 +38,11 @@ def read_only(folder: Path) -> Iterator[Path]:
         yield folder
 
 
+def seal(disk: Path) -> None:
+    """Makes a disk that `small` has mounted read-only."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+
+
 @contextmanager
 def _mounted(folder: Path, options: str) -> Iterator[None]:
     done = subprocess.run(

@@ -90,7 +90,7 @@ def _told(arguments: list[str]) -> int:
         return FAILED
     except Exception as error:
         if interruption.received() and _is_interruption(error):
-            return _say(INTERRUPTED, FAILED, before="\n")
+            return _say(INTERRUPTED, FAILED, before="\n")  # the status is that of the signal
         if (sentence := machine_faults.sentence(error)) is None:
             raise
         return _say(sentence, FAILED)
@@ -104,10 +104,10 @@ def _say(sentence: str, status: int, *, before: str = "") -> int:
 
 
 def _is_interruption(error: BaseException | None) -> bool:
-    """Whether an error is what some library has made of a `KeyboardInterrupt`."""
+    """Whether an error is what some library has made of an `Interrupted`: its context, or a word of its text."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) or interruption.Interrupted.__name__ in str(error):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__
@@ -139,7 +139,8 @@ def dispatch(
         near = difflib.get_close_matches(name, commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(commands)}"
         raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
-    module = importlib.import_module(f"{modules}{name}")
+    with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
+        module = importlib.import_module(f"{modules}{name}")
     return int(module.main(arguments[1:]))
 
 

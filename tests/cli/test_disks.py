@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from tests import disks
 
 pytestmark = pytest.mark.slow
 
-SMALL = ("data.examples=2000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=null")
-SMALL += ("train.steps=4", "output.plots=false", "output.tensorboard=false", "output.digests=false")
+DATA = ("data.examples=2000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=null")
+SMALL = (*DATA, "train.steps=4", "output.plots=false", "output.tensorboard=false", "output.digests=false")
 Said = Callable[..., str]
 
 
@@ -76,12 +77,11 @@ def test_the_cache_is_read_only(said: Said, tmp_path: Path) -> None:
 
 
 def test_a_cache_that_has_everything_may_be_read_only(cache: Path, tmp_path: Path) -> None:
-    shutil.copytree(cache, tmp_path / "copy")
-    disk = tmp_path / "copy"
-    with disks.read_only(tmp_path / "disk"):
-        if os.geteuid() == 0:
-            pytest.skip("a read-only disk can't be filled first")
-        assert commands.main(["run", *SMALL, f"output.cache={disk}", f"hydra.run.dir={tmp_path}/run"]) == 0
+    """Of another machine, say: a copy, whose files have other stamps."""
+    with disks.small(tmp_path / "disk", kilobytes=4000) as disk:
+        shutil.copytree(cache, disk / "cache")
+        disks.seal(disk)
+        assert commands.main(["run", *SMALL, f"output.cache={disk}/cache", f"hydra.run.dir={tmp_path}/run"]) == 0
 
 
 def test_the_cache_is_full(said: Said, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_cache_is_full(said: Said, tmp_path: Path) -> None:
 def test_no_room_for_a_log_of_that_size_is_told_before(said: Said, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=60) as disk:
         words = [word for word in SMALL if not word.startswith("data.examples")]
-        words += ["data.examples=20000", f"output.cache={disk}/cache", f"hydra.run.dir={tmp_path}/run"]
+        words += ["data.examples=20000000", f"output.cache={disk}/cache", f"hydra.run.dir={tmp_path}/run"]
         line = said("run", *words, status=2)
     assert "1 fault in the config" in line
     assert not (tmp_path / "run").exists()
@@ -122,7 +122,12 @@ def test_the_output_is_full(
                 os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - (8192 if place == "final" else 0))
 
         real = saving.RunSaver.keep_final
-        monkeypatch.setattr(saving.RunSaver, "keep_final", lambda *args: (fill(), real(*args))[1])
+
+        def keep_final(*arguments: Any) -> None:
+            fill()
+            real(*arguments)
+
+        monkeypatch.setattr(saving.RunSaver, "keep_final", keep_final)
         if place == "manifest":
             fill()
         words = ["run", *SMALL, "model=mlp", "tables.item.dim=64", f"output.cache={cache}", f"hydra.run.dir={disk}/run"]

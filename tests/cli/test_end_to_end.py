@@ -146,7 +146,7 @@ def test_ctrl_c_ends_a_sweep_tidily(folder: Path) -> None:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 1, out + err
+    assert process.returncode == 130, out + err
     jobs = json.loads((folder / "stopped" / "sweep.json").read_text())["jobs"]
     assert [job["status"] for job in jobs] == ["interrupted", "planned"]
     assert json.loads((folder / "stopped" / "0" / "summary.json").read_text())["status"] == "interrupted"

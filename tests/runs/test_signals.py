@@ -27,8 +27,8 @@ from tests.thoroughness import thorough
 pytestmark = pytest.mark.slow
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RUN = ("data.examples=3000", "data.users=200", "data.items=100", "train.batch_size=64", "train.epochs=null")
-RUN += ("train.steps=150", "train.evaluate_every=50", "checkpoint.every_steps=10", "output.cache=cache")
+DATA = ("data.examples=3000", "data.users=200", "data.items=100", "train.batch_size=64", "train.epochs=null")
+RUN = (*DATA, "train.steps=150", "train.evaluate_every=50", "checkpoint.every_steps=10", "output.cache=cache")
 FORKED = (
     "import os, sys; print(os.getpid(), flush=True);"
     "from embexp.cli.commands import process; sys.exit(process(sys.argv[1:]))"
@@ -112,11 +112,9 @@ def test_a_signal_at_a_random_instant_of_a_run(case: int, folder: Path, forked: 
         assert json.loads((directory / "summary.json").read_text())["status"] == "completed"
 
 
-@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("case", range(20) if thorough() else ())
 def test_a_signal_at_a_random_instant_of_a_sweep(case: int, folder: Path) -> None:
     """Its tables hold what was done; a second signal kills its jobs, and a killed sweep takes them along."""
-    if not thorough():
-        pytest.skip("tried with --hypothesis-profile=thorough")
     draw = random.Random(case)
     number = (*NUMBERS, signal.SIGKILL)[case % 4]
     directory = folder / f"sweep{case}"

@@ -164,7 +164,7 @@ def test_ctrl_c_saves_and_resume_goes_on(folder: Path, undisturbed: tuple[Path, 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert "running jobs, with a checkpoint" in err
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert {job.state.value for job in ledger(directory)} <= {"interrupted", "completed"}
     process = embexp("resume", "stopped", "hydra.launcher.jobs=1", folder=folder)
     _, err = process.communicate()
