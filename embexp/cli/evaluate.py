@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_data, load_finished
+from embexp.cli.finished import check_data, check_finished, load_finished
 from embexp.errors import CommandLineError
 
 USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
@@ -58,7 +58,8 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
 
 
 def _evaluate(directory: str, file: str | None, split: str) -> Mapping[str, float]:
+    rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
+    check_finished(directory, "evaluate", *rest)
     if file is not None:
         check_data(file)
-    rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
     return load_finished(directory, "evaluate", *rest).evaluate(file, split=split)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_data, load_finished
+from embexp.cli.finished import check_data, check_finished, load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
 
 
 def _predict(directory: str, file: str) -> Iterable[float | str]:
+    check_finished(directory, "predict", "--data", file)
     check_data(file)
     predictions: list[float | str] = load_finished(directory, "predict", "--data", file).predict(file).tolist()
     return predictions

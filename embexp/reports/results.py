@@ -119,15 +119,16 @@ class Results:
         facts = table_rows.of(self.summary)
         if not facts:
             return None
-        columns = table_rows.columns(facts, width - (2 if frames is None else 4))
-        right = [name for name in columns if name not in (table_rows.NAME, table_rows.STORAGE)]
-        after = [name for name in columns if name == table_rows.STORAGE]
-        table = _table(frames, [table_rows.NAME], right, after)
+        indent, between = (2, 2) if frames is None else (4, 3)
+        headings = table_rows.headings(facts, width - indent, between)
+        left, after = [table_rows.NAME], [table_rows.STORAGE] if table_rows.STORAGE in headings else []
+        right = [name for name in headings if name not in (*left, *after)]
+        table = _table(frames, left, [headings[name] for name in right], after)
         for row in facts:
             table.add_row(
                 *(
                     Text(row.cells[name], "yellow" if name == table_rows.UNMOVED and row.cells[name] != "0" else "")
-                    for name in [table_rows.NAME, *right, *after]
+                    for name in (*left, *right, *after)
                 ),
                 style="bold" if row.several else "",
             )

@@ -9,10 +9,10 @@ from typing import Any
 NAME, STORAGE, UNMOVED, FROZEN = "table", "storage", "never moved", "rows frozen"
 _NAMED = 30
 """Tables with a row of their own; further ones share one."""
-_BETWEEN = 2
-"""Blanks between two columns."""
-_DISPENSABLE = {FROZEN: ("", "0"), STORAGE: ("", "variable"), "MB": (), "dim": ()}
-"""Columns that are left out, in this order, where the width is too small; with cells: only if it has no others."""
+_USUAL = {FROZEN: "0", STORAGE: "variable"}
+"""Columns that are left out first where the width is too small, if they have only these cells."""
+_DISPENSABLE = ("MB", "dim")
+"""Columns that are left out after them."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,29 @@ def of(summary: Mapping[str, Any]) -> list[Row]:
     return [*rows[:_NAMED], Row(_row(summed, any_unmoved=any_unmoved).cells, several=True)]
 
 
-def columns(rows: Sequence[Row], width: int) -> list[str]:
-    """The columns that fit, all of them if `width` is large enough; summary.json has what is left out.
+def headings(rows: Sequence[Row], width: int, between: int) -> dict[str, str]:
+    """The columns that fit, with their headings, which get a second line where it saves a column.
 
     Args:
         rows: one at least.
-        width: in characters.
+        width: in characters; if it is small, summary.json has what is left out.
+        between: blanks between two columns.
     """
-    kept = list(rows[0].cells)
-    for name, usual in _DISPENSABLE.items():
-        if _width(rows, kept) > width and (not usual or all(row.cells[name] in usual for row in rows)):
-            kept.remove(name)
-    return kept
 
+    def fits(shown: Mapping[str, str]) -> bool:
+        widest = [max(map(len, (*shown[name].split("\n"), *(row.cells[name] for row in rows)))) for name in shown]
+        return sum(widest) + between * (len(widest) - 1) <= width
 
-def _width(rows: Sequence[Row], names: Sequence[str]) -> int:
-    """Characters of a line; headings may take two."""
-    widest = (max(len(text) for text in (*name.split(), *(row.cells[name] for row in rows))) for name in names)
-    return sum(width + _BETWEEN for width in widest) - _BETWEEN
+    shown = {name: name for name in rows[0].cells}
+    for name, usual in _USUAL.items():
+        if not fits(shown) and all(row.cells[name] in ("", usual) for row in rows):
+            del shown[name]
+    if not fits(shown):
+        shown = {name: name.replace(" ", "\n") for name in shown}
+    for name in _DISPENSABLE:
+        if not fits(shown):
+            del shown[name]
+    return shown
 
 
 def _facts(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
