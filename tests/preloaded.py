@@ -134,10 +134,14 @@ def _answer(asking: socket.socket) -> None:
 
 def _run(name: str, words: list[str], directory: str, variables: dict[str, str], executable: str) -> int:
     """What the command does, with `executable` as its `sys.executable`; its exit status."""
+    from embexp.system import parents
+
     sys.executable = executable
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
+    if parents.VARIABLE in variables:  # its parent here is the process that waits for it
+        os.environ[parents.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream.isatty())
