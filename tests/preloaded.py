@@ -27,8 +27,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PARENT = "EMBEXP_PARENT"
-"""Variable with the process that a job is to end with: see `embexp.system.parents`."""
 _COMMAND = """#!{python} -IS
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
@@ -136,12 +134,14 @@ def _answer(asking: socket.socket) -> None:
 
 def _run(name: str, words: list[str], directory: str, variables: dict[str, str], executable: str) -> int:
     """What the command does, with `executable` as its `sys.executable`; its exit status."""
+    from embexp.system import parents
+
     sys.executable = executable
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
-    if PARENT in variables:  # the process that waits for this one stands for it
-        os.environ[PARENT] = str(os.getppid())
+    if parents.VARIABLE in variables:  # its parent here is the process that waits for it
+        os.environ[parents.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream.isatty())

@@ -182,7 +182,8 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
     if setting is not None and setting.path in DIRECTORIES:
         return Fault(key, shown(value), "it must be a folder", f"{key}=DIR, or leave it out")
     unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
-    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper"):
+    free = key.count(".") > 2  # a mapping that the launcher hands on, such as hydra.launcher.ray.init
+    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper") and not free:
         near = did_you_mean(key, _own_keys(in_files))
         return Fault(key, shown(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
     if unknown and setting is not None and setting.is_node and not override.is_add():

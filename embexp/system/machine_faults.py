@@ -65,7 +65,7 @@ def sentence(error: BaseException) -> str | None:
             return _line("out of memory", text, _MEMORY)
     if "OperationalError" in kinds or "DatabaseError" in kinds:
         remedy = next((remedy for word, remedy in _SQLITE.items() if word in text), None)
-        return None if remedy is None else _line("the file of the sweep or study", text, remedy)
+        return None if remedy is None else _line(text, remedy)
     return None
 
 

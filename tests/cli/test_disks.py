@@ -138,6 +138,12 @@ def test_the_output_is_full(
         assert left == []
 
 
+def test_the_disk_of_a_sweep_is_full(said: Said, cache: Path, tmp_path: Path) -> None:
+    with disks.small(tmp_path / "disk", kilobytes=40) as disk:
+        line = said("run", "-m", "seed=0,1", *SMALL, f"output.cache={cache}", f"hydra.sweep.dir={disk}/sweep")
+        assert line.startswith(f"embexp: {disk}/sweep/sweep.sqlite: database or disk is full: make room there")
+
+
 def test_the_cache_of_vectors_is_full(said: Said, vectors: Path, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=200) as disk:
         line = said("vectors", "info", str(vectors), "--cache", f"{disk}/cache")

@@ -121,6 +121,10 @@ IN_SWEEPS = {
     "loggers": ("hydra/job_logging=default", "hydra/job_logging=none"),
     "several values": ("hydra.verbose=true,false", "a setting of Hydra has one value"),
     "a key of the sweeper": ("+hydra.sweeper.max_bach_size=2", "did you mean max_batch_size?"),
+    "a key of what another launcher hands on": (
+        "hydra.launcher.additional_parameters.x=1",
+        "add it with +: +hydra.launcher.additional_parameters.x=1",
+    ),
     "a sweeper by its class": ("hydra.sweeper._target_=x", "choose one: hydra/sweeper=NAME"),
 }
 
@@ -128,7 +132,8 @@ IN_SWEEPS = {
 @pytest.mark.parametrize("case", IN_SWEEPS)
 def test_a_fault_in_a_sweep(case: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     override, words = IN_SWEEPS[case]
-    assert commands.main(["run", "-m", "seed=1,2", override]) == 2
+    other = ["hydra/launcher=submitit_slurm"] if "another launcher" in case else []
+    assert commands.main(["run", "-m", "seed=1,2", *other, override]) == 2
     assert words in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
 

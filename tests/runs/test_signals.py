@@ -16,11 +16,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from embexp.checkpoints import series
+from embexp.cli import commands
+from embexp.records.folder import RunFolder
+from embexp.runs import saving
 from embexp.sweeps.ledger import Ledger
 from tests.thoroughness import thorough
 
@@ -78,6 +82,42 @@ def check_tidy(folder: Path, directory: Path, err: str) -> None:
         assert (checkpoint / "checkpoint.index").exists(), checkpoint
     for summary in directory.rglob("summary.json"):
         assert json.loads(summary.read_text())["status"] in ("interrupted", "completed")
+
+
+def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real = tmp_path / "run", saving.RunSaver.keep_final
+
+    def keep_final(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(*arguments)
+
+    words = ["run", *DATA, "train.steps=7", f"output.cache={folder}/cache", f"hydra.run.dir={run}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.RunSaver, "keep_final", keep_final)
+        assert commands.main(words) == 143
+    series.check_content(run / "checkpoints" / "final")
+    assert not (run / "summary.json").exists()
+    assert (run / "run.log").read_text().endswith("interrupted by SIGTERM\n")
+    assert commands.main(["resume", str(run)]) == 0
+    assert "resuming from step 7 of 7" in (run / "run.log").read_text()
+    assert json.loads((run / "summary.json").read_text())["status"] == "completed"
+
+
+def test_the_summary_and_the_plots_are_finished(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, real = tmp_path / "run", RunFolder.write_json
+
+    def write_json(self: RunFolder, path: Path, content: Any) -> None:
+        if path == self.summary:
+            os.kill(os.getpid(), signal.SIGHUP)
+        real(self, path, content)
+
+    monkeypatch.setattr(RunFolder, "write_json", write_json)
+    words = ["run", *DATA, "train.steps=7", f"output.cache={folder}/cache", f"hydra.run.dir={run}"]
+    assert commands.main(words) == 129
+    assert json.loads((run / "summary.json").read_text())["status"] == "completed"
+    assert (run / "plots" / "overview.png").exists()
 
 
 @pytest.mark.parametrize("case", range(40) if thorough() else (0, 1, 2, 4))
