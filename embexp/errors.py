@@ -16,7 +16,8 @@ Anything else that escapes is a bug in embexp and is shown with its stack trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -97,3 +98,28 @@ class NotARunError(RunError):
 
 class DivergedError(RunError):
     """The loss is no longer a finite number."""
+
+
+_SHOWN = 300
+
+
+@contextlib.contextmanager
+def read_by_library(where: str) -> Iterator[None]:
+    """Turns what a library raises about the bytes of a file into a DataError. The block calls the library only.
+
+    Libraries that parse files don't say which exceptions damaged bytes lead to, and h5py, zipfile and Arrow raise a
+    dozen kinds, so none is left out; a MemoryError among them is about a size that the file claims.
+
+    Args:
+        where: how the message begins: the file, and what was expected of it.
+
+    Raises:
+        DataError: the library raised something.
+    """
+    try:
+        yield
+    except EmbexpError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{where}: {said if len(said) <= _SHOWN else said[:_SHOWN] + '…'}") from error

@@ -46,7 +46,8 @@ def in_order(group: str, key: str) -> tuple[object, ...]:
     place = _ORDER.index(group) if group in _ORDER else len(_ORDER) + (group == GRAPH)
     # Text and numbers alternate, so the same places hold the same types.
     parts = enumerate(re.split(r"([0-9]+)", key))
-    return place, group, [int(part) if number % 2 else part for number, part in parts]
+    # Digits as their number, but not by `int`, which takes none of thousands.
+    return place, group, [(len(part.lstrip("0")), part.lstrip("0")) if number % 2 else part for number, part in parts]
 
 
 def of_objects(keys: Iterable[str]) -> dict[str, Group]:

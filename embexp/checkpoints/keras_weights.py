@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import math
+import shutil
+import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import ml_dtypes
 import numpy as np
 
 from embexp.checkpoints import groups
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
-from embexp.errors import DataError
+from embexp.errors import DataError, read_by_library
+from embexp.system import hdf5_files, regular
+from embexp.system.hdf5_files import File
 
 _CHUNK_BYTES = 1 << 24
-_DAMAGED = (OSError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What h5py and zipfile raise about damaged files."""
+_LARGEST_PACKED, _MOST_PACKED = 1 << 30, 1_100
+"""Bytes that a compressed file of weights may have, and bytes that one of them can become: deflate reaches 1,032."""
+_ENCRYPTED = 1
+_MOST_STRINGS = 64
 _LOCAL_HEADER = 30
 """Bytes of a zip's header of a file, before the file's name: section 4.3.7 of PKWARE's APPNOTE."""
 
@@ -35,6 +39,7 @@ class Dataset:
         key: path of the dataset in it.
         shape: of the dataset.
         dtype: NumPy's; `object` for strings; None: it can't be read.
+        stored: as the file describes it.
     """
 
     path: Path
@@ -42,6 +47,7 @@ class Dataset:
     key: str
     shape: tuple[int, ...]
     dtype: np.dtype | None
+    stored: hdf5_files.Dataset
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, in memory of their own.
@@ -55,7 +61,7 @@ class Dataset:
             raise DataError(
                 f"{self.path}: {self.key}: there are no rows {start:,} to {stop:,}, it has {self.shape[0]:,}"
             )
-        return self._read(slice(start, stop))
+        return self._read((start, stop))
 
     def value(self) -> np.ndarray:
         """All values.
@@ -63,7 +69,7 @@ class Dataset:
         Raises:
             DataError: they can't be read.
         """
-        return self._read(())
+        return self._read(None)
 
     def verify(self) -> None:
         """Reads all values; HDF5 has no checksums unless the writer asked for some, and Keras does not.
@@ -79,14 +85,18 @@ class Dataset:
         for start in range(0, self.shape[0], step):
             self.read(start, min(self.shape[0], start + step))
 
-    def _read(self, rows: slice | tuple[()]) -> np.ndarray:
+    def _read(self, rows: tuple[int, int] | None) -> np.ndarray:
         if self.dtype is None:
-            raise DataError(f"{self.path}: {self.key}: NumPy has no type for its values")
-        with opened_file(self.path, self.member) as file:
-            values = np.asarray(file[self.key][rows])
-        if values.dtype.kind == "V":
-            return values.view(self.dtype)
-        return values.astype(self.dtype, copy=False)  # in this machine's byte order
+            raise DataError(f"{self.path}: {self.key}: NumPy has no type for its values, or they are in other files")
+        where = f"{self.path}: {self.key}: it can't be read"
+        with read_by_library(where), _opened(self.path, self.member) as file:
+            values = hdf5_files.value(file, self.stored) if rows is None else hdf5_files.read(file, self.stored, *rows)
+            expected = self.shape if rows is None else (rows[1] - rows[0], *self.shape[1:])
+            if values.shape != expected:
+                raise ValueError(f"found values of {list(values.shape)}, expected {list(expected)}")
+            if values.dtype.kind == "V":
+                return values.view(self.dtype)
+            return values.astype(self.dtype, copy=False)  # in this machine's byte order
 
 
 def contents(path: Path, *, zipped: bool) -> Contents:
@@ -99,121 +109,83 @@ def contents(path: Path, *, zipped: bool) -> Contents:
     Raises:
         DataError: it is neither, or it is damaged.
     """
+    if fault := regular.fault_of(path):
+        raise DataError(f"{path}: {fault}")
     member = _member(path) if zipped else None
-    found: dict[str, h5py.Dataset] = {}
-    listed: dict[str, Stored] = {}
-    with opened_file(path, member) as file:
-        # Links that lead to other files are not followed.
-        file.visititems(lambda name, item: found.update({name: item} if isinstance(item, h5py.Dataset) else {}))
-        for key in sorted(found, key=lambda key: groups.in_order(_group(key), key)):
-            dataset = found[key]
-            dtype, name = _type(dataset)
-            listed[key] = Stored(
-                KeyInfo(
-                    key=key,
-                    shape=tuple(dataset.shape or ()),
-                    dtype=name,
-                    bytes=dataset.id.get_storage_size() if name == "string" else dataset.nbytes,
-                    variable=_variable(dataset),
-                    group=_group(key),
-                ),
-                Dataset(path, member, key, tuple(dataset.shape or ()), dtype),
-            )
-    if not listed:
+    where = path if member is None else f"{path}: {member}"
+    with read_by_library(f"{where}: found no whole HDF5 file"), _opened(path, member) as file:
+        found = hdf5_files.datasets(file)
+    if not found:
         raise DataError(f"{path}: found an HDF5 file without datasets, expected weights")
+    keys = sorted(found, key=lambda key: groups.in_order(_group(key), key))
+    listed = {key: _listed(path, member, found[key]) for key in keys}
     return Contents(path, path if member is None else path / member, StoredKind.KERAS, listed, checksums=False)
 
 
-@contextlib.contextmanager
-def opened_file(path: Path, member: str | None) -> Iterator[h5py.File]:
-    """Opens an HDF5 file, or one that is a member of a zip. The block reads from it and does nothing else.
-
-    Raises:
-        DataError: it is none, or it is damaged, where that is noticed in the block too.
-    """
-    try:
-        with contextlib.ExitStack() as stack:
-            source = path if member is None else stack.enter_context(_opened_member(path, member))
-            yield stack.enter_context(h5py.File(source, "r"))
-    except _DAMAGED as error:
-        where = path if member is None else f"{path}: {member}"
-        raise DataError(f"{where}: found no whole HDF5 file: {error}") from None
-
-
-class _Section(io.RawIOBase):
-    """Part of a file, as a file."""
-
-    def __init__(self, path: Path, offset: int, size: int) -> None:
-        self._file, self._offset, self._size, self._at = path.open("rb"), offset, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        self._file.seek(self._offset + self._at)
-        count = self._file.readinto(memoryview(buffer)[: max(0, self._size - self._at)])
-        self._at += count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+def _listed(path: Path, member: str | None, dataset: hdf5_files.Dataset) -> Stored:
+    dtype, name = _type(dataset)
+    shape = dataset.shape or ()
+    size = dataset.stored if name == "string" else math.prod(shape) * np.dtype(dataset.dtype).itemsize
+    variable = None if dataset.layer is None else f"{dataset.layer}/{dataset.name.rpartition('/')[2]}"
+    info = KeyInfo(key=dataset.name, shape=shape, dtype=name, bytes=size, variable=variable, group=_group(dataset.name))
+    return Stored(info, Dataset(path, member, dataset.name, shape, dtype, dataset))
 
 
 @contextlib.contextmanager
-def _opened_member(path: Path, member: str) -> Iterator[io.RawIOBase | io.BytesIO]:
-    with zipfile.ZipFile(path) as archive:
+def _opened(path: Path, member: str | None) -> Iterator[File]:
+    """An HDF5 file, or one that is a member of a zip: where it is while the block runs."""
+    if member is None:
+        yield File(path)
+        return
+    with regular.opened(path) as opened, zipfile.ZipFile(opened) as archive:
         info = archive.getinfo(member)
+        if info.flag_bits & _ENCRYPTED:
+            raise ValueError("it is encrypted")
         if info.compress_type != zipfile.ZIP_STORED:
-            yield io.BytesIO(archive.read(member))
+            with tempfile.NamedTemporaryFile(prefix="embexp-", suffix=".h5") as unpacked:
+                if info.file_size > min(_LARGEST_PACKED, _MOST_PACKED * path.stat().st_size):
+                    raise ValueError(
+                        f"it is compressed, and has {info.file_size:,} bytes; Keras does not compress it: unpack the"
+                        " file, and zip it with `zip -0`"
+                    )
+                with archive.open(info) as packed:
+                    shutil.copyfileobj(packed, unpacked, _CHUNK_BYTES)
+                unpacked.flush()
+                yield File(Path(unpacked.name))
             return
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(_LOCAL_HEADER)
+        opened.seek(info.header_offset)
+        header = opened.read(_LOCAL_HEADER)
     name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
-    with contextlib.closing(_Section(path, info.header_offset + _LOCAL_HEADER + name + extra, info.file_size)) as part:
-        yield part
+    start = info.header_offset + _LOCAL_HEADER + name + extra
+    if start + info.file_size > path.stat().st_size:
+        raise ValueError("the file is cut short")
+    yield File(path, (start, info.file_size))
 
 
 def _member(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
-    except _DAMAGED as error:
-        raise DataError(f"{path}: found no whole zip: {error}") from None
+    with read_by_library(f"{path}: found no whole zip"), zipfile.ZipFile(path) as archive:
+        found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
     if len(found) != 1:
         raise DataError(f"{path}: found {len(found)} files *.weights.h5 in the zip, expected one, as a .keras file has")
     return found[0]
 
 
-def _type(dataset: h5py.Dataset) -> tuple[np.dtype | None, str]:
-    """NumPy's type of a dataset's values, and its name."""
-    if h5py.check_string_dtype(dataset.dtype) is not None:
-        return np.dtype(object), "string"
-    if dataset.attrs.get("dtype") == "bfloat16":  # HDF5 has no such type, so Keras stores two bytes
-        return np.dtype(ml_dtypes.bfloat16), "bfloat16"
-    if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.dtype.kind not in "biufc":
-        return None, str(dataset.dtype)
-    return dataset.dtype.newbyteorder("="), dataset.dtype.name
+def _type(dataset: hdf5_files.Dataset) -> tuple[np.dtype | None, str]:
+    """NumPy's type of a dataset's values, None where they can't be read, and its name."""
+    dtype = np.dtype(dataset.dtype)
+    if dataset.strings:
+        # Strings of any length may all be one and the same place in the file, so only few are read.
+        few = dataset.strings == "fixed" or math.prod(dataset.shape or ()) <= _MOST_STRINGS
+        return (np.dtype(object) if few and not dataset.elsewhere else None), "string"
+    if dataset.note == "bfloat16" and dtype.itemsize == 2:  # HDF5 has no such type, so Keras stores two bytes
+        name, found = "bfloat16", np.dtype(ml_dtypes.bfloat16)
+    else:
+        name, found = dataset.type_name, dtype.newbyteorder("=")
+    known = dataset.shape is not None and not dataset.elsewhere and (dtype.kind in "biufc" or name == "bfloat16")
+    return (found if known else None), name
 
 
 def _group(key: str) -> str:
     name = groups.of_name(key).name
     # Keras keeps an object's variables in a group `vars`: those of layers, and of the optimizer.
     return groups.DENSE if "vars" in key.split("/") and name != groups.OPTIMIZER else name
-
-
-def _variable(dataset: h5py.Dataset) -> str | None:
-    """Keras notes the name of a layer beside its weights, which are numbered."""
-    name = dataset.parent.attrs.get("name")
-    return f"{name}/{dataset.name.rpartition('/')[2]}" if isinstance(name, str) else None

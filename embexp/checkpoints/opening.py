@@ -9,6 +9,7 @@ from pathlib import Path
 from embexp.checkpoints import bundles
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
+from embexp.system import regular
 from embexp.tensor_bundle import location
 from embexp.tensor_bundle.index import MAGIC
 from embexp.tensor_bundle.rekeying import object_index
@@ -54,7 +55,7 @@ def starts_as_keras(path: Path) -> bool:
 
 
 def _start(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         return file.read(8)
 
 
@@ -69,8 +70,8 @@ def find_index(path: Path) -> Path:
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
-        if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder; give {EXPECTED}")
+        if fault := regular.fault_of(path):
+            raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
         if _ends_as_table(path):
             raise DataError(
                 f"{path}: found a checkpoint of TensorFlow's first format (V1), which can't be read; restore it with"
@@ -106,7 +107,7 @@ def _newest(folder: Path) -> Path | None:
 
 
 def _ends_as_table(path: Path) -> bool:
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         return file.read() == MAGIC.to_bytes(8, "little")
 

@@ -52,7 +52,8 @@ def statistics(entry: Stored) -> Statistics:
     for _, block in entry.blocks(_BLOCK_BYTES):
         numbers = block.reshape(-1)
         # Types of ml_dtypes lack most operations; complex numbers are only measured.
-        numbers = numbers.astype(np.float64) if ordered else np.abs(numbers.astype(np.complex128))
+        with np.errstate(invalid="ignore", over="ignore"):
+            numbers = numbers.astype(np.float64) if ordered else np.abs(numbers.astype(np.complex128))
         finite = numbers[np.isfinite(numbers)]
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))

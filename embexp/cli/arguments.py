@@ -15,6 +15,7 @@ from embexp.errors import CommandLineError
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
     from embexp.config.loader import Loader
+    from embexp.config.permission import Permission
 
 _HYDRA_ONLY = {
     "--info": "use --cfg hydra, or `embexp run --help` for the groups",
@@ -95,8 +96,14 @@ def _commands_with(option: str) -> list[str]:
     return found
 
 
+def add_allow_code(parser: Parser) -> None:
+    """Adds the option that allows code by name."""
+    parser.add_argument("--allow-code", action="append", default=[], metavar="MODULE:FUNCTION")
+
+
 def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
+    add_allow_code(parser)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-r", "--run", action="store_true")
@@ -116,7 +123,14 @@ def config_loader(options: argparse.Namespace) -> Loader:
     """A loader that composes configs from these folders."""
     from embexp.config.loader import Loader
 
-    return Loader(config_folders(options), options.config_name)
+    return Loader(config_folders(options), options.config_name, permission(options))
+
+
+def permission(options: argparse.Namespace) -> Permission:
+    """The code that the configs may name."""
+    from embexp.config.permission import Permission
+
+    return Permission(frozenset(options.allow_code))
 
 
 def is_multirun(options: argparse.Namespace) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -10,22 +11,32 @@ from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from embexp.config import named_code
+from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
+from embexp.models import user_path
 
 
 class Callbacks(Callback):
     """Calls every callback: at a start in the order of the config, at an end the last one first."""
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, permission: Permission) -> None:
         """Makes the callbacks.
 
+        Args:
+            config: composed.
+            permission: which code it may name.
+
         Raises:
-            ConfigError: with those that can't be made.
+            ConfigError: with those that can't be made, or that may not be run.
         """
+        found = named_code.check(config, "callbacks", permission)
+        if found:
+            sys.path[:] = user_path.search_path()
         self._callbacks: dict[str, Callback] = {}
         faults = []
-        for name, settings in (config.hydra.callbacks or {}).items():
+        for name, settings in found.items():
             try:
                 made = instantiate(settings)
             except Exception as error:  # code of the user

@@ -16,6 +16,7 @@ from embexp.config import hydra_checks, hydra_globals, misplaced, record, values
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean
 from embexp.config.overrides import is_selection, parse
+from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
@@ -47,6 +48,7 @@ class Composition:
         faults: of overrides, missing values and interpolations.
         sources: the source of each value.
         added: keys that plain overrides added to those of the files.
+        permission: which code it may name.
     """
 
     config: DictConfig
@@ -54,6 +56,7 @@ class Composition:
     faults: tuple[Fault, ...]
     sources: Sources
     added: frozenset[str] = frozenset()
+    permission: Permission = OWN_MODULES
 
 
 def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
@@ -81,14 +84,14 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
             added.add(override.key_or_group)
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
-    faults += hydra_checks.faults(config, hydra_in_files(loader, selections))
+    faults += hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
 
     sources = Sources(loader, selections, applied, lifted)
     with hydra_globals.borrowed(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
-    return Composition(config, container, tuple(faults), sources, frozenset(added))
+    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission)
 
 
 def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, Any], list[Fault]]:
@@ -102,9 +105,19 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
+    absolute_paths(container, folder)
+    return container, [each for each in faults if each.path.partition(".")[0] not in without]
+
+
+def absolute_paths(container: dict[str, Any], folder: Path) -> None:
+    """Makes all paths of a plain config absolute, in place.
+
+    Args:
+        container: the config.
+        folder: from which relative paths start.
+    """
     for path in _PATHS:
         _make_absolute(container, path.split("."), folder)
-    return container, [each for each in faults if each.path.partition(".")[0] not in without]
 
 
 def _resolved(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:

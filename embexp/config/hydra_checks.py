@@ -5,16 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from embexp.config import named_code
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.nearest import did_you_mean, listing
+from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import Fault
 from embexp.models import user_path
@@ -38,19 +42,39 @@ _TYPES = {
 """What a value must be, by a part of what OmegaConf says."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
+_RUNS_CODE = ("PYTHON", "LD_", "DYLD_", "GIT_")
+"""Starts of the names of environment variables that decide which code is run, beside PATH."""
 
 
-def faults(config: DictConfig, in_files: Any) -> Iterator[Fault]:
+def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterator[Fault]:
     """The faults of the node `hydra`; those of refused overrides are `refused`'s.
 
     Args:
         config: composed.
+        permission: which code it may name.
         in_files: the content of the node in the files of the config, as nested mappings.
     """
     for path, value in _leaves(in_files, "hydra"):
         if (fault := _unusable(path, value)) is not None:
             yield fault
     yield from _value_faults(config)
+    yield from named_code.faults(config, permission)
+
+
+def searchpath_fault(file: Path | None) -> Fault | None:
+    """The fault of a primary config that sets `hydra.searchpath`: composing it would import the packages that it names.
+
+    Args:
+        file: of the primary config; None: there is none.
+    """
+    try:
+        if file is None or "searchpath" not in file.read_text(encoding="utf-8"):
+            return None
+        value = OmegaConf.select(OmegaConf.load(file), "hydra.searchpath")  # as Hydra does
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):  # which composing reports
+        return None
+    fault = None if value is None else _unusable("hydra.searchpath", value)
+    return None if fault is None else replace(fault, source=str(file))
 
 
 def refused(override: Override) -> Fault | None:
@@ -125,9 +149,11 @@ def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     settings: dict[str, Any] = node if isinstance(node, dict) else {}
     target = settings.get("_target_")
     try:
-        parameters = inspect.signature(get_class(str(target))).parameters
-    except Exception as error:  # importing it runs code of others
-        rule = f"there is no such {kind}: {_first_line(error)}"
+        plugin = named_code.plugins()[str(target)]
+        parameters = inspect.signature(plugin).parameters
+    except (KeyError, ValueError, TypeError) as error:
+        why = "no installed plugin of Hydra has this class" if isinstance(error, KeyError) else _first_line(error)
+        rule = f"there is no such {kind}: {why}"
         yield Fault(f"hydra.{kind}._target_", shown(target), rule, f"choose one: hydra/{kind}=NAME")
         return
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
@@ -196,6 +222,10 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
     ):
         yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
+    for name, value in (text("hydra.job.env_set") or {}).items():
+        if str(name) == "PATH" or str(name).startswith(_RUNS_CODE):
+            rule = "it decides which programs and modules this machine runs, which no config does"
+            yield Fault(f"hydra.job.env_set.{name}", shown(value), rule, "set it before the command")
     callbacks = text("hydra.callbacks") or {}
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):

@@ -21,7 +21,8 @@ def rule_of(error: ErrorDetails) -> str:
         case "less_than":
             return f"it must be below {context['lt']:g}"
         case "less_than_equal":
-            return f"it must be at most {context['le']:g}"
+            most = context["le"]
+            return f"it must be at most {most:,}" if isinstance(most, int) else f"it must be at most {most:g}"
         case "finite_number":
             return "it must be a finite number"
         case "int_type" | "int_parsing" | "int_from_float":

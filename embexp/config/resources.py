@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from embexp.config import capacity
+from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
 from embexp.specs.freezing import FreezeRows
@@ -20,27 +22,33 @@ from embexp.specs.running import RuntimeKind
 _Part = TypeVar("_Part")
 
 
-def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
+def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool, here: bool = True) -> list[Fault]:
     """Faults of a spec and the files, functions and packages that it names.
 
     Args:
         spec: may be partial.
+        permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
+        here: whether the run is to have the memory and the disk of this machine.
     """
-    checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
         checks += [_data_faults(spec), _pretrained_faults(spec), _restored_faults(spec), _frozen_faults(spec)]
+    if here:
+        checks += [capacity.memory_faults(spec), capacity.disk_faults(spec)]
     return list(where_known(*checks))
 
 
-def _model_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A function that does not exist, or vectors with shapes that the model can't take."""
+def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
+    """A function that does not exist or may not be run, or vectors with shapes that the model can't take."""
     from embexp.models import shapes, user_path
 
     model = _if_complete(lambda: spec.model)
     if isinstance(model, KerasModel):
         yield from user_path.faults(model.function)
+        if refusal := permission.refusal(model.function):
+            yield Fault("model.function", repr(model.function), refusal, permission.remedy(model.function))
     tables, features = spec.tables, spec.features
     if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
         return

@@ -15,9 +15,12 @@ from embexp.data.source import Unreadable
 from embexp.data.wanted import Wanted
 from embexp.errors import Fault
 from embexp.specs.feature_rules import list_rule
+from embexp.system import regular
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
+
+_COMPARED = 10_000  # names that a missing one is compared with
 
 
 class Table(Protocol):
@@ -103,12 +106,16 @@ def data_files(path: Path) -> list[Path]:
     if not path.exists():
         looked = f"looked in {Path.cwd()}" if not path.is_absolute() else ""
         raise unreadable(path, "there is no such file or folder", looked)
-    if path.is_file():
+    if not path.is_dir():
+        if fault := regular.fault_of(path):
+            raise unreadable(path, fault)
         return [path]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     for entry in entries:
         if entry.is_dir():
             raise unreadable(path, f"a folder of data files holds files only, not the folder {entry.name!r}")
+        if fault := regular.fault_of(entry):
+            raise unreadable(entry, fault)
     if not entries:
         raise unreadable(path, "the folder holds no files")
     return entries
@@ -131,7 +138,7 @@ def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[
     for one in wanted:
         if one.name in names:
             continue
-        near = difflib.get_close_matches(one.name, dict.fromkeys(names), n=3, cutoff=0.6)
+        near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
         listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         remedy = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"its columns are: {listing}"
         faults.append(Fault(one.asked_by, repr(one.name), f"{path} has no such column", remedy))

@@ -17,7 +17,7 @@ from embexp.errors import DataError
 
 WORDS = "words"
 """The one id column, several words per example."""
-_TEXTS = 4096
+_TEXTS, _CHARACTERS = 4096, 1 << 23
 
 
 def classes(corpus: Corpus) -> tuple[str, ...]:
@@ -28,7 +28,10 @@ def classes(corpus: Corpus) -> tuple[str, ...]:
     """
     names = {text.label for text in corpus.texts() if text.label is not None}
     numbers = all(name.isascii() and name.isdigit() for name in names)
-    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))
+    if not numbers:
+        return tuple(sorted(names))
+    # As numbers, but not by `int`, which takes none of thousands of digits.
+    return tuple(sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name)))
 
 
 def chunks(corpus: Corpus, label: str | None, known: Sequence[str], *, max_length: int | None) -> Iterator[Chunk]:
@@ -55,8 +58,15 @@ def chunks(corpus: Corpus, label: str | None, known: Sequence[str], *, max_lengt
 
 
 def _portions(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    stream = iter(texts)
-    while some := list(itertools.islice(stream, _TEXTS)):
+    some: list[Text] = []
+    characters = 0
+    for text in texts:
+        some.append(text)
+        characters += len(text.text)
+        if len(some) == _TEXTS or characters > _CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
         yield some
 
 

@@ -14,6 +14,9 @@ from embexp.data.files import Files, Side, Table
 from embexp.data.wanted import Wanted
 from embexp.errors import DataError
 
+LIBRARY_ERRORS = (BadValue, pa.ArrowException, UnicodeError, OverflowError, MemoryError)
+"""What a value, or bytes, that can't be read lead to."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -61,7 +64,7 @@ def chunks(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
                     finite_numbers(block.numbers, wanted, row_splits(block.tokens)),
                 )
                 first += block.count
-        except (pa.ArrowInvalid, BadValue) as error:
+        except LIBRARY_ERRORS as error:
             raise _explained(table, wanted, error, first) from error
         before += size
 
@@ -72,7 +75,7 @@ def _explained(table: Table, wanted: Sequence[Wanted], error: Exception, first: 
     if isinstance(error, BadValue):
         place = f"{table.path}, row {first + error.row + 1}"
         return DataError(f"{place}: found {error.found}, expected {error.expected}")
-    return DataError(f"{table.path}, after row {first}: {error}")
+    return DataError(f"{table.path}, after row {first}: {' '.join(str(error).split())}")
 
 
 class _SideColumns:
@@ -102,7 +105,7 @@ def _joined(side: Side, number: int, files: Files, wanted: Sequence[Wanted]) -> 
             for parts in ([block.tokens for block in blocks], [block.numbers for block in blocks])
         )
         finite_numbers(numbers, own, row_splits(tokens))
-    except (pa.ArrowInvalid, BadValue) as error:
+    except LIBRARY_ERRORS as error:
         raise _explained(side.table, own, error, 0) from error
     keys = tokens.pop(side.key)
     counts = pc.value_counts(keys)

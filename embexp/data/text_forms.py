@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embexp.data import standard_library
+from embexp.data import bounded_lines, standard_library
 from embexp.data.files import unreadable
 from embexp.data.source import Unreadable
-from embexp.errors import DataError, Fault
+from embexp.errors import DataError, Fault, read_by_library
+from embexp.system import regular
 
 _PARQUET_ROWS = 8192
 
@@ -51,7 +51,7 @@ def from_library(*, labelled: bool) -> Iterator[Text]:
 def from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
     """A text per file; the folder of each is its class."""
     for number, file in enumerate(files, 1):
-        text = _decoded(file.read_bytes(), str(file))
+        text = _decoded(bounded_lines.whole(file), str(file))
         label = file.parent.name if labelled else None
         yield Text(text, label, file.parent, str(file), number / len(files))
 
@@ -59,49 +59,51 @@ def from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
 def from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
     """A text per line, behind its class and a tab."""
     size, read = path.stat().st_size, 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            read += len(line)
-            place = f"{path}, line {number}"
-            content = _decoded(line, place).rstrip("\r\n")
-            if not content.strip():
-                continue
-            label, tab, text = content.partition("\t")
-            if not labelled:
-                # What stands before a tab is a label, no part of the text.
-                yield Text(text if tab else content, None, path, place, read / size)
-                continue
-            if not tab:
-                raise DataError(f"{place}: found no tab, expected label<TAB>text")
-            yield Text(text, _named(label, place), path, place, read / size)
+    for number, line in enumerate(bounded_lines.lines_of(path), 1):
+        read += len(line)
+        place = f"{path}, line {number}"
+        content = _decoded(line, place).rstrip("\r\n")
+        if not content.strip():
+            continue
+        label, tab, text = content.partition("\t")
+        if not labelled:
+            # What stands before a tab is a label, no part of the text.
+            yield Text(text if tab else content, None, path, place, read / size)
+            continue
+        if not tab:
+            raise DataError(f"{place}: found no tab, expected label<TAB>text")
+        yield Text(text, _named(label, place), path, place, read / size)
 
 
 def from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
-    limit = csv.field_size_limit(sys.maxsize)
-    size, read = path.stat().st_size, 0
+    limit = csv.field_size_limit(bounded_lines.LONGEST)
+    size, read, line = path.stat().st_size, 0, 1
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for number, content in enumerate(bounded_lines.lines_of(path), 1):
+            read += len(content)
+            yield _decoded(content, f"{path}, line {number}")
+
     try:
-        with path.open("rb") as file:
-
-            def lines() -> Iterator[str]:
-                nonlocal read
-                for number, line in enumerate(file, 1):
-                    read += len(line)
-                    yield _decoded(line, f"{path}, line {number}")
-
-            rows = csv.reader(lines())
-            header = next(rows, [])
-            column, name_column = header.index(text), None if label is None else header.index(label)
+        rows = csv.reader(lines())
+        header = next(rows, [])
+        if text not in header or (label is not None and label not in header):
+            raise DataError(f"{path}, line 1: found no whole header")
+        column, name_column = header.index(text), None if label is None else header.index(label)
+        line = rows.line_num + 1
+        for fields in rows:
+            if fields:
+                place = f"{path}, line {line}"
+                if len(fields) != len(header):
+                    found = f"found {len(fields)} fields, expected {len(header)}"
+                    raise DataError(f"{place}: {found}")
+                name = None if name_column is None else _named(fields[name_column], place)
+                yield Text(fields[column], name, path, place, read / size)
             line = rows.line_num + 1
-            for fields in rows:
-                if fields:
-                    place = f"{path}, line {line}"
-                    if len(fields) != len(header):
-                        found = f"found {len(fields)} fields, expected {len(header)}"
-                        raise DataError(f"{place}: {found}")
-                    name = None if name_column is None else _named(fields[name_column], place)
-                    yield Text(fields[column], name, path, place, read / size)
-                line = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}, line {line}: found no fields of CSV: {error}") from None
     finally:
         csv.field_size_limit(limit)
 
@@ -113,12 +115,13 @@ def from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
 
     columns = [text, *([] if label is None else [label])]
     row = 0
-    with pq.ParquetFile(path) as file:
+    # A generator's block is left while somebody works with a text, so their errors don't come through here.
+    with read_by_library(f"{path} can't be read as Parquet"), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
-            texts = batch[text].cast(pa.large_string()).to_pylist()
-            names = [None] * len(texts)
-            if label is not None:
-                names = batch[label].cast(pa.large_string()).to_pylist()
+            texts, names = (
+                [None] * batch.num_rows if name is None else batch[name].cast(pa.large_string()).to_pylist()
+                for name in (text, label)
+            )
             for one, name in zip(texts, names, strict=True):
                 row += 1
                 place = f"{path}, row {row}"
@@ -128,17 +131,18 @@ def from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
 
 def check_columns(path: Path, text: str, label: str | None) -> None:
     """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
+    if fault := regular.fault_of(path):
+        raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
     kind = path.suffix.lower()
     names: list[str]
     if kind == ".csv":
-        with path.open("rb") as file:
-            try:
-                first = _decoded(file.readline(), f"{path}, line 1")
-            except DataError as error:
-                raise unreadable(path, str(error)) from None
-        names = next(csv.reader([first]), [])
+        try:
+            first = _decoded(next(bounded_lines.lines_of(path)), f"{path}, line 1")
+            names = next(csv.reader([first]), [])
+        except (DataError, csv.Error) as error:
+            raise unreadable(path, str(error)) from None
     elif kind == ".parquet":
         names = _parquet_columns(path, text, label)
     else:
@@ -158,9 +162,11 @@ def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        schema: Any = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable(path, f"the file can't be read as Parquet: {error}") from error
+        with read_by_library("the file can't be read as Parquet"):
+            schema: Any = pq.read_schema(path)
+            names = list(schema.names)
+    except DataError as error:
+        raise unreadable(path, str(error)) from error
     for name in (text, label):
         kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
         if kind is not None and not (
@@ -170,7 +176,7 @@ def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
             or pa.types.is_integer(kind)
         ):
             raise unreadable(path, f"column {name!r} holds {kind}, expected text")
-    return list(schema.names)
+    return names
 
 
 def _named(label: str, place: str) -> str:

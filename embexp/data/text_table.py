@@ -7,14 +7,15 @@ at all of them once a fast read has failed; it needs the standard library only, 
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from embexp.data.bounded_lines import LONGEST, TOO_LONG, bounded
 from embexp.data.files import unreadable
 from embexp.data.wanted import NUMBER, Wanted
+from embexp.system import regular
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
@@ -78,7 +79,7 @@ class TextTable:
         }
         size, read = self.path.stat().st_size, 0
         with pyarrow.csv.open_csv(
-            self.path,
+            pa.OSFile(str(self.path)),  # a path would be decompressed by its suffix
             read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=self.dialect.delimiter,
@@ -109,9 +110,11 @@ def header_fields(path: Path, dialect: Dialect) -> list[str]:
     Raises:
         Unreadable: there is none, or it is not UTF-8.
     """
+    if fault := regular.fault_of(path):
+        raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty; its first line must name the columns")
-    for _, fields in _lines(path, dialect):
+    for _, fields in _readable_lines(path, dialect):
         try:
             return [field.encode("utf-8", "surrogateescape").decode("utf-8") for field in fields]
         except UnicodeDecodeError as error:
@@ -126,7 +129,7 @@ def with_examples(table: TextTable) -> TextTable:
     Raises:
         Unreadable: it has none.
     """
-    lines = _lines(table.path, table.dialect)
+    lines = _readable_lines(table.path, table.dialect)
     next(lines, None)
     if next(lines, None) is None:
         raise unreadable(table.path, "the file has a header line but no examples below it")
@@ -136,12 +139,15 @@ def with_examples(table: TextTable) -> TextTable:
 def _first_fault(table: TextTable, wanted: Sequence[Wanted], *, lines: int | None) -> str:
     """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
     here = [one for one in wanted if one.name in table.names]
-    for count, (line, fields) in enumerate(_lines(table.path, table.dialect)):
-        if count == lines:
-            break
-        if count and (wrong := _wrong(table, here, fields)):
-            found, expected = wrong
-            return f"line {line}: found {found}, expected {expected}"
+    try:
+        for count, (line, fields) in enumerate(_lines(table.path, table.dialect)):
+            if count == lines:
+                break
+            if count and (wrong := _wrong(table, here, fields)):
+                found, expected = wrong
+                return f"line {line}: found {found}, expected {expected}"
+    except _BadLine as error:
+        return str(error)
     return ""
 
 
@@ -186,24 +192,48 @@ def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tup
     return None
 
 
+class _BadLine(Exception):  # noqa: N818 - becomes the words of a fault
+    """A line that can't be taken apart into fields."""
+
+
+def _readable_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    try:
+        yield from _lines(path, dialect)
+    except _BadLine as error:
+        raise unreadable(path, str(error)) from None
+
+
 def _lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Number of the line on which a record begins, from 1, and its fields; empty lines are skipped."""
-    limit = csv.field_size_limit(sys.maxsize)
+    """Number of the line on which a record begins, from 1, and its fields; empty lines are skipped.
+
+    Raises:
+        _BadLine: a line, or a field, is too long.
+    """
+    limit = csv.field_size_limit(LONGEST)
+    line = 1
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader = csv.reader(
-                file,
+                _short(file),
                 delimiter=dialect.delimiter,
                 quoting=csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE,
                 quotechar='"' if dialect.quoted else None,
             )
-            line = 1
             for fields in reader:
                 if fields:
                     yield line, fields
                 line = reader.line_num + 1
+    except csv.Error as error:
+        raise _BadLine(f"line {line}: {error}") from None
     finally:
         csv.field_size_limit(limit)
+
+
+def _short(file: IO[str]) -> Iterator[str]:
+    for line in bounded(file):
+        if len(line) > LONGEST:
+            raise csv.Error(f"found {TOO_LONG}")
+        yield line
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from embexp.data import bounded_lines
 from embexp.data.source import Unreadable
 from embexp.errors import DataError, Fault
 
@@ -48,20 +49,19 @@ def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
     Raises:
         DataError: a line is no triple.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            place = f"{path}, line {number}"
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
-            if not text:
-                continue
-            fields = text.split("\t")
-            if len(fields) != 3:
-                shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
-                found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
-                raise DataError(f"{place}: found {found} in {shown}, expected 3, with tabs between them")
-            if not all(fields):
-                raise DataError(f"{place}: found an empty field, expected head, relation and tail")
-            yield fields, len(line)
+    for number, line in enumerate(bounded_lines.lines_of(path), 1):
+        place = f"{path}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+        if not text:
+            continue
+        fields = text.split("\t")
+        if len(fields) != 3:
+            shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+            found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+            raise DataError(f"{place}: found {found} in {shown}, expected 3, with tabs between them")
+        if not all(fields):
+            raise DataError(f"{place}: found an empty field, expected head, relation and tail")
+        yield fields, len(line)

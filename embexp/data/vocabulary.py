@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from embexp.errors import DataError, VocabularyError
+from embexp.errors import DataError, VocabularyError, read_by_library
 from embexp.specs.sources import UnknownPolicy, VocabularyRules
+from embexp.system import regular
 from embexp.system.files import write_text, written_whole
 
 OOV_TOKEN = "<oov>"
@@ -32,6 +33,7 @@ HEADER = "token\tfrequency\tkind"
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _PLAIN = {escape: plain for plain, escape in _ESCAPES}
 _LINES = 65_536
+_JSON_BYTES = 4096
 
 
 class Vocabulary(ABC):
@@ -86,11 +88,34 @@ class Vocabulary(ABC):
             DataError: there is no such file, or it is not a vocabulary.
         """
         text, identity = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
-        if identity.exists():
-            return _read_json(identity)
-        if not text.exists():
+        if not identity.exists() and not text.exists():
             raise DataError(f"there is no vocabulary {text}, nor {identity.name} beside it")
+        path = identity if identity.exists() else text
+        if fault := regular.fault_of(path):
+            raise DataError(f"{path}: {fault}")
+        if path == identity:
+            return _read_json(identity)
         return _read_tsv(text)
+
+    @staticmethod
+    def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
+        """Reads the vocabulary of a table with so many rows.
+
+        Args:
+            stem: see `read`.
+            rows: of the table.
+            exactly: whether each row has a token, so that a shorter vocabulary is not that of the table.
+
+        Raises:
+            DataError: there is none, it is damaged, or it is that of another table.
+        """
+        found = Vocabulary.read(stem)
+        if found.size > rows or (exactly and found.size < rows and isinstance(found, TokenVocabulary)):
+            raise DataError(
+                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
+                " the file was changed, or is that of another run; put the one back with which the run was trained"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -216,29 +241,30 @@ def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: Vocabula
 
 
 def _read_json(path: Path) -> IdentityVocabulary:
+    with regular.opened(path) as file:
+        written = file.read(_JSON_BYTES)
     try:
-        content = json.loads(path.read_text("utf-8"))
-        if content["kind"] != "identity":
-            raise ValueError(content["kind"])
-        return IdentityVocabulary(int(content["size"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a vocabulary: expected a JSON object with kind identity and size") from error
+        content = json.loads(written)
+    except (ValueError, RecursionError):
+        content = None
+    size = content.get("size") if isinstance(content, dict) and content.get("kind") == "identity" else None
+    if type(size) is not int or not 0 <= size < 1 << 63:
+        raise DataError(f"{path} is not a vocabulary: expected a JSON object with kind identity and size")
+    return IdentityVocabulary(size)
 
 
 def _read_tsv(path: Path) -> TokenVocabulary:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        header = file.readline().rstrip("\n")
+    with regular.opened(path) as file:
+        header = file.readline(len(HEADER) + 1).decode("utf-8", "replace").rstrip("\n")
     if header != HEADER:
         raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")
     types = {"token": pa.large_string(), "frequency": pa.int64(), "kind": pa.string()}
-    try:
+    with read_by_library(f"{path} is not a vocabulary"):
         table = pyarrow.csv.read_csv(
             path,
             parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
             convert_options=pyarrow.csv.ConvertOptions(column_types=types, null_values=[]),
         )
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path} is not a vocabulary: {error}") from error
     oov = table.num_rows > 0 and table["kind"][0].as_py() == "oov"
     tokens = table.slice(int(oov))
     strange = pc.index(pc.equal(tokens["kind"], "token"), False).as_py()

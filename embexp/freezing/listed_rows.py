@@ -9,6 +9,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.freezing.row_facts import NamedRows, RowFacts
+from embexp.system import npy, regular
 
 
 def named(
@@ -59,7 +60,8 @@ def named(
 
 def _tokens(path: Path) -> list[str]:
     try:
-        lines = path.read_text("utf-8").split("\n")
+        with regular.opened(path) as file:
+            lines = file.read().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: found no UTF-8 text with a token per line: {error}") from error
     lines = lines[:-1] if lines[-1] == "" else lines
@@ -68,9 +70,9 @@ def _tokens(path: Path) -> list[str]:
 
 def _mask(path: Path) -> np.ndarray:
     try:
-        mask: np.ndarray = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        mask, _ = npy.mapped(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: found no .npy file of booleans: {error}") from error
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.ndim != 1:
+    if mask.dtype != np.bool_ or mask.ndim != 1:
         raise DataError(f"{path}: found no .npy file of booleans, one for each row of a table")
     return mask

@@ -16,7 +16,7 @@ from embexp.errors import DataError, NotARunError
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
-from embexp.system import caching, digests
+from embexp.system import caching, digests, npy
 from embexp.system.rows import Rows
 from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry
@@ -154,8 +154,12 @@ class EarlierCheckpoint:
         return int(known["vocabulary_size"]), int(known["dim"])
 
     def vocabulary(self, table: str) -> Vocabulary:
-        """What the rows of a table stand for."""
-        return Vocabulary.read(self.folder.vocabularies / table)
+        """What the rows of a table stand for.
+
+        Raises:
+            DataError: the file is missing or damaged, or does not fit the table.
+        """
+        return Vocabulary.read_for(self.folder.vocabularies / table, self.shape(table)[0])
 
     def slots(self, table: str) -> tuple[str, ...]:
         """Names of the slots that the checkpoint has for a table."""
@@ -186,8 +190,8 @@ class EarlierCheckpoint:
         if not self.grown or not path.exists():
             return np.arange(rows)
         try:
-            found: np.ndarray = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            found, _ = npy.mapped(path)
+        except (OSError, ValueError) as error:
             raise DataError(f"{path}: found no .npy file of row numbers: {error}") from error
         if found.shape != (rows,) or found.dtype != np.int64:
             raise DataError(f"{path}: found {found.dtype} {found.shape}, expected int64 ({rows},)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import NotARunError
+from embexp.records import summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -153,12 +155,20 @@ class RunFolder:
         """The summary of the run.
 
         Raises:
-            NotARunError: there is none, so the run has not ended.
+            NotARunError: there is none, so the run has not ended, or it is damaged.
         """
         try:
             content: dict[str, Any] = json.loads(self.summary.read_bytes())
         except FileNotFoundError:
             raise NotARunError(f"{self.path} holds no finished run: there is no summary.json in it") from None
+        except (ValueError, RecursionError):
+            damage = "it is not JSON"
+        else:
+            damage = summaries.damage(content, required=summaries.OF_A_RUN)
+        if damage:
+            command = shlex.join(["embexp", "resume", str(self.path)])
+            remedy = f"Remove it and have it written again, from the last checkpoint: {command}"
+            raise NotARunError(f"{self.summary} is damaged: {damage}. {remedy}")
         return content
 
     def read_manifest(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import sys
 
@@ -34,7 +35,8 @@ def fit_streams() -> None:
     codecs.register_error(_NAME, _replacement)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _REPLACED:
-            stream.reconfigure(errors=_NAME)
+            with contextlib.suppress(OSError):  # what this process was forked from had another file there
+                stream.reconfigure(errors=_NAME)
 
 
 def write_utf8() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from embexp.errors import CheckpointError
 from embexp.tensor_bundle.index import Entry, read_index
 
 _ENDING = ".increment.json"
+_BASE = re.compile(r"\.\./(?!\.\.?/)[^/\0]+/(?!\.\.?$)[^/\0]+")
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,12 @@ def link(prefix: Path) -> Link:
             key: SomeRows((int(each["shape"][0]), int(each["shape"][1])), str(each["numbers"]), str(each["rows"]))
             for key, each in content["matrices"].items()
         }
+        if not _BASE.fullmatch(str(content["base"])):
+            raise ValueError(f"its base is {str(content['base'])[:80]!r}, expected a checkpoint in a folder beside it")
         # The directory may be known by a symbolic link to it, which lies elsewhere.
         base = Path(os.path.normpath(os.path.realpath(prefix.parent) + "/" + str(content["base"])))
         return Link(prefix, base, str(content["base_digest"]), matrices)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path}: found no description of an incremental checkpoint: {error!r}") from None
 
 

@@ -9,6 +9,7 @@ tensorflow/core/lib/io/format.h, tensorflow/core/util/saved_tensor_slice_util.h
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,15 @@ from pathlib import Path
 import google_crc32c
 
 from embexp.errors import DataError
+from embexp.system import regular
 from embexp.tensor_bundle import wire
 
 FOOTER_BYTES = 48
 MAGIC = 0xDB4775248B80FB57
 TRAILER_BYTES = 5
+_MOST_DIMENSIONS, _MOST_VALUES = 32, 1 << 58
+_KEYS = 64
+"""Bytes that the keys may have for each byte of the file: what they share with the key before is not repeated."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ def read_index(index: Path) -> dict[str, Entry]:
     Raises:
         DataError: it is no such file.
     """
+    table, shards = read_encoded(index)
     try:
-        table, shards = _whole(index)
         ordered = sorted(table)
         found: dict[str, Entry] = {}
         for key, value in table.items():
@@ -85,6 +90,7 @@ def read_index(index: Path) -> dict[str, Entry]:
                     _piece(index, wire.fields(table[each]), tuple(first for first, _ in start), shards)
                     for each, start in zip(slices, starts, strict=True)
                 ]
+            _check_within(shape, pieces)
             found[key.decode("utf-8")] = Entry(shape, wire.number(fields, 1), tuple(pieces))
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise _no_index(index, error) from None
@@ -100,6 +106,8 @@ def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
     Raises:
         DataError: it is no such file.
     """
+    if fault := regular.fault_of(index):
+        raise DataError(f"{index}: {fault}")
     try:
         return _whole(index)
     except (ValueError, IndexError, KeyError, TypeError) as error:
@@ -136,10 +144,18 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     _, at = wire.varint(footer, at)
     offset, at = wire.varint(footer, at)
     size, at = wire.varint(footer, at)
+    end = keys = 0
     for _, handle in _block(data, offset, size):
         start, at = wire.varint(handle, 0)
         length, _ = wire.varint(handle, at)
-        yield from _block(data, start, length)
+        if start < end:
+            raise ValueError("its blocks overlap")
+        end = start + length
+        for key, value in _block(data, start, length):
+            keys += len(key)
+            if keys > _KEYS * (len(data) + 4096):
+                raise ValueError("its keys are longer together than they can be in a file of its size")
+            yield key, value
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -157,6 +173,8 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         shared, at = wire.varint(block, at)
         fresh, at = wire.varint(block, at)
         length, at = wire.varint(block, at)
+        if shared > len(key) or at + fresh + length > end:
+            raise ValueError("an entry is not whole")
         key = key[:shared] + block[at : at + fresh]
         at += fresh
         yield key, block[at : at + length]
@@ -176,7 +194,20 @@ def _piece(index: Path, fields: wire.Fields, start: tuple[int, ...], shards: int
 
 def _shape(fields: wire.Fields) -> tuple[int, ...]:
     dimensions = [each for message in fields.get(2, []) for each in wire.fields(message).get(2, [])]
-    return tuple(wire.number(wire.fields(each), 1) for each in dimensions)
+    shape = tuple(wire.number(wire.fields(each), 1) for each in dimensions)
+    # NumPy takes no more, whatever is 0.
+    if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, size) for size in shape) > _MOST_VALUES:
+        raise ValueError(f"a tensor has the shape {list(shape[:8])}")
+    return shape
+
+
+def _check_within(shape: tuple[int, ...], pieces: list[Piece]) -> None:
+    """Raises ValueError unless pieces are parts of a tensor of this shape; that they are all of it is checked later."""
+    for piece in pieces:
+        if len(piece.start) != len(shape) or len(piece.shape) != len(shape):
+            raise ValueError(f"a tensor of {len(shape)} dimensions has pieces of others")
+        if any(at + size > whole for at, size, whole in zip(piece.start, piece.shape, shape, strict=True)):
+            raise ValueError(f"a tensor of shape {list(shape)} has a piece outside of it")
 
 
 def _extents(message: int | bytes) -> tuple[tuple[int, int], ...]:

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 from embexp.errors import DataError
+from embexp.system import regular
 
-_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_LONGEST = 1 << 20
 
 
 def index_of(path: Path) -> Path | None:
@@ -32,7 +34,7 @@ def index_of(path: Path) -> Path | None:
 
 def indexes_in(folder: Path) -> list[Path]:
     """The indexes in a folder, by name; none where it is no folder."""
-    return sorted(folder.glob("*.index")) if folder.is_dir() else []
+    return sorted(each for each in folder.glob("*.index") if each.is_file()) if folder.is_dir() else []
 
 
 def marked_latest(folder: Path) -> Path | None:
@@ -43,7 +45,9 @@ def marked_latest(folder: Path) -> Path | None:
     state = folder / "checkpoint"
     if not state.is_file():
         return None
-    for line in state.read_bytes().splitlines():
+    with regular.opened(state) as file:
+        content = file.read(_LONGEST)  # the latest is named at its beginning
+    for line in content.splitlines():
         word, _, value = line.partition(b":")
         if word == b"model_checkpoint_path":
             name = _unescaped(value.strip().strip(b'"')).decode("utf-8", "surrogateescape")
@@ -53,4 +57,8 @@ def marked_latest(folder: Path) -> Path | None:
 
 def _unescaped(value: bytes) -> bytes:
     """The string that the text form of a protocol buffer stands for."""
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]) if found[1].isdigit() else found[1], value)
+    return _ESCAPE.sub(_character, value)
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 8) & 0xFF]) if escape[1][:1] in b"01234567" else escape[1]

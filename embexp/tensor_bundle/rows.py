@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import google_crc32c
 import numpy as np
 
 from embexp.errors import DataError
+from embexp.system import regular
 from embexp.tensor_bundle.index import Entry, Piece, masked
 
 FLOAT32, INT64 = 1, 9
@@ -68,10 +70,13 @@ class PieceReader:
         Raises:
             DataError: there is no such file.
         """
-        if not piece.path.is_file():
-            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+        if fault := regular.fault_of(piece.path):
+            raise DataError(f"{piece.path}: {fault}, with {key} in it")
         self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
-        self._file = piece.path.open("rb")
+        self._file = regular.opened(piece.path)
+        if piece.offset + piece.size > os.fstat(self._file.fileno()).st_size:
+            self._file.close()
+            raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
         self._file.seek(piece.offset)
 
     def read(self, size: int) -> bytes:

@@ -11,6 +11,7 @@ import math
 import google_crc32c
 
 from embexp.errors import DataError
+from embexp.tensor_bundle import wire
 from embexp.tensor_bundle.index import Entry, masked
 from embexp.tensor_bundle.rows import read_content
 from embexp.tensor_bundle.types import STRING
@@ -36,7 +37,7 @@ def read_strings(key: str, entry: Entry) -> list[bytes]:
     data = b"".join(read_content(key, piece, _CHUNK_BYTES, checked=False))
     try:
         lengths, start = _lengths(data, math.prod(entry.shape))
-    except IndexError:
+    except (IndexError, ValueError):
         raise DataError(f"{piece.path}: the lengths of the strings of {key} are damaged") from None
     # The checksum is taken over the lengths as fixed integers, not over the varints in the file.
     crc = google_crc32c.value(b"".join(each.to_bytes(4 if each < 1 << 32 else 8, "little") for each in lengths))
@@ -54,10 +55,6 @@ def _lengths(data: bytes, count: int) -> tuple[list[int], int]:
     """So many varints, and where they end."""
     lengths, at = [], 0
     for _ in range(count):
-        value = shift = 0
-        while data[at] >= 0x80:
-            value |= (data[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-        lengths.append(value | data[at] << shift)
-        at += 1
+        length, at = wire.varint(data, at)
+        lengths.append(length)
     return lengths, at

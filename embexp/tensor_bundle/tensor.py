@@ -54,6 +54,9 @@ class Tensor:
             if dtype is not None and piece.size != math.prod(piece.shape) * dtype.itemsize:
                 found = f"{piece.size:,} bytes"
                 raise DataError(f"{self.name}: found {found} for numbers of {dtype} {list(piece.shape)}")
+        files = sum(path.stat().st_size for path in {piece.path for piece in self.entry.pieces})
+        if (size := sum(piece.size for piece in self.entry.pieces)) > files:
+            raise DataError(f"{self.name}: found pieces of {size:,} bytes together, in files of {files:,}")
         found_numbers = sum(math.prod(piece.shape) for piece in self.entry.pieces)
         if found_numbers != math.prod(self.entry.shape):
             expected = f"{math.prod(self.entry.shape):,} of {list(self.entry.shape)}"
@@ -82,7 +85,7 @@ class Tensor:
         if len(parts) == 1 and parts[0][0].shape[1:] == tuple(rest):
             [(piece, low, high)] = parts
             return self._values(piece, low - piece.start[0], high - piece.start[0])
-        values = np.empty((stop - start, *rest), dtype)
+        values = np.zeros((stop - start, *rest), dtype)
         for piece, low, high in parts:
             columns = (slice(at, at + n) for at, n in zip(piece.start[1:], piece.shape[1:], strict=True))
             place = (slice(low - start, high - start), *columns)

@@ -16,15 +16,17 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
     Raises:
         IndexError: it does not end.
+        ValueError: it is longer than numbers are.
     """
     value = shift = 0
-    while True:
+    while shift < 70:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, at
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise ValueError("a number in it has more than 64 bits")
 
 
 def fields(message: int | bytes) -> Fields:

@@ -10,27 +10,32 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from embexp.errors import DataError
-from embexp.vectors.stored import FLOATS, Stored, checked_shape
+from embexp.errors import DataError, read_by_library
+from embexp.vectors.parts import ArrowParts, ParquetParts
+from embexp.vectors.stored import Stored, checked_shape
+
+_LARGEST_DIM = 1 << 20
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A file as parts that are read one at a time: the row groups of Parquet, the batches of Arrow.
+    """A file as parts: the row groups of Parquet, the batches of Arrow.
 
     Attributes:
         path: of the file.
         schema: its columns.
         rows: in each part.
-        read: some columns of one part.
+        read: `read(part, start, stop, columns, step)` gives rows of one part, decoded `step` rows at a time.
     """
 
     path: Path
     schema: pa.Schema
     rows: Sequence[int]
-    read: Callable[[int, list[str]], pa.Table]
+    read: Callable[[int, int, int, list[str], int], pa.Table]
 
 
 def read_parquet(path: Path, key: str | None, token_column: str | None) -> Stored:
@@ -44,33 +49,14 @@ def read_parquet(path: Path, key: str | None, token_column: str | None) -> Store
     Raises:
         DataError: it can't be read, or its columns are no vectors.
     """
-    try:
-        file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: found no whole Parquet file: {error}") from None
-    rows = [file.metadata.row_group(part).num_rows for part in range(file.metadata.num_row_groups)]
-
-    def part(number: int, columns: list[str]) -> pa.Table:
-        try:
-            return file.read_row_group(number, columns=columns)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: row group {number + 1} can't be read: {error}") from None
-
-    return _read(_Table(path, file.schema_arrow, rows, part), key, token_column)
+    parts = ParquetParts(path)
+    return _read(_Table(path, parts.schema, parts.rows, parts.read), key, token_column)
 
 
 def read_arrow(path: Path, key: str | None, token_column: str | None) -> Stored:
     """An Arrow file (IPC, also named Feather), mapped and read by batches; the rest as in `read_parquet`."""
-    try:
-        file = pa.ipc.open_file(pa.memory_map(str(path)))
-        rows = [file.get_batch(part).num_rows for part in range(file.num_record_batches)]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: found no whole Arrow file: {error}") from None
-
-    def part(number: int, columns: list[str]) -> pa.Table:
-        return pa.Table.from_batches([file.get_batch(number)]).select(columns)
-
-    return _read(_Table(path, file.schema, rows, part), key, token_column)
+    parts = ArrowParts(path)
+    return _read(_Table(path, parts.schema, parts.rows, parts.read), key, token_column)
 
 
 def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:
@@ -94,18 +80,21 @@ def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:
     dim = _width(table, columns[0]) if lists else len(columns)
     name = f"{table.path}: {columns[0]}" if lists else str(table.path)
     rows, dim = checked_shape(name, (total, dim), dtype)
+    if dim > _LARGEST_DIM:
+        raise DataError(f"{name}: found the dimension {dim:,}, expected at most {_LARGEST_DIM:,}")
+    step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (dim * dtype.itemsize)))
 
     def read(start: int, stop: int) -> np.ndarray:
-        values = np.empty((stop - start, dim), dtype)
+        values = [np.empty((0, dim), dtype)]
         part = bisect.bisect_right(ends, start)
         at = start
         while at < stop:
             first = ends[part] - table.rows[part]
             until = min(stop, ends[part])
-            piece = table.read(part, columns).slice(at - first, until - at)
-            values[at - start : until - start] = _matrix(name, piece, lists, dim, at)
+            piece = table.read(part, at - first, until - first, columns, step)
+            values += _matrices(name, piece, lists, dim, at)
             at, part = until, part + 1
-        return values
+        return np.concatenate(values)
 
     return Stored(
         name=name,
@@ -147,19 +136,19 @@ def _width(table: _Table, column: str) -> int:
         return int(type_.list_size)
     for part, rows in enumerate(table.rows):
         if rows:
-            first = table.read(part, [column]).column(0)[0]
-            return 0 if first.as_py() is None else len(first)
+            first = table.read(part, 0, 1, [column], 1).column(0)
+            return 0 if first.null_count else int(pc.list_value_length(first)[0].as_py())
     return 0
 
 
-def _matrix(name: str, piece: pa.Table, lists: bool, dim: int, first: int) -> np.ndarray:
-    """The numbers of a piece, [rows, dim]; `first` is its first row in the file, from 0."""
+def _matrices(name: str, piece: pa.Table, lists: bool, dim: int, first: int) -> list[np.ndarray]:
+    """The numbers of a piece as arrays [n, dim] one below the other; `first` is its first row in the file, from 0."""
     for column in piece.columns:
         if column.null_count:
             row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])
             raise DataError(f"{name}, row {row + 1}: found null, expected {dim} numbers")
     if not lists:
-        return np.stack([column.to_numpy() for column in piece.columns], axis=1)
+        return [np.stack([column.to_numpy() for column in piece.columns], axis=1)]
     parts: list[np.ndarray] = []
     done = 0
     for chunk in piece.column(0).chunks:
@@ -176,15 +165,17 @@ def _matrix(name: str, piece: pa.Table, lists: bool, dim: int, first: int) -> np
             raise DataError(f"{name}, row {row + 1}: found null at place {place % dim + 1}, expected {dim} numbers")
         parts.append(flat.to_numpy(zero_copy_only=False).reshape(-1, dim))
         done += len(chunk)
-    return np.concatenate(parts)
+    return parts
 
 
 def _tokens(table: _Table, column: str) -> pa.LargeStringArray:
-    parts = [
-        chunk.cast(pa.large_string())
-        for part in range(len(table.rows))
-        for chunk in table.read(part, [column]).column(0).chunks
-    ]
+    parts = [pa.array([], pa.large_string())]
+    with read_by_library(f"{table.path}: column {column!r} can't be read"):
+        for part in np.flatnonzero(table.rows).tolist():
+            for chunk in table.read(part, 0, table.rows[part], [column], _BATCH_ROWS).column(0).chunks:
+                chunk = chunk.cast(pa.large_string())
+                chunk.validate(full=True)  # Parquet does not check that text is UTF-8
+                parts.append(chunk)
     tokens = pa.concat_arrays(parts)
     if tokens.null_count:
         row = int(np.flatnonzero(tokens.is_null().to_numpy(zero_copy_only=False))[0])
@@ -200,4 +191,4 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def _is_list(type_: pa.DataType) -> bool:
     known = pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_)
-    return bool(known and np.dtype(type_.value_type.to_pandas_dtype()) in FLOATS)
+    return bool(known and pa.types.is_floating(type_.value_type))

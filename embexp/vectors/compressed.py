@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from embexp.errors import DataError
+from embexp.errors import DataError, read_by_library
+from embexp.system import regular
 from embexp.system.progress import Progress, quiet
 
 SUFFIXES = (".gz", ".zip")
+_PIECE_BYTES = 1 << 20
 
 
 class Stream:
@@ -37,13 +38,13 @@ class Stream:
         pieces, missing = [], count
         while missing:
             try:
-                piece = self._data.read(missing)
+                piece = self._data.read(min(missing, _PIECE_BYTES))  # takes memory for what is asked for
             except EOFError:
                 raise DataError(
                     f"{self.name}: found the end of the file after {self._given:,} bytes of text, "
                     f"expected more compressed data: the file is cut short"
                 ) from None
-            except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
+            except Exception as error:  # each compression of a zip has errors of its own
                 raise DataError(
                     f"{self.name}: found broken compressed data after {self._given:,} bytes ({error}), "
                     f"expected a whole file"
@@ -71,18 +72,16 @@ def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iter
     """
     size = path.stat().st_size
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
+        file = stack.enter_context(regular.opened(path))
         match path.suffix.lower():
             case ".gz":
                 packed = stack.enter_context(gzip.GzipFile(fileobj=file))
                 yield Stream(str(path), packed, file, size, progress)  # type: ignore[arg-type]
             case ".zip":
                 member = member_of(path, key)
-                archive = stack.enter_context(zipfile.ZipFile(file))
-                try:
+                with read_by_library(f"{path}: {member}"):
+                    archive = stack.enter_context(zipfile.ZipFile(file))
                     data = stack.enter_context(archive.open(member))
-                except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-                    raise DataError(f"{path}: {member}: {error}") from None
                 yield Stream(f"{path}: {member}", data, file, size, progress)
             case _:
                 yield Stream(str(path), file, file, size, progress)
@@ -94,11 +93,12 @@ def member_of(path: Path, key: str | None) -> str:
     Raises:
         DataError: the archive can't be read, has no file of that name, or several and no name was given.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [each.filename for each in archive.infolist() if not each.is_dir()]
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path}: found no whole zip archive ({error}): is it cut short?") from None
+    with (
+        read_by_library(f"{path}: found no whole zip archive, is it cut short?"),
+        regular.opened(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        names = [each.filename for each in archive.infolist() if not each.is_dir()]
     names = [name for name in names if not name.startswith("__MACOSX/")]
     if key is not None:
         if key in names:

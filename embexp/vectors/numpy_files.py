@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
-import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.lib import format as npy
 
-from embexp.errors import DataError
+from embexp.errors import DataError, read_by_library
+from embexp.system import npy, regular
 from embexp.vectors.stored import Place, Stored, checked_shape, only_key
+
+_CHUNK_BYTES = 1 << 20
+_PICKLED = "found pickled Python objects, which are never read, expected numbers"
 
 
 def read_npy(path: Path, *, name: str | None = None) -> Stored:
@@ -28,24 +30,21 @@ def read_npy(path: Path, *, name: str | None = None) -> Stored:
     """
     name = name or str(path)
     try:
-        matrix = npy.open_memmap(path, mode="r")
+        matrix, header = npy.mapped(path)
+    except npy.PickledError:
+        raise DataError(f"{name}: {_PICKLED}") from None
     except ValueError as error:
-        if "Python objects" in str(error):
-            raise DataError(f"{name}: found pickled Python objects, which are never read, expected numbers") from None
-        if "greater than file size" in str(error):
-            found = f"{path.stat().st_size:,} bytes"
-            raise DataError(f"{name}: found {found}, expected more, by its header: the file is cut short") from None
         raise DataError(f"{name}: found no .npy file: {error}") from None
-    rows, dim = checked_shape(name, matrix.shape, matrix.dtype)
-    mappable = matrix.dtype == np.dtype("<f4") and matrix.flags.c_contiguous
+    rows, dim = checked_shape(name, header.shape, header.dtype)
+    mappable = header.dtype == np.dtype("<f4") and matrix.flags.c_contiguous
     return Stored(
         name=name,
         rows=rows,
         dim=dim,
-        dtype=matrix.dtype,
+        dtype=header.dtype,
         read=lambda start, stop: matrix[start:stop],
         files=[path],
-        place=Place(path, int(matrix.offset)) if mappable else None,
+        place=Place(path, header.offset) if mappable else None,
     )
 
 
@@ -56,13 +55,14 @@ def npz_key(path: Path, key: str | None) -> str:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                with archive.open(member) as file:
-                    shapes[member.removesuffix(".npy")] = _shape(file)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise DataError(f"{path}: found no whole .npz file: {error}") from None
+    with (
+        read_by_library(f"{path}: found no whole .npz file"),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+    ):
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                shapes[member.filename.removesuffix(".npy")] = _header(path, file).shape
     return only_key(path, shapes, key, "array")
 
 
@@ -70,26 +70,44 @@ def extract(path: Path, key: str, folder: Path) -> None:
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
     Raises:
-        DataError: the archive is broken.
+        DataError: the archive is broken, or holds more or less of the array than its header says.
     """
+    name, member = f"{path}: {key}", f"{key}.npy"
+    with (
+        read_by_library(f"{name}: found no whole array"),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+        archive.open(member) as file,
+    ):
+        header, size = _header(path, file), archive.getinfo(member).file_size
+    checked_shape(name, header.shape, header.dtype)
+    if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
+        raise DataError(f"{name}: found {size:,} bytes in the archive, expected {header.size:,}, by its header")
+    with (folder / "array.npy").open("wb") as written:
+        for chunk in _unpacked(path, member, f"{name}: found no whole array"):
+            written.write(chunk)
+    read_npy(folder / "array.npy", name=name)
+
+
+def _header(path: Path, file: IO[bytes]) -> npy.Header:
     try:
-        with (
-            zipfile.ZipFile(path) as archive,
-            archive.open(f"{key}.npy") as member,
-            (folder / "array.npy").open("wb") as file,
-        ):
-            shutil.copyfileobj(member, file, 1 << 20)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{path}: {key}: found no whole array: {error}") from None
-    read_npy(folder / "array.npy", name=f"{path}: {key}")
+        return npy.read_header(file)
+    except npy.PickledError:
+        raise DataError(f"{path}: {_PICKLED}") from None
+
+
+def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
+    """The bytes of a file in a zip archive."""
+    with (
+        read_by_library(where),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+        archive.open(member) as file,
+    ):
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def read_extracted(path: Path, key: str, folder: Path) -> Stored:
     """The array that `extract` put into a folder."""
     return replace(read_npy(folder / "array.npy", name=f"{path}: {key}"), files=[path])
-
-
-def _shape(file: IO[bytes]) -> tuple[int, ...]:
-    version = npy.read_magic(file)
-    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    return tuple(header(file)[0])

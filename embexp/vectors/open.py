@@ -11,7 +11,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
-from embexp.system import caching, digests
+from embexp.system import caching, digests, regular
 from embexp.system.progress import Progress, quiet
 from embexp.vectors import converted, token_files
 from embexp.vectors.compressed import SUFFIXES as COMPRESSED
@@ -71,8 +71,8 @@ def open_vectors(
     """
     form = format or format_of(path)
     _check_asked(path, form, token_column, tokens_file)
-    if form is not Format.CHECKPOINT and not path.is_file():
-        raise DataError(f"{path}: {'found a folder, expected a file' if path.exists() else 'there is no such file'}")
+    if form is not Format.CHECKPOINT and (fault := regular.fault_of(path)):
+        raise DataError(f"{path}: {fault}")
     if form in STREAMED:
         stored = _from_stream(path, form, cache, key, invalid_text, non_finite, header_count, progress)
     else:
@@ -104,8 +104,8 @@ def format_of(path: Path) -> Format:
         return Format.CHECKPOINT
     if path.is_dir():
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file")
+    if fault := regular.fault_of(path):
+        raise DataError(f"{path}: {fault}")
     raise DataError(f"{path}: its suffix {inner.suffix!r} stands for no format; state it, one of {', '.join(Format)}")
 
 
@@ -204,7 +204,7 @@ def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | N
         if not candidate.is_file():
             return stored
         tokens_file = candidate
-    elif not tokens_file.is_file():
-        raise DataError(f"{tokens_file}: there is no such file of tokens")
+    elif fault := regular.fault_of(tokens_file):
+        raise DataError(f"{tokens_file}: {fault} of tokens")
     tokens: Callable[[], object] = lambda: token_files.read(tokens_file, stored.rows)  # noqa: E731
     return replace(stored, tokens=tokens, files=[*stored.files, tokens_file])

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from embexp.errors import DataError
+from embexp.system import regular
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key
 
-_LONGEST_HEADER = 100_000_000  # the bound that the package itself has
+_LONGEST_HEADER = 1 << 23  # of some 80,000 tensors; as Python's objects it may take twenty times as much
 _TYPES = {"F16": np.dtype("<f2"), "BF16": BFLOAT16, "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -29,13 +30,12 @@ def read(path: Path, key: str | None) -> Stored:
     """
     header, data = _header(path)
     tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    try:
-        shapes = {name: [int(size) for size in entry["shape"]] for name, entry in tensors.items()}
-        key = only_key(path, shapes, key, "tensor")
-        begin, end = map(int, tensors[key]["data_offsets"])
-        kind = str(tensors[key]["dtype"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: found a header that lacks dtype, shape or data_offsets: {error}") from None
+    for tensor, entry in tensors.items():
+        if fault := _fault(tensor, entry):
+            raise DataError(f"{path}: found a header that lacks dtype, shape or data_offsets: {fault} of {tensor!r}")
+    shapes = {tensor: entry["shape"] for tensor, entry in tensors.items()}
+    key = only_key(path, shapes, key, "tensor")
+    (begin, end), kind = tensors[key]["data_offsets"], tensors[key]["dtype"]
     name = f"{path}: {key}"
     if kind not in _TYPES:
         raise DataError(f"{name}: found numbers of type {kind}, expected one of {', '.join(_TYPES)}")
@@ -60,7 +60,7 @@ def read(path: Path, key: str | None) -> Stored:
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and where the data begins."""
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         size = path.stat().st_size
@@ -68,8 +68,25 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             raise DataError(f"{path}: found no safetensors file: its header would be {length:,} bytes of {size:,}")
         try:
             header = json.loads(file.read(length))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: found no safetensors file: its header is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise DataError(f"{path}: found no safetensors file: its header is no JSON object")
     return header, 8 + length
+
+
+def _fault(name: str, entry: Any) -> str:
+    """Which part of a tensor's entry is missing or of another form; "" for none."""
+    if not isinstance(entry, dict) or not name.isprintable():
+        return "the entry"
+    if not isinstance(entry.get("dtype"), str):
+        return "dtype"
+    if not _are_sizes(entry.get("shape")):
+        return "shape"
+    offsets = entry.get("data_offsets")
+    return "" if isinstance(offsets, list) and len(offsets) == 2 and _are_sizes(offsets) else "data_offsets"
+
+
+def _are_sizes(value: Any) -> bool:
+    """Whether a value of JSON, such as 1e999, is a list of sizes."""
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)

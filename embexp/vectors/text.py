@@ -17,8 +17,9 @@ from embexp.vectors.converted import Writer
 from embexp.vectors.stored import counted, shown
 
 _BLOCK_BYTES = 1 << 18  # what one thread parses at a time stays within a processor's cache
-_LONGEST_LINE = 1 << 28
+_LONGEST_LINE = 1 << 20  # while it is parsed, a line takes some 60 times its bytes
 _LOOKED_AT = 1_000
+_DIGITS = 19  # of a number that fits 64 bits; Python takes no number of thousands of digits
 _BLANK = b" \t\r\n"
 _MARK = b"\xef\xbb\xbf"
 
@@ -75,21 +76,25 @@ def convert(
 
 def _blocks(stream: Stream) -> Iterator[bytes]:
     """The file as blocks of whole lines, each ending with a line end, without blank lines at the end of the file."""
-    rest = stream.read(len(_MARK))
-    if rest == _MARK:
-        rest = b""
+    start = stream.read(len(_MARK))
+    begun = [] if start == _MARK else [start]  # of a line whose end is not read yet
+    blank = False  # whether blank lines wait: they are wrong unless nothing follows them
     while chunk := stream.read(_BLOCK_BYTES):
-        rest += chunk
-        if len(rest) > _LONGEST_LINE:
-            raise DataError(f"{stream.name}: found {len(rest):,} bytes without a line end, expected lines of vectors")
-        end = rest.rfind(b"\n") + 1
-        # Blank lines are wrong unless nothing follows them, so they wait for what follows.
-        end = rest.find(b"\n", len(rest[:end].rstrip(_BLANK))) + 1 if end else 0
-        if end and rest[:end].strip(_BLANK):
-            yield rest[:end]
-            rest = rest[end:]
-    if rest := rest.rstrip(_BLANK):
-        yield rest + b"\n"
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            begun.append(chunk)
+            if (size := sum(map(len, begun))) > _LONGEST_LINE:
+                raise DataError(f"{stream.name}: found {size:,} bytes without a line end, expected lines of vectors")
+            continue
+        whole = b"".join([*begun, chunk[:end]])
+        begun = [chunk[end:]]
+        filled = len(whole.rstrip(_BLANK))
+        if filled:
+            end = whole.find(b"\n", filled) + 1
+            yield b"\n" + whole[:end] if blank else whole[:end]
+        blank = blank or not filled or end < len(whole)
+    if rest := b"".join(begun).rstrip(_BLANK):
+        yield b"\n" + rest + b"\n" if blank else rest + b"\n"
 
 
 def _parsed(
@@ -147,7 +152,7 @@ def _header(name: str, first: bytes, form: Format) -> Header | None:
 
 
 def _as_header(fields: list[bytes]) -> Header | None:
-    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+    if len(fields) != 2 or not all(field.isdigit() and len(field) < _DIGITS for field in fields):
         return None
     rows, dim = map(int, fields)
     return Header(rows, dim) if dim else None

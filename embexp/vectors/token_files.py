@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.errors import DataError
+from embexp.system import regular
 from embexp.vectors.stored import counted
 
 SUFFIX = ".tokens.txt"
@@ -25,8 +26,10 @@ def lines(path: Path) -> pa.LargeStringArray:
         path: of the file, UTF-8, with LF or CR LF.
 
     Raises:
-        DataError: it is not UTF-8.
+        DataError: it is not UTF-8, or no file.
     """
+    if fault := regular.fault_of(path):
+        raise DataError(f"{path}: {fault}")
     data = path.read_bytes().replace(b"\r\n", b"\n")
     try:
         text = data.decode("utf-8")

@@ -17,8 +17,9 @@ from embexp.vectors.compressed import Stream
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import counted, shown
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 1 << 20  # rows of a few bytes take fifty times as much while they are taken apart
 _LONGEST_TOKEN = 1 << 20
+_LARGEST_DIM = 1 << 20
 _FASTTEXT_MAGIC = (793712314).to_bytes(4, "little")
 
 
@@ -68,6 +69,10 @@ def _header(name: str, start: bytes) -> tuple[int, int, bytes]:
     line, end, rest = start.partition(b"\n")
     fields = line.split()
     if end and len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]):
+        if int(fields[1]) > _LARGEST_DIM:
+            raise DataError(
+                f"{name}: found the dimension {shown(fields[1].decode())}, expected at most {_LARGEST_DIM:,}"
+            )
         return int(fields[0]), int(fields[1]), rest
     remedy = ""
     if start.startswith(_FASTTEXT_MAGIC):

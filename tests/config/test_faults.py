@@ -222,7 +222,7 @@ CASES = {
         "8: there is no such key in this config.\n    did you mean tables.item.dim",
     ),
     "an argument of the user's function": (
-        ["model=keras", "model.function=keras:Model", "model.args.width=3"],
+        ["model=keras", "model.function=tests.config.test_compose:any_model", "model.args.width=3"],
         "model.args.width",
         "3: there is no such key in this config.\n    add arguments of the function with +: +model.args.width=3",
     ),

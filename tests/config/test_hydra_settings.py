@@ -93,11 +93,8 @@ FAULTS = {
     "a removal": ("~hydra.run.dir", "a setting of Hydra can't be removed"),
     "a variable without +": ("hydra.job.env_set.A=b", "add it with +: +hydra.job.env_set.A=b"),
     "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback is a mapping with _target_"),
-    "a callback that is not there": (
-        "+hydra.callbacks.x._target_=no.Such",
-        "there is no module 'no' in the working directory",
-    ),
-    "a callback that is none": ("+hydra.callbacks.x._target_=collections.OrderedDict", "does not extend"),
+    "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "there is no module 'no'"),
+    "a callback that is none": ("+hydra.callbacks.x._target_=tests.cli.test_run.FakeRunner", "does not extend"),
     "a launcher by its class": ("hydra.launcher._target_=x", "choose one: hydra/launcher=NAME"),
     "a key of the launcher": ("hydra.launcher.jbos=2", "did you mean hydra.launcher.jobs"),
     "a setting of sweeps": ("hydra.launcher.jobs=2", "add -m, or leave it out"),

@@ -11,13 +11,14 @@ from embexp.data import files
 from embexp.data.columnar import ColumnarSource
 from embexp.data.files import Files
 from embexp.data.wanted import Wanted
-from embexp.errors import DataError, Fault
+from embexp.errors import DataError, Fault, read_by_library
 from embexp.specs.data import Parquet
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
-_BATCH_ROWS = 131_072
+_BATCH_ROWS, _BATCH_BYTES = 131_072, 1 << 24
+_UNREADABLE = "the file can't be read as Parquet"
 
 
 def source(data: Parquet) -> ColumnarSource:
@@ -45,8 +46,6 @@ class ParquetTable:
 
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """What is wrong with the first rows, or ""."""
-        import pyarrow as pa
-
         from embexp.data.arrow_columns import BadValue, finite_numbers, row_splits
 
         here = [one for one in wanted if one.name in self.names]
@@ -56,16 +55,16 @@ class ParquetTable:
                 break
         except BadValue as error:
             return f"row {error.row + 1}: found {error.found}, expected {error.expected}"
-        except (pa.ArrowInvalid, OSError) as error:
-            return f"the file can't be read as Parquet: {error}"
+        except DataError as error:
+            return str(error)
         return ""
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
         """All rows; see `files.Table`."""
         try:
             yield from self._blocks(wanted, _BATCH_ROWS)
-        except OSError as error:
-            raise DataError(f"{self.path} can't be read as Parquet: {error}") from error
+        except DataError as error:
+            raise DataError(f"{self.path}: {error}") from error
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """Nothing: the reader knows the row."""
@@ -76,13 +75,25 @@ class ParquetTable:
 
         from embexp.data.arrow_columns import Block, as_float64
 
-        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
+        with (
+            read_by_library(_UNREADABLE),
+            pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file,
+        ):
             read = 0
+            rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
             for batch in file.iter_batches(batch_size=rows, columns=[one.name for one in wanted]):
+                batch.validate(full=True)  # Parquet does not check that text is UTF-8
                 read += batch.num_rows
                 tokens = {one.name: batch[one.name] for one in wanted if one.tokens}
                 numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
                 yield Block(batch.num_rows, read / file.metadata.num_rows, tokens, numbers)
+
+
+def _row_bytes(metadata: Any) -> float:
+    """Of all columns together: lists in them may hold millions of values."""
+    # Not by column: to ask for one ends the process where its statistics are damaged.
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return max(1.0, float(size / metadata.num_rows))
 
 
 def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
@@ -101,11 +112,13 @@ def _table(path: Path) -> ParquetTable:
     if path.stat().st_size == 0:
         raise files.unreadable(path, "the file is empty")
     try:
-        metadata = pq.read_metadata(path)
-        schema = metadata.schema.to_arrow_schema()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise files.unreadable(path, f"the file can't be read as Parquet: {error}") from error
-    if metadata.num_rows == 0:
+        with read_by_library(_UNREADABLE):
+            metadata = pq.read_metadata(path)
+            schema = metadata.schema.to_arrow_schema()
+            schema.names  # noqa: B018  raises if one is not UTF-8
+    except DataError as error:
+        raise files.unreadable(path, str(error)) from error
+    if metadata.num_rows <= 0:
         raise files.unreadable(path, "the file has columns but no examples")
     lists, tokens, numbers = set(), set(), set()
     for field in schema:

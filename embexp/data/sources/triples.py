@@ -134,10 +134,10 @@ class TripleSource(Source):
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
-        from embexp.system import caching, digests
+        from embexp.system import caching, digests, regular
 
-        if not path.is_file():
-            raise DataError(f"{path}: there is no such file")
+        if fault := regular.fault_of(path):
+            raise DataError(f"{path}: {fault}")
         known = {
             queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
             for column, table in columns.ids.items()

@@ -1,0 +1,68 @@
+"""`make fuzz`: every reader on mutated files; see `python -m tests.fuzz --help`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.fuzz import corpus, running
+from tests.fuzz.readers import READERS, Reader
+from tests.fuzz.running import Figures
+
+
+def main() -> int:
+    """Prints a line for each reader, and each input that went wrong with what makes it again."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Reads mutated files with every reader.")
+    parser.add_argument("--inputs", type=int, default=100_000, help="of all readers together (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the mutations (default %(default)s)")
+    parser.add_argument("--reader", choices=[reader.name for reader in READERS], help="only this one")
+    parser.add_argument("--number", type=int, help="writes this input of --reader into the folder --out")
+    parser.add_argument("--out", type=Path, default=Path("fuzzed"), help="see --number (default %(default)s)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time (default %(default)s)")
+    options = parser.parse_args()
+    readers = [reader for reader in READERS if options.reader in (None, reader.name)]
+    if options.number is not None:
+        data, _ = running.made(readers[0], readers[0].corpus(), options.seed, options.number)
+        options.out.mkdir(exist_ok=True)
+        print(corpus.written(data, options.out))
+        return 0
+    each = -(-options.inputs // len(readers))
+    print(f"{'reader':24}{'inputs':>8}{'refused':>9}{'accepted':>9}{'worst s':>9}{'worst MB':>9}{'faults':>8}")
+    total = Figures()
+    with ThreadPoolExecutor(options.processes) as pool:
+        for reader, figures in zip(
+            readers, pool.map(lambda one: _figures(one, each, options.seed), readers), strict=True
+        ):
+            print(_line(reader.name, figures), flush=True)
+            for fault in figures.faults[:20]:
+                print(f"    --seed {options.seed} --reader '{reader.name}' --number {fault.number}: {fault.fault}")
+            _join(total, figures)
+    print(_line("all", total))
+    return 1 if total.faults else 0
+
+
+def _figures(reader: Reader, inputs: int, seed: int) -> Figures:
+    found = Figures()
+    for outcome in running.outcomes(reader, range(inputs), seed):
+        found.add(outcome)
+    return found
+
+
+def _join(total: Figures, figures: Figures) -> None:
+    total.inputs += figures.inputs
+    total.refused += figures.refused
+    total.seconds = max(total.seconds, figures.seconds)
+    total.megabytes = max(total.megabytes, figures.megabytes)
+    total.faults += figures.faults
+
+
+def _line(name: str, of: Figures) -> str:
+    accepted = of.inputs - of.refused - sum(bool(fault.other) for fault in of.faults)
+    return f"{name:24}{of.inputs:8,}{of.refused:9,}{accepted:9,}{of.seconds:9.2f}{of.megabytes:9.0f}{len(of.faults):8,}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

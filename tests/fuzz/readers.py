@@ -1,0 +1,167 @@
+"""Every reader of files from outside, as commands call it: opened, and read whole in every way that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from embexp.checkpoints import object_graph, statistics
+from embexp.checkpoints.opening import open_checkpoint
+from embexp.data.columns import columns_of
+from embexp.data.factory import source_of
+from embexp.data.vocabulary import Vocabulary
+from embexp.freezing import listed_rows
+from embexp.freezing.row_facts import RowFacts
+from embexp.specs.data import Data
+from embexp.specs.tables import Feature
+from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.system.progress import quiet
+from embexp.vectors import token_files
+from embexp.vectors.open import open_vectors
+from tests.fuzz import corpus
+from tests.fuzz.contents import Files
+
+_MOST = 1 << 26
+_WITH_KEYS = (".npz", ".safetensors", ".h5", ".arrow", ".parquet", ".index")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader.
+
+    Attributes:
+        name: of the form of file.
+        corpus: makes small files of it.
+        read: reads a file as far as it goes, and returns the bytes of what it gave; `Random` chooses among options.
+        words: that mean something in such a file.
+    """
+
+    name: str
+    corpus: Callable[[], list[Files]]
+    read: Callable[[Path, Random], int]
+    words: tuple[bytes, ...] = ()
+
+
+def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
+    form = format or (random.choice((Format.GLOVE, Format.WORD2VEC, None, None)) if path.suffix == ".txt" else None)
+    source = open_vectors(
+        path,
+        cache=path.parent / "cache",
+        format=form,
+        key=random.choice((None, None, None, "m", "g/m")) if path.suffix in _WITH_KEYS else None,
+        token_column=random.choice((None, "tokens", "short")) if path.suffix == ".h5" else None,
+        invalid_text=random.choice(list(InvalidText)),
+        non_finite=random.choice(list(NonFinite)),
+        header_count=random.choice(list(HeaderCount)),
+    )
+    tokens = source.tokens
+    for start in sorted({0, source.rows // 2, source.rows - 1}):
+        source.read(start, min(source.rows, start + 2))
+    _ = source.digest, source.dtype, source.notes
+    size = 4 * source.rows * source.dim
+    if size <= _MOST:
+        source.memory_map()
+    return size + (0 if tokens is None else int(tokens.nbytes))
+
+
+def _checkpoint(path: Path, random: Random) -> int:
+    contents = open_checkpoint(path, as_objects=random.random() < 0.3)
+    most = 0
+    for entry in contents.entries.values():
+        statistics.statistics(entry)
+        entry.values.verify()
+        if entry.values.dtype is not None:
+            values = entry.values.value()
+            strings = values.reshape(-1).tolist() if values.dtype == object else []
+            most = max(most, values.nbytes + sum(map(len, strings)))
+            if entry.info.shape:
+                entry.values.read(0, min(2, entry.info.shape[0]))
+    return most
+
+
+def _tensorflow(path: Path, random: Random) -> int:
+    if random.random() < 0.2:
+        return len(object_graph.read(path).nodes)
+    if random.random() < 0.2:
+        return _vectors(path, random)
+    return _checkpoint(random.choice((path, path.parent, path.with_suffix(""))), random)
+
+
+def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
+    place = path.parent if settings["kind"] == "triples" else path
+    data: Any = TypeAdapter(Data).validate_python({"path": str(place), **settings})
+    columns, _ = columns_of(data, {name: Feature(table=table) for name, table in features.items()})
+    source = source_of(data)
+    source.head_faults(columns)
+    source.digest(columns, cache=path.parent / "cache")
+    encoded = source.encode(columns, cache=path.parent / "cache", progress=quiet)
+    return sum(file.stat().st_size for file in encoded.folder.iterdir())
+
+
+def _texts(path: Path, random: Random) -> int:
+    text = {"kind": "text"}, {"words": "words"}
+    skipgram = {"kind": "skipgram", "min_count": 1}, {"center": "words", "context": "words"}
+    settings, features = random.choice((text, text, text, skipgram))
+    return _data(path, random, features=features, settings=settings)
+
+
+def _vocabulary(path: Path, random: Random) -> int:
+    if path.name.endswith(".tokens.txt"):
+        return int(token_files.lines(path).nbytes)
+    found = Vocabulary.read(path.with_suffix(""))
+    found.lookup(pa.array(found.tokens(0, 5), pa.large_string()))
+    return found.size if path.suffix == ".tsv" else len(found.digest)
+
+
+def _mask(path: Path, random: Random) -> int:
+    facts = RowFacts(8, None, None, lambda tokens: np.zeros(len(tokens), np.int64))
+    return listed_rows.named(facts, ranges=[], tokens=[], tokens_file=None, mask_file=path).mask.nbytes
+
+
+_LISTS = {"user": "users", "item": "items", "tags": "tags"}
+_COLUMNS: dict[str, Any] = {"label": "rating", "dense_features": ["time"]}
+_RECBOLE = {"user_id": "users", "item_id": "items", "tags": "tags"}
+_GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities"}
+
+READERS = (
+    Reader("text vectors", corpus.text, _vectors, (b" 1", b" 0.5\n", b"\n\n\n", b"nan", b"\xc2\xa0")),
+    Reader("word2vec binary", corpus.word2vec, _vectors, (b"8 3\n", b" ", b"\n")),
+    Reader("npy", corpus.npy, _vectors, (b"<f4", b"True", b"(8, 3)", b"'shape'", b"}", b"'''")),
+    Reader("npz", corpus.npz, _vectors, (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"m.npy", b"<f4")),
+    Reader("safetensors", corpus.safetensors, _vectors, (b'"F32"', b"[8,3]", b"[0,96]", b"null", b"{", b"1e999")),
+    Reader("HDF5", corpus.hdf5, _vectors, (b"TREE", b"SNOD", b"HEAP", b"OHDR", b"FRHP", b"GCOL")),
+    Reader("Arrow", corpus.arrow, _vectors, (b"ARROW1", b"\xff\xff\xff\xff")),
+    Reader("Parquet", corpus.parquet, _vectors, (b"PAR1",)),
+    Reader("TensorFlow checkpoints", corpus.checkpoints, _tensorflow, (b"\x0a\x00", b"\x12\x00", b"..")),
+    Reader("Keras weights", corpus.keras, _checkpoint, (b"TREE", b"SNOD", b"PK\x03\x04", b"bfloat16")),
+    Reader(
+        "CSV",
+        corpus.csv,
+        partial(_data, features=_LISTS, settings=_COLUMNS | {"kind": "csv", "list_columns": ["tags"]}),
+        (b'"', b'""', b",,", b"\r", b"user", b"rating"),
+    ),
+    Reader(
+        "RecBole",
+        corpus.recbole,
+        partial(_data, features=_RECBOLE, settings=_COLUMNS | {"kind": "recbole"}),
+        (b":token", b":float_seq", b"\t\t", b"item_id"),
+    ),
+    Reader(
+        "Parquet data",
+        corpus.data_parquet,
+        partial(_data, features=_LISTS, settings=_COLUMNS | {"kind": "parquet"}),
+        (b"PAR1",),
+    ),
+    Reader("texts", corpus.texts, _texts, (b"label", b"text", b'"', b"\t", b"PAR1")),
+    Reader("triples", corpus.triples, partial(_data, features=_GRAPH, settings={"kind": "triples"}), (b"\t", b"knows")),
+    Reader("vocabularies", corpus.vocabularies, _vocabulary, (b"token", b"oov", b"\t", b"identity", b"-1")),
+    Reader("masks", corpus.masks, _mask, (b"|b1", b"(8,)")),
+)
