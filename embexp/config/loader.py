@@ -88,6 +88,7 @@ class Loader:
             self._loader = GlobalHydra.instance().config_loader()
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._failed: dict[tuple[str, ...], Exception] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The config of one job, with Hydra's own under `hydra`; the caller may change it.
@@ -99,11 +100,17 @@ class Loader:
             Exception: one of `COMPOSITION_ERRORS`.
         """
         key = tuple(overrides)
+        if key in self._failed:
+            raise self._failed[key]
         if key not in self._composed:
-            with hydra_globals.borrowed():
-                config = self._loader.load_configuration(
-                    self.config_name, list(overrides), RunMode.RUN, from_shell=True
-                )
+            try:
+                with hydra_globals.borrowed():
+                    config = self._loader.load_configuration(
+                        self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                    )
+            except COMPOSITION_ERRORS as error:
+                self._failed[key] = error
+                raise
             if len(self._composed) == _KEPT:
                 del self._composed[next(iter(self._composed))]
             self._composed[key] = config

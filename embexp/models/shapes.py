@@ -135,10 +135,11 @@ def _text_faults(shapes: Shapes) -> Iterator[Fault]:
 def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
     required = (SOURCE, RELATION, CANDIDATES)
     if missing := [name for name in required if name not in shapes]:
+        lacking = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         yield Fault(
             "features",
             _listed(shapes),
-            f"{model.kind} takes the features {', '.join(required)}, and there is no {' and no '.join(missing)}",
+            f"{model.kind} takes the features {', '.join(required)}, but {lacking}",
             "take graph=knowledge_graph",
         )
         return

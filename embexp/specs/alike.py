@@ -11,16 +11,14 @@ _ABOUT = re.compile(r"((?:[^:.]+: )?)((?:tables|features)\.\w+(?:\.\w+)*): (.*)"
 
 
 def few(names: Sequence[str], what: str = "") -> str:
-    """`a, b and c`; of five or more `a, b, c and 2 more`.
+    """`a, b, c`; of five or more `a, b, c and 2 more`.
 
     Args:
         names: one at least.
         what: is named behind the count, in the plural.
     """
-    if len(names) == 1:
-        return names[0]
     if len(names) <= _NAMED + 1:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
+        return ", ".join(names)
     return " ".join(filter(None, (f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more", what)))
 
 

@@ -106,7 +106,7 @@ def test_features_and_their_shapes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["plan", "optimizer=adam", "optimizer.lazy_adam=false"]) == 0
     assert (
-        "O(vocabulary): tables.user and tables.item: adam with lazy_adam=false updates every row"
+        "O(vocabulary): tables.user, tables.item: adam with lazy_adam=false updates every row"
         in capsys.readouterr().out
     )
 

@@ -50,7 +50,7 @@ def test_a_run_gets_a_directory_with_what_hydra_records() -> None:
 
 
 def test_what_is_seldom_meant_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "warning: tables.user and tables.item: frozen but not pretrained: random initial values never change"
+    words = "warning: tables.user, tables.item: frozen but not pretrained: random initial values never change"
     for command in (lambda *more: run.main([*more], runner=FakeRunner()), lambda *more: commands.main(["plan", *more])):
         assert command("freeze=table") == 0
         assert words in capsys.readouterr().out

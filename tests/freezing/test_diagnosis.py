@@ -179,7 +179,7 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
     assert set(counts) == {"user", "item"}
     assert min(counts.values()) > 0
     [warning] = result.summary["warnings"]
-    shown = " and ".join(
+    shown = ", ".join(
         f"tables.{name} {counts[name]} of {rows}" for name, rows in (("user", USERS + 1), ("item", OLD + NEW + 1))
     )
     words = "they were never met in training, which saw 0.3% of its data"
@@ -195,7 +195,7 @@ def test_tables_with_the_same_reason_share_a_line() -> None:
     assert diagnosis.warnings(
         [of("a", "were never met"), of("b", "had no rate"), quiet, of("c", "were never met")]
     ) == [
-        "trainable rows never moved (tables.a 1 of 2 and tables.c 1 of 2): they were never met",
+        "trainable rows never moved (tables.a 1 of 2, tables.c 1 of 2): they were never met",
         "tables.b: 1 of 2 trainable rows never moved: they had no rate (row 0)",
     ]
     assert diagnosis.warnings([of("a", "were never met", "had no rate")]) == [

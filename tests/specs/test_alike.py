@@ -6,8 +6,8 @@ from embexp.specs.alike import few, merged
 def test_the_first_are_named_and_the_rest_are_counted() -> None:
     names = [f"t{number}" for number in range(26)]
     assert few(names[:1]) == "t0"
-    assert few(names[:2]) == "t0 and t1"
-    assert few(names[:4]) == "t0, t1, t2 and t3"
+    assert few(names[:2]) == "t0, t1"
+    assert few(names[:4]) == "t0, t1, t2, t3"
     assert few(names[:5]) == "t0, t1, t2 and 2 more"
     assert few(names, "tables") == "t0, t1, t2 and 23 more tables"
 
@@ -20,6 +20,6 @@ def test_lines_that_say_the_same_of_several_tables_are_one() -> None:
         "last",
     ]
     lines = ["no effect: tables.a.optimizer: frozen", "features.b: odd", "no effect: tables.c.optimizer: frozen"]
-    assert merged(lines) == ["no effect: tables.a.optimizer and tables.c.optimizer: frozen", "features.b: odd"]
+    assert merged(lines) == ["no effect: tables.a.optimizer, tables.c.optimizer: frozen", "features.b: odd"]
     assert merged(["tables.a: x", "tables.a: x", "tables.a: y"]) == ["tables.a: x", "tables.a: y"]
     assert merged(["validation: no auc, as tables: 5", ""]) == ["validation: no auc, as tables: 5", ""]
