@@ -33,14 +33,12 @@ class Quick:
         choices: by `group` or `group@package`.
         added: keys that plain overrides added to those of the files.
         hydra: the node `hydra` of the files.
-        files: number of the combination of choices, equal for jobs with the same files.
     """
 
     container: dict[str, Any]
     choices: Mapping[str, str | None]
     added: frozenset[str]
     hydra: Any
-    files: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class _Files:
     values: dict[str, Any]
     hydra: Any
     choices: Mapping[str, str | None]
-    number: int
 
 
 class QuickComposer:
@@ -88,7 +85,7 @@ class QuickComposer:
         if "???" in texts(container):
             return None
         absolute_paths(container, Path.cwd())
-        return Quick(container, files.choices, frozenset(), files.hydra, files.number)
+        return Quick(container, files.choices, frozenset(), files.hydra)
 
     def config(self, overrides: Sequence[str], hydra: Sequence[str], like: DictConfig) -> DictConfig:
         """The config of a job that `compose` composes, as Hydra would have it, with its settings and the overrides.
@@ -133,7 +130,7 @@ class QuickComposer:
             if new:
                 added.add(override.key_or_group)
         container, unresolved = resolved(config, Path.cwd())
-        return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra, files.number)
+        return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra)
 
     def _divided(self, overrides: Sequence[str]) -> tuple[_Files | None, list[Override]]:
         """The files of the overrides that choose some, if all are of the plain form, and the other overrides."""
@@ -165,7 +162,7 @@ class QuickComposer:
         choices = {key: None if choice is None else str(choice) for key, choice in found.choices.items()}
         rest = {key: value for key, value in found.values.items() if key != "hydra"}
         named = {key: choice for key, choice in choices.items() if not key.startswith("hydra/")}
-        return _Files(rest, found.values.get("hydra"), named, len(self._merged))
+        return _Files(rest, found.values.get("hydra"), named)
 
     def _content(self, file: Path) -> tuple[dict[str, Any], str | None]:
         """What a file holds, with numbers as OmegaConf reads them."""
