@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from embexp.config import composition, named_code, selections
@@ -108,7 +109,11 @@ class Candidates:
     def _compared(self, batch: Sequence[Sequence[str]]) -> _Like | None:
         """Composes jobs in both ways; returns what the others have in common with them, None where the ways differ."""
         like = None
-        for overrides in _samples(self._composer, batch):
+        try:
+            samples = list(_samples(self._composer, batch))
+        except (HydraException, RecursionError):  # an override of a sweeper of others that is none
+            return None
+        for overrides in samples:
             try:
                 job = self.by_hydra(overrides)
             except ConfigError:

@@ -5,6 +5,7 @@ What it composes is what Hydra composes. Whatever is not of that form it leaves 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from embexp.config.outline import outline, package_of
 from embexp.config.overrides import is_selection
 
 _SCALARS = (str, int, float, bool, type(None))
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\}")
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,12 @@ class Quick:
         choices: by `group` or `group@package`.
         added: keys that plain overrides added to those of the files.
         hydra: the node `hydra` of the files.
-        files: number of the combination of choices, equal for jobs with the same files.
     """
 
     container: dict[str, Any]
     choices: Mapping[str, str | None]
     added: frozenset[str]
     hydra: Any
-    files: int
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class _Files:
     values: dict[str, Any]
     hydra: Any
     choices: Mapping[str, str | None]
-    number: int
-    interpolates: bool
 
 
 class QuickComposer:
@@ -76,16 +74,18 @@ class QuickComposer:
         files, rest = self._divided(overrides)
         if files is None:
             return None
-        if files.interpolates or not all(_is_plain(each, files.values) for each in rest):
+        if not all(_is_plain(each, files.values) for each in rest):
             return self._by_omegaconf(files, rest)
         container: dict[str, Any] = _copied(files.values)
         for each in rest:
             parent, _, last = each.key_or_group.rpartition(".")
             _at(container, parent)[last] = each.value()
+        if not _resolve(container, container):
+            return self._by_omegaconf(files, rest)
         if "???" in texts(container):
             return None
         absolute_paths(container, Path.cwd())
-        return Quick(container, files.choices, frozenset(), files.hydra, files.number)
+        return Quick(container, files.choices, frozenset(), files.hydra)
 
     def config(self, overrides: Sequence[str], hydra: Sequence[str], like: DictConfig) -> DictConfig:
         """The config of a job that `compose` composes, as Hydra would have it, with its settings and the overrides.
@@ -121,9 +121,7 @@ class QuickComposer:
         added = set()
         for override in overrides:
             plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-            if not plain:
-                return None
-            new = not values.is_present(config, override.key_or_group)
+            new = plain and not values.is_present(config, override.key_or_group)
             try:
                 if values.apply(self._loader.folders, override, config) is not None:
                     return None
@@ -132,7 +130,7 @@ class QuickComposer:
             if new:
                 added.add(override.key_or_group)
         container, unresolved = resolved(config, Path.cwd())
-        return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra, files.number)
+        return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra)
 
     def _divided(self, overrides: Sequence[str]) -> tuple[_Files | None, list[Override]]:
         """The files of the overrides that choose some, if all are of the plain form, and the other overrides."""
@@ -163,9 +161,8 @@ class QuickComposer:
             return None
         choices = {key: None if choice is None else str(choice) for key, choice in found.choices.items()}
         rest = {key: value for key, value in found.values.items() if key != "hydra"}
-        interpolates = any("${" in text for text in texts(rest))
         named = {key: choice for key, choice in choices.items() if not key.startswith("hydra/")}
-        return _Files(rest, found.values.get("hydra"), named, len(self._merged), interpolates)
+        return _Files(rest, found.values.get("hydra"), named)
 
     def _content(self, file: Path) -> tuple[dict[str, Any], str | None]:
         """What a file holds, with numbers as OmegaConf reads them."""
@@ -202,16 +199,33 @@ def _is_plain_entry(entry: Any) -> bool:
 
 
 def _is_plain(override: Override, files: Mapping[str, Any]) -> bool:
-    """Whether an override replaces a scalar, or a list, by another one."""
-    if override.is_add() or override.is_force_add() or override.is_delete() or override.package is not None:
+    """Whether an override replaces a scalar, or a list, by another one, or adds one."""
+    if override.is_delete() or override.package is not None:
         return False
     parent, _, last = override.key_or_group.rpartition(".")
     node, value = _at(files, parent), override.value()
-    if not isinstance(node, Mapping) or last not in node or isinstance(node[last], Mapping):
+    if not isinstance(node, Mapping) or isinstance(node.get(last), Mapping):
+        return False
+    if override.is_add() == (last in node) and not override.is_force_add():
         return False
     items = value if isinstance(value, list) else [value]
     simple = all(type(each) in _SCALARS and not (isinstance(each, str) and "${" in each) for each in items)
-    return simple and (isinstance(value, list) or not isinstance(node[last], list))
+    return simple and (isinstance(value, list) or not isinstance(node.get(last), list))
+
+
+def _resolve(node: Any, container: Mapping[str, Any]) -> bool:
+    """Replaces references to scalars by these, in place; False: there are interpolations of another form."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list):
+            if not _resolve(value, container):
+                return False
+        elif isinstance(value, str) and "$" in value:
+            reference = _REFERENCE.fullmatch(value)
+            found = reference and _at(container, reference.group(1))
+            if found is None or type(found) not in _SCALARS or "$" in str(found) or found == "???":
+                return False
+            node[key] = found
+    return True
 
 
 def _at(node: Any, path: str) -> Any:

@@ -22,8 +22,12 @@ def check(specs: Iterable[RunSpec], allowed: Collection[str], *, others: Mapping
     Raises:
         UsageError: one isn't allowed, or one is allowed that nothing names.
     """
-    names = {each: "model.function" for spec in specs for each in allowed_code.named(spec)}
-    allowed_code.check_names({**names, **others}, allowed, record=record)
+    allowed_code.check_names({**named(specs), **others}, allowed, record=record)
+
+
+def named(specs: Iterable[RunSpec]) -> dict[str, str]:
+    """The functions that specs name, each with its config path."""
+    return {each: "model.function" for spec in specs for each in allowed_code.named(spec)}
 
 
 def is_same(recorded: RunSpec, asked: RunSpec) -> bool:

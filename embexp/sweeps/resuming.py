@@ -90,11 +90,14 @@ def resume(
 
 def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
     """Raises UsageError if what is to be run names code that isn't allowed."""
-    specs = [RunSpec.model_validate_json(job.spec) for job in ledger.jobs() if not job.state.is_settled]
+    jobs = [(job.state.is_settled, RunSpec.model_validate_json(job.spec)) for job in ledger.jobs()]
+    left = [spec for is_settled, spec in jobs if not is_settled]
+    done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
+    allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
     target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
-    recorded_code.check(specs, allow_code, others=others, record=record)
+    recorded_code.check(left, allowed, others=others, record=record)
 
 
 def _finish(ledger: Ledger, runner: Runner) -> bool:

@@ -14,6 +14,7 @@ import pytest
 import embexp
 from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
+from embexp.reports.record import Status
 from embexp.runs import run as single
 from embexp.specs.sweeping import Launching
 from embexp.studies import verification
@@ -237,6 +238,14 @@ def test_a_sweep_is_resumed_with_the_code_that_is_allowed(
     marks = [sys.executable, "-c", "import sys, pathlib; pathlib.Path(sys.argv[1], 'ran').touch()"]
     resuming.resume(directory, allow_code=["bomb:tower"], command=lambda sweep, number: [*marks, str(sweep)])
     assert (directory / "ran").exists()
+
+
+def test_what_only_jobs_that_are_done_name_may_be_allowed_too(unmarked: Path, sweep: Callable[..., Path]) -> None:
+    directory = sweep(state=Status.COMPLETED)
+    assert resuming.resume(directory, allow_code=["bomb:tower"])
+    with pytest.raises(UsageError, match="--allow-code os:system"):
+        resuming.resume(directory, allow_code=["os:system"])
+    assert not (unmarked / "pwned").exists()
 
 
 def test_a_launcher_that_a_sweep_names_is_code_too(

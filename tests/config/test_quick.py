@@ -74,6 +74,17 @@ def composer() -> QuickComposer:
     return QuickComposer(composition.loader())
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model=keras", "model.function=a:b", "+model.args.width=3", "+model.args.deep={a: [1, {b: 2}]}"],
+        ["++seed=3", "~train.early_stopping.restore_best", "++model.args.of.mine=1"],
+    ],
+)
+def test_keys_that_are_added_and_removed(composer: QuickComposer, overrides: list[str]) -> None:
+    assert agrees(composer, overrides)
+
+
 @pytest.mark.parametrize("experiment", CHOICES["experiment"])
 def test_every_experiment(composer: QuickComposer, experiment: str) -> None:
     assert agrees(composer, [f"experiment={experiment}", *NEEDS.get(experiment, [])])
@@ -97,8 +108,7 @@ def test_choices_and_values(overrides: list[str]) -> None:
     "overrides",
     [
         ["+seed=3"],
-        ["~tables.user"],
-        ["++model.x=1"],
+        ["~nowhere"],
         ["seed=???"],
         ["model.hidden={a: 1}", "model=mlp"],
         ["model=nowhere"],

@@ -48,6 +48,8 @@ QUICK = (
     "hydra.launcher.jobs=2",
 )
 
+ALLOWED = [word for name in ("good", "bad", "gone") for word in ("--allow-code", f"mine:{name}")]
+
 
 def embexp(*words: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-P", "-m", "embexp", *words]
@@ -123,7 +125,7 @@ def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str
     seen: dict[int, float | None] = {}
     directory = folder / "killed"
     for attempt in range(4 if thorough() else 2):
-        started = ("resume", "killed") if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
+        started = ("resume", "killed", *ALLOWED) if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
         process = embexp(*started, folder=folder)
         _wait_for_a_checkpoint(process, directory, attempt)
         time.sleep(generator.uniform(0, 0.5))
@@ -136,7 +138,7 @@ def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str
         done = {job.number: job.ended for job in ledger(directory) if job.state.has_results}
         assert done.items() >= seen.items()
         seen = done
-    process = embexp("resume", "killed", folder=folder)
+    process = embexp("resume", "killed", *ALLOWED, folder=folder)
     _, err = process.communicate()
     assert process.returncode == 1, err
     assert results(directory) == results(whole)
@@ -166,7 +168,7 @@ def test_ctrl_c_saves_and_resume_goes_on(folder: Path, undisturbed: tuple[Path, 
     assert "running jobs, with a checkpoint" in err
     assert process.returncode == 130
     assert {job.state.value for job in ledger(directory)} <= {"interrupted", "completed"}
-    process = embexp("resume", "stopped", "hydra.launcher.jobs=1", folder=folder)
+    process = embexp("resume", "stopped", "hydra.launcher.jobs=1", "--allow-code", "mine:good", folder=folder)
     _, err = process.communicate()
     assert process.returncode == 0, err
     assert "resuming from step" in (directory / "0" / "run.log").read_text()
