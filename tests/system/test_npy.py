@@ -15,7 +15,12 @@ from embexp.system import npy
 DTYPES = st.one_of(hnp.floating_dtypes(), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.byte_string_dtypes(max_len=9))
 
 
-@given(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_side=5), st.sampled_from("CF"), st.sampled_from([1, 2, 3]))
+@given(
+    dtype=DTYPES,
+    shape=hnp.array_shapes(min_dims=0, min_side=0, max_side=5),
+    order=st.sampled_from("CF"),
+    version=st.sampled_from([1, 2, 3]),
+)
 def test_what_numpy_writes(dtype, shape, order, version, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("npy") / "a.npy"
     values = np.asarray(np.ones(shape, dtype), order=order)
