@@ -6,8 +6,9 @@ BENCH_STAMP := .venv/.installed-bench
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
 OVERRIDES ?=
+FUZZ ?=
 
-.PHONY: run test test-fast test-thorough check graph format bench lock clean help
+.PHONY: run test test-fast test-thorough fuzz check graph format bench lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -34,6 +35,9 @@ test-thorough: $(STAMP) ## run the tests of frozen rows on hundreds of random gr
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
 	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts/test_strategies.py \
 	  -k 'any_graph or policies or strategies'
+
+fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
 	$(BIN)/ruff format --check .
