@@ -82,7 +82,7 @@ class _Section(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         self._file.seek(self._offset + self._at)
-        count = self._file.readinto(memoryview(buffer)[: max(0, self._size - self._at)])  # type: ignore[attr-defined]
+        count = self._file.readinto(memoryview(buffer)[: max(0, self._size - self._at)])
         self._at += count
         return int(count)
 
