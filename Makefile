@@ -31,10 +31,11 @@ test: $(STAMP)   ## run all tests
 test-fast: $(STAMP) ## run the tests that take a few seconds at most
 	$(PYTEST) -m 'not slow'
 
-test-thorough: $(STAMP) ## run the tests of frozen rows on hundreds of random graphs, and every rule on every strategy
+test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all cases that `make test` has one of
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
-	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts/test_strategies.py \
-	  -k 'any_graph or policies or strategies'
+	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
+	  tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
+	  -k 'any_graph or policies or strategies or restores or point or examples or real_graphs or killed or by_reference'
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)

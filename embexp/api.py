@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from embexp.config import composition, hydra_app
+from embexp.config.permission import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
+from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.specs import arguments
 from embexp.specs.run import RunSpec
@@ -43,7 +45,12 @@ __all__ = [
 
 
 def run(
-    spec: RunSpec, directory: str | Path | None = None, *, listeners: Sequence[Listener] = (), quiet: bool = False
+    spec: RunSpec,
+    directory: str | Path | None = None,
+    *,
+    listeners: Sequence[Listener] = (),
+    quiet: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> RunResult:
     """Runs an experiment, or all runs of a study.
 
@@ -54,6 +61,7 @@ def run(
             the output directory of a Hydra app's job, which Hydra has just made.
         listeners: called during training, in each run of a study.
         quiet: nothing is printed.
+        allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
 
     Returns:
         The directory of the run and its summary.
@@ -66,7 +74,8 @@ def run(
     spec = arguments.a_spec(spec, "embexp.run")
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
-    checked, faults = composition.check_spec(spec)
+    allowed = arguments.texts(allow_code, "embexp.run", "allow_code")
+    checked, faults = composition.check_spec(spec, Permission(frozenset(allowed)))
     if checked is None or faults:
         raise ConfigError(faults)
     environment.load_tensorflow()
@@ -83,6 +92,7 @@ def sweep(
     timeout_minutes: float | None = None,
     retries: int = 0,
     quiet: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> SweepResult:
     """Runs several specs, each in a process of its own, several at once if asked, as `embexp run -m` does.
 
@@ -96,6 +106,7 @@ def sweep(
         timeout_minutes: after which a job is ended as failed; None: no limit.
         retries: further attempts at a job whose process crashed.
         quiet: nothing is printed.
+        allow_code: functions outside of the user's own modules that the specs may run, such as `["keras:Model"]`.
 
     Returns:
         The directory, and how each job ended. A failed job is an outcome, not an exception.
@@ -104,7 +115,8 @@ def sweep(
         UsageError: an argument is of the wrong type, or the directory has another sweep.
         ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
     """
-    given = _specs(specs)
+    allowed = arguments.texts(allow_code, "embexp.sweep", "allow_code")
+    given = _specs(specs, Permission(frozenset(allowed)))
     settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
     from rich.console import Console
@@ -116,7 +128,7 @@ def sweep(
     return sweeps.sweep(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
 
 
-def _specs(values: Sequence[RunSpec | Sequence[str]]) -> list[RunSpec]:
+def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) -> list[RunSpec]:
     """The checked specs of a sweep."""
     function = "embexp.sweep"
     remedy = f'such as {function}([spec, other]) or {function}([["seed=0"], ["seed=1"]])'
@@ -129,10 +141,10 @@ def _specs(values: Sequence[RunSpec | Sequence[str]]) -> list[RunSpec]:
             raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
         try:
             if isinstance(each, RunSpec):
-                spec, wrong = composition.check_spec(each)
+                spec, wrong = composition.check_spec(each, permission)
                 wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
             else:
-                loader = loader or composition.loader()
+                loader = loader or composition.loader(permission=permission)
                 spec, wrong = composition.candidate(loader, arguments.overrides(each, function)).spec, []
             if spec is not None and spec.seeds > 1:
                 rule = "here every job is one run"
@@ -155,6 +167,7 @@ def resume(
     *,
     listeners: Sequence[Listener] = (),
     quiet: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> RunResult:
     """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
 
@@ -164,13 +177,14 @@ def resume(
             change. Of a sweep, only `hydra.launcher`.
         listeners: called during training; not of a sweep, whose jobs are processes of their own.
         quiet: nothing is printed.
+        allow_code: functions that the recorded spec, or those of the sweep, may run, such as `["my_models:tower"]`.
 
     Returns:
         The directory of the run and its summary: the same results as those of a run that was never interrupted. The
         summary of a sweep has its `status` (completed, interrupted or failed) and its `jobs`, as `sweep.json` has them.
 
     Raises:
-        UsageError: an argument is of the wrong type.
+        UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
         ConfigError: an override is invalid; with all faults.
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, or fails.
@@ -178,19 +192,22 @@ def resume(
     folder, changed = arguments.directory(directory, "embexp.resume"), None
     texts = arguments.overrides(overrides, "embexp.resume")
     added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
+    allowed = arguments.texts(allow_code, "embexp.resume", "allow_code")
     if ledger.exists(folder):
         if added:
             raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
-        return _resume_sweep(folder, texts, quiet=quiet)
+        return _resume_sweep(folder, texts, allowed, quiet=quiet)
+    recorded = RunFolder(folder).recorded_spec()
+    allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     if texts:
         from embexp.config.changed_spec import changed_spec
 
-        changed = changed_spec(RunFolder(folder).recorded_spec(), texts, composition.loader())
+        changed = changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
     from embexp.studies import run as studies
 
     say: Callable[[str], object] = (lambda sentence: None) if quiet else print
-    return studies.resume(folder, changed, listeners=_shown(added, quiet=quiet), say=say)
+    return studies.resume(folder, changed, allow_code=allowed, listeners=_shown(added, quiet=quiet), say=say)
 
 
 def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:
@@ -217,33 +234,41 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
 
 
-def _resume_sweep(folder: Path, overrides: Sequence[str], *, quiet: bool) -> RunResult:
+def _resume_sweep(folder: Path, overrides: Sequence[str], allowed: Sequence[str], *, quiet: bool) -> RunResult:
     from rich.console import Console
 
     from embexp.sweeps import jobs, resuming
 
-    resuming.resume(folder, overrides, console=Console(quiet=quiet))
+    resuming.resume(folder, overrides, allow_code=allowed, console=Console(quiet=quiet))
     environment.load_tensorflow()
     from embexp.runs.run import RunResult
 
     return RunResult(folder, jobs.summary_of(folder))
 
 
-def load_run(directory: str | Path) -> Run:
+def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
 
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
+    Args:
+        directory: of the run.
+        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
+            is built by its function when it is first used; tables and metrics of a finished run need none.
+
     Raises:
-        UsageError: the argument is no directory's name.
+        UsageError: an argument is of the wrong type, or a function is allowed that the spec does not name.
         NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
     """
     folder = arguments.directory(directory, "embexp.load_run")
-    RunFolder(folder).recorded_spec()  # what is no run is told before TensorFlow is loaded
+    allowed = arguments.texts(allow_code, "embexp.load_run", "allow_code")
+    recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
+    if allowed:
+        allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)
     environment.load_tensorflow()
     from embexp.runs import finished
 
-    return finished.load_run(folder)
+    return finished.load_run(folder, allow_code=allowed)
 
 
 def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[Listener]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +17,13 @@ from hypothesis import settings
 
 from embexp.config import composition
 from embexp.config.loader import Loader
+from embexp.config.permission import OWN_MODULES, Permission
 from tests import preloaded
 from tests.thoroughness import PROFILES
 
 PROCESSORS = 4
+COMMANDS = "EMBEXP_TESTS_COMMANDS"
+"""Variable of the environment with the folder of `forked`, which all processes of a distributed run share."""
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,7 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell starts what it runs in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
-    if not distributes and not config.option.collectonly:
+    if distributes:
+        stack = contextlib.ExitStack()
+        config.add_cleanup(stack.close)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.environ[COMMANDS] = str(stack.enter_context(preloaded.commands(folder)))
+    elif not config.option.collectonly:
         from embexp.strategies import mirrored
 
         mirrored.logical_processors(PROCESSORS)
@@ -58,10 +68,14 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
     shared: dict[str, Loader] = {}
 
     def loader(
-        config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None
+        config_dir: str | Path | None = None,
+        config_name: str = "config",
+        config_path: str | None = None,
+        *,
+        permission: Permission = OWN_MODULES,
     ) -> Loader:
-        if config_dir is not None or config_path is not None:
-            return new(config_dir, config_name, config_path)
+        if config_dir is not None or config_path is not None or permission != OWN_MODULES:
+            return new(config_dir, config_name, config_path, permission=permission)
         if config_name not in shared:
             shared[config_name] = new(None, config_name)
         return shared[config_name]
@@ -74,8 +88,17 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Path]:
     """A folder with the commands `embexp` and `python` that start with TensorFlow imported: forked, in milliseconds."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
-        yield found
+    if COMMANDS in os.environ:
+        yield Path(os.environ[COMMANDS])
+    else:
+        with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
+            yield found
+
+
+@pytest.fixture
+def forked_jobs(forked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of sweeps of this process start from one with TensorFlow imported, too."""
+    monkeypatch.setattr(sys, "executable", str(preloaded.with_jobs(forked) / "python"))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 Importing TensorFlow takes longer than most commands of the documentation. Here one process imports it and all modules
 of embexp, runs nothing, and forks for each command: the command has its own process, its own working directory,
 environment, arguments and standard streams, and nothing of what it does is left for the next one. The processes of a
-sweep's jobs can be forked in the same way.
+sweep's jobs can be forked in the same way: see `with_jobs`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _COMMAND = """#!{python} -IS
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
-    request = json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    words = [os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ), {executable!r}]
+    request = json.dumps(words).encode()
     to.sendmsg([len(request).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
     to.sendall(request)
     status = int(to.makefile().read() or 1)
@@ -40,30 +41,25 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 @contextmanager
-def commands(folder: Path, *, jobs: bool = False) -> Iterator[Path]:
+def commands(folder: Path) -> Iterator[Path]:
     """Makes a folder for PATH with the commands `embexp` and `python`, which work until the block ends.
 
     Args:
         folder: an empty folder of short path, in which the commands and a socket are made.
-        jobs: whether what a command starts by `sys.executable`, such as the jobs of a sweep, is forked, too. Signals
-            then reach only the process that waits for it.
     """
     address = folder / "socket"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(address))
         listening.listen()
-        for name in ("embexp", "python"):
-            command = folder / name
-            command.write_text(_COMMAND.format(python=sys.executable, address=str(address)))
-            command.chmod(0o755)
+        for place, executable in ((folder, sys.executable), (with_jobs(folder), str(with_jobs(folder) / "python"))):
+            place.mkdir(exist_ok=True)
+            for name in ("embexp", "python"):
+                command = place / name
+                text = _COMMAND.format(python=sys.executable, address=str(address), executable=executable)
+                command.write_text(text)
+                command.chmod(0o755)
         server = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                __file__,
-                str(listening.fileno()),
-                str(folder / "python") if jobs else sys.executable,
-            ],
+            [sys.executable, "-P", __file__, str(listening.fileno())],
             pass_fds=[listening.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -74,8 +70,16 @@ def commands(folder: Path, *, jobs: bool = False) -> Iterator[Path]:
         server.wait()
 
 
-def _serve(listening: socket.socket, executable: str) -> None:
-    """Forks for each command that asks, for ever, with `executable` as its `sys.executable`."""
+def with_jobs(folder: Path) -> Path:
+    """The folder of commands that also fork what they start by `sys.executable`, such as the jobs of a sweep.
+
+    Signals then reach only the process that waits for it.
+    """
+    return folder / "jobs"
+
+
+def _serve(listening: socket.socket) -> None:
+    """Forks for each command that asks, for ever."""
     from embexp.system import environment
 
     environment.load_tensorflow()
@@ -88,9 +92,8 @@ def _serve(listening: socket.socket, executable: str) -> None:
     importlib.import_module("tensorboard.summary.v2")  # as `tf.summary` does when it is first used
     embexp.compose()  # which makes Hydra look for its plugins
 
-    sys.executable = executable
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the commands
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         asking, _ = listening.accept()
         if os.fork() == 0:
@@ -100,6 +103,13 @@ def _serve(listening: socket.socket, executable: str) -> None:
                 _answer(asking)
             os._exit(0)
         asking.close()
+
+
+def _reap(*_: Any) -> None:
+    """Waits for those who have waited for a command, so that its processor time counts as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _answer(asking: socket.socket) -> None:
@@ -122,11 +132,16 @@ def _answer(asking: socket.socket) -> None:
         asking.sendall(str(status).encode())
 
 
-def _run(name: str, words: list[str], directory: str, variables: dict[str, str]) -> int:
-    """What the command does; its exit status."""
+def _run(name: str, words: list[str], directory: str, variables: dict[str, str], executable: str) -> int:
+    """What the command does, with `executable` as its `sys.executable`; its exit status."""
+    from embexp.system import parents
+
+    sys.executable = executable
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
+    if parents.VARIABLE in variables:  # its parent here is the process that waits for it
+        os.environ[parents.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream.isatty())
@@ -174,4 +189,4 @@ def _python(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    _serve(socket.socket(fileno=int(sys.argv[1])))

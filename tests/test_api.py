@@ -154,6 +154,7 @@ def test_misuse_is_told_before_tensorflow_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep(tmp_path: Path) -> None:
     small = [*SMALL, f"output.cache={tmp_path / 'cache'}"]
     jobs = [embexp.compose([*small, "seed=1"]), [*small, "seed=2"], [*small, "init=scaffold", "runtime=function"]]

@@ -71,6 +71,7 @@ TENSORFLOW_FREE = {
     "checkpoints/statistics.py",
     "models/user_code.py",
     "models/user_path.py",
+    "runs/capacity.py",
     "runs/data.py",
     "runs/identify.py",
     "runs/prepare.py",

@@ -2,7 +2,8 @@
 
 Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
 `yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
-folder of the real data there, and the block is skipped, visibly, where that is not at hand.
+folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` are
+overrides that make the runs and sweeps of a block smaller; with `--hypothesis-profile=thorough` all run as they stand.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests import preloaded
+from tests.thoroughness import thorough
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -39,16 +39,18 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    """A folder with the commands `embexp` and `python`."""
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder), jobs=True) as found:
-        yield found
+def smaller(block: Block) -> str:
+    """The commands of a block, with what makes its runs smaller."""
+    if "with" not in block.options or thorough():
+        return block.text
+    more = " ".join(block.options["with"].split(","))
+    return re.sub(r"^embexp run( -m)?\b", rf"\g<0> {more}", block.text, flags=re.MULTILINE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples(page: Path, commands: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    commands = preloaded.with_jobs(forked)
     environment = {
         **os.environ,
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
@@ -68,7 +70,7 @@ def test_examples(page: Path, commands: Path, tmp_path: Path, tmp_path_factory: 
             if not (tmp_path / needed).exists():
                 (tmp_path / needed).symlink_to(DATA / needed)
         if block.language == "sh":
-            command = ["bash", "-euc", block.text]
+            command = ["bash", "-euc", smaller(block)]
         elif block.language == "python":
             command = [str(commands / "python"), "-c", block.text]
         else:

@@ -22,7 +22,7 @@ from embexp.checkpoints.by_name import as_objects
 from embexp.checkpoints.locating import NAME
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.system import files
+from embexp.system import files, machine_faults
 from embexp.tensor_bundle.increments import is_incremental
 from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
@@ -100,7 +100,7 @@ def _reason(error: OSError | tf.errors.OpError) -> str:
     text = error.strerror or str(error) if isinstance(error, OSError) else str(error.message)
     if "No space left" in text or "quota" in text.lower():
         return f"{text}. Make room on the disk, or keep fewer checkpoints: checkpoint.keep=1"
-    return text
+    return machine_faults.reason(error) if isinstance(error, OSError) else text
 
 
 def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = lambda temporary: None) -> Path:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,6 +15,7 @@ from embexp.errors import CommandLineError
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
     from embexp.config.loader import Loader
+    from embexp.config.permission import Permission
 
 _HYDRA_ONLY = {
     "--info": "use --cfg hydra, or `embexp run --help` for the groups",
@@ -32,22 +36,74 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises the error instead of ending the process."""
         unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized") else ""
-        hint = ""
-        for argument in unknown.split():
-            option = argument.partition("=")[0]
+        if unknown:
+            what = "option" if unknown.startswith("-") else "argument"
+            text, hint = f"there is no {what} {unknown}", self._hint(unknown.split())
+        else:
+            text, hint = _in_words(message)
+        lines = [f"{self.prog}: {text}", *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]
+        raise CommandLineError("\n".join(lines))
+
+    def _hint(self, unknown: Sequence[str]) -> str:
+        """What an unknown argument may have been meant for."""
+        takes_overrides = any(each.dest == "overrides" for each in self._actions)
+        for argument in unknown:
+            option, equals, value = argument.partition("=")
             if option in _HYDRA_ONLY:
-                hint = f"{option} is an option of Hydra that embexp does not have: {_HYDRA_ONLY[option]}"
-                break
-            near = difflib.get_close_matches(option, self._option_string_actions, n=1)
+                return f"{option} is an option of Hydra that embexp does not have: {_HYDRA_ONLY[option]}"
+            if equals and not takes_overrides:
+                return "a finished run has its settings: overrides are for run, plan and resume"
+            near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
             if near:
-                hint = f"did you mean {near[0]}?"
-                break
-        text = f"{self.prog}: there is no option {unknown}" if unknown else f"{self.prog}: {message}"
-        raise CommandLineError("\n".join([text, *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]))
+                return f"did you mean {near[0]}?"
+            if equals and option.startswith("-"):
+                return f"an override has no dashes: {option.lstrip('-')}={value}"
+            if owners := _commands_with(option):
+                return f"{option} is an option of {', '.join(owners[:3])}{', …' if len(owners) > 3 else ''}"
+        return ""
+
+
+def _in_words(message: str) -> tuple[str, str]:
+    """A message of argparse in the words of other errors, and a hint."""
+    option, _, problem = message.removeprefix("argument ").partition(": ")
+    option = option.rpartition("/")[2]
+    if problem == "expected one argument":
+        return f"{option} needs a value", ""
+    if found := re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", problem):
+        value, valid = found[1].strip("'"), re.findall(r"'([^']*)'", found[2])
+        near = difflib.get_close_matches(value, valid, n=1)
+        hint = f"did you mean {near[0]}?" if near else ""
+        return f"{option} {value}: it must be {', '.join(valid[:-1])} or {valid[-1]}", hint
+    if found := re.fullmatch(r"invalid int value: '(.*)'", problem):
+        return f"{option} {found[1]}: it must be a whole number", ""
+    return message, ""
+
+
+def _commands_with(option: str) -> list[str]:
+    """The commands whose help describes an option."""
+    from embexp.cli.commands import COMMANDS
+
+    if not re.fullmatch(r"--[a-z][a-z-]+", option):
+        return []
+    found = []
+    for command in COMMANDS:
+        module = importlib.import_module(f"embexp.cli.{command}")
+        subcommands = getattr(module, "SUBCOMMANDS", {})
+        modules = {f"{command} {each}": f"embexp.cli.{command}_{each}" for each in subcommands}
+        for name, path in (modules or {command: module.__name__}).items():
+            if re.search(rf"(?<![\w-]){option}(?![\w-])", importlib.import_module(path).HELP):
+                found.append(f"embexp {name}")
+    return found
+
+
+def add_allow_code(parser: Parser) -> None:
+    """Adds the option that allows code by name."""
+    parser.add_argument("--allow-code", action="append", default=[], metavar="MODULE:FUNCTION")
 
 
 def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
+    add_allow_code(parser)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-r", "--run", action="store_true")
@@ -67,7 +123,14 @@ def config_loader(options: argparse.Namespace) -> Loader:
     """A loader that composes configs from these folders."""
     from embexp.config.loader import Loader
 
-    return Loader(config_folders(options), options.config_name)
+    return Loader(config_folders(options), options.config_name, permission(options))
+
+
+def permission(options: argparse.Namespace) -> Permission:
+    """The code that the configs may name."""
+    from embexp.config.permission import Permission
+
+    return Permission(frozenset(options.allow_code))
 
 
 def is_multirun(options: argparse.Namespace) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
+from embexp.system import encoding, interruption, machine_faults
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
+INTERRUPTED = "interrupted"
 
 COMMANDS = {
     "run": "Runs an experiment, or a sweep over several (-m).",
@@ -53,21 +57,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, after the program's name; None: those of this process.
     """
+    encoding.fit_streams()
     try:
-        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        with interruption.taken_over():
+            status = _told(list(sys.argv[1:] if arguments is None else arguments))
+            return interruption.exit_status() if interruption.received() else status
+    except KeyboardInterrupt:  # while an error was told
+        return interruption.exit_status()
+
+
+def process(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command as the one thing that this process does; takes and returns what `main` does."""
+    status = main(arguments)
+    for number in interruption.NUMBERS:  # what is left is Python's own end, of which a signal would print a trace
+        signal.signal(number, signal.SIG_DFL)
+    return status
+
+
+def _told(arguments: list[str]) -> int:
+    """Runs a command, tells its errors, and returns the exit status."""
+    try:
+        return _dispatch(arguments)
     except UsageError as error:
-        print(f"embexp: {error}", file=sys.stderr)
-        return MISUSED
+        return _say(str(error), MISUSED)
     except EmbexpError as error:
-        print(f"embexp: {error}", file=sys.stderr)
-        return FAILED
+        return _say(str(error), FAILED)
     except KeyboardInterrupt:
-        print("\nembexp: interrupted", file=sys.stderr)
-        return FAILED
+        return _say(INTERRUPTED, FAILED, before="\n")
     except BrokenPipeError:
         # The reader has closed the pipe; without this, Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except Exception as error:
+        if interruption.received() and _is_interruption(error):
+            return _say(INTERRUPTED, FAILED, before="\n")  # the status is that of the signal
+        if (sentence := machine_faults.sentence(error)) is None:
+            raise
+        return _say(sentence, FAILED)
+
+
+def _say(sentence: str, status: int, *, before: str = "") -> int:
+    """Tells the user why the command ends; returns the status."""
+    with contextlib.suppress(OSError):  # the terminal, or the disk of a file, may be what has failed
+        print(f"{before}embexp: {sentence}", file=sys.stderr)
+    return status
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether an error is what some library has made of an `Interrupted`: its context, or a word of its text."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt) or interruption.Interrupted.__name__ in str(error):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def dispatch(
@@ -95,7 +139,8 @@ def dispatch(
         near = difflib.get_close_matches(name, commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(commands)}"
         raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
-    module = importlib.import_module(f"{modules}{name}")
+    with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
+        module = importlib.import_module(f"{modules}{name}")
     return int(module.main(arguments[1:]))
 
 

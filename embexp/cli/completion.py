@@ -97,7 +97,8 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if options.shell not in _SCRIPTS:
-        raise CommandLineError(f"embexp completion: name the shell\n    usage: {USAGE}")
+        which = "for which shell?" if options.shell is None else f"there is no script for {options.shell}"
+        raise CommandLineError(f"embexp completion: {which}\n    usage: {USAGE}")
     print(_SCRIPTS[options.shell], end="")
     return DONE
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 
-USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json]"
+USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -21,6 +22,7 @@ Measures a finished run: on a split of its own data, or on another file of the s
     --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
                     with new entities also test_new and test_known.
     --json          Prints one JSON object instead of a table.
+    --allow-code MODULE:FUNCTION   Allows the function that makes the run's model, if that is not one of embexp's.
 """
 
 Evaluator = Callable[[str, str | None, str], Mapping[str, float]]
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     parser.add_argument("--data")
     parser.add_argument("--split", choices=("test", "validation", "train", "test_new", "test_known"))
     parser.add_argument("--json", action="store_true")
+    add_allow_code(parser)
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
         raise CommandLineError(f"embexp evaluate: which run? Give its directory\n    usage: {USAGE}")
     if options.data is not None and options.split is not None:
         raise CommandLineError("--split is for the run's own data and --data for another file: give one of them")
-    metrics = (evaluator or _evaluate)(options.directory, options.data, options.split or "test")
+    evaluator = evaluator or partial(_evaluate, allow_code=options.allow_code)
+    metrics = evaluator(options.directory, options.data, options.split or "test")
     if options.json:
         print(json.dumps(dict(metrics)))
     else:
@@ -57,6 +61,6 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     return DONE
 
 
-def _evaluate(directory: str, file: str | None, split: str) -> Mapping[str, float]:
+def _evaluate(directory: str, file: str | None, split: str, *, allow_code: Sequence[str]) -> Mapping[str, float]:
     rest = ["--data", file] if file is not None else ["--split", split] if split != "test" else []
-    return load_finished(directory, "evaluate", *rest).evaluate(file, split=split)
+    return load_finished(directory, "evaluate", *rest, data=file, allow_code=allow_code).evaluate(file, split=split)

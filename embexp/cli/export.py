@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import check_finished
 from embexp.errors import CommandLineError
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
-USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary]"
+USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary] [--allow-code MODULE:FUNCTION]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -26,6 +27,8 @@ may be larger than memory.
     --as projector    Writes the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT.
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
+    --allow-code MODULE:FUNCTION
+                      With savedmodel, allows the function that makes the run's model, if that is not one of embexp's.
 
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
@@ -58,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
     parser.add_argument("--binary", action="store_true")
+    add_allow_code(parser)
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -78,21 +82,31 @@ def main(arguments: Sequence[str]) -> int:
     if faults:
         raise CommandLineError("\n    ".join([f"embexp export: {faults[0]}", *faults[1:], f"usage: {USAGE}"]))
     rest = [options.out, "--as", options.kind]
-    check_finished(options.directory, "export", *rest)
-    _export(options.directory, options.out, options.kind, options.table, binary=options.binary)
+    check_finished(
+        options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None
+    )
+    _export(options)
     return DONE
 
 
-def _export(run: str, out: str, kind: str, tables: Sequence[str], *, binary: bool) -> None:
+def _export(options: argparse.Namespace) -> None:
     from embexp.cli import stages
     from embexp.system import environment
 
-    if kind == "savedmodel":
+    if options.kind == "savedmodel":
         environment.load_tensorflow()
     from embexp.runs.exporting import export
 
     with stages.shown() as shown:
-        exported = export(run, out, kind, tables=tables, binary=binary, progress=shown)
+        exported = export(
+            options.directory,
+            options.out,
+            options.kind,
+            tables=options.table,
+            binary=options.binary,
+            allow_code=options.allow_code,
+            progress=shown,
+        )
     for name, (rows, dim) in exported.tables.items():
         print(f"table {name}: {rows:,} rows of dimension {dim}")
     for signature, inputs in exported.signatures.items():

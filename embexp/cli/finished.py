@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.runs.finished import Run
 
 
-def load_finished(directory: str, command: str, *rest: str) -> Run:
-    """Loads the run in a directory; takes and raises what `check_finished` does."""
+def load_finished(
+    directory: str, command: str, *rest: str, data: str | None = None, allow_code: Sequence[str] = ()
+) -> Run:
+    """Loads the run in a directory, to use its model; takes and raises what `check_finished` does.
+
+    Raises:
+        CommandLineError: there is no such file or folder of data.
+    """
     from embexp.system import environment
 
-    check_finished(directory, command, *rest)
+    check_finished(directory, command, *rest, allow_code=allow_code)
+    if data is not None and not Path(data).exists():
+        raise CommandLineError(f"--data {data}: there is no such file or folder")
     environment.load_tensorflow()
     from embexp.runs.finished import load_run
 
-    run = load_run(directory)
+    run = load_run(directory, allow_code=allow_code)
     if run.summary["status"] == "unfinished":
         print(
             f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
@@ -27,18 +38,21 @@ def load_finished(directory: str, command: str, *rest: str) -> Run:
     return run
 
 
-def check_finished(directory: str, command: str, *rest: str) -> None:
-    """Checks that a directory is that of a run. Loads no TensorFlow, which takes seconds.
+def check_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] | None = None) -> None:
+    """Checks that a directory is that of a run, and the code that it names. Loads no TensorFlow, which takes seconds.
 
     Args:
         directory: of the run.
         command: name of the command, for the error message about the directory of a study.
         *rest: the command's arguments after the directory.
+        allow_code: functions that the recorded spec may run; None: the command runs none.
 
     Raises:
         NotARunError: the directory holds no run.
+        UsageError: the spec names code that isn't allowed.
     """
     from embexp.errors import NotARunError
+    from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
 
     folder = RunFolder(Path(directory))
@@ -46,4 +60,6 @@ def check_finished(directory: str, command: str, *rest: str) -> None:
         commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
         message = f"{folder.path} is the directory of a study; name one of its runs:"
         raise NotARunError("\n    ".join([message, *commands]))
-    folder.read_spec()
+    spec = folder.read_spec()
+    if allow_code is not None:
+        allowed_code.check(spec, allow_code, record=folder.spec)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import sys
 import traceback
@@ -15,10 +15,9 @@ from pathlib import Path
 from embexp.errors import EmbexpError
 from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import environment, parents
+from embexp.system import encoding, environment, interruption, machine_faults, parents
 from embexp.training.listeners import Listener
 
-INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 15.0
 """Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
 
@@ -27,8 +26,9 @@ def main() -> int:
     """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
     if sys.argv[3:] == ["--elsewhere"]:
+        become_job(parents.parent())  # the worker of the launcher
         return execute(sweep, elsewhere.read(sweep, number))
-    become_job(os.getppid())
+    become_job(parents.parent())
     with Ledger(sweep) as ledger:
         job = ledger.job(number)
     return execute(sweep, job)
@@ -44,6 +44,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     Returns:
         The exit status of the process: 0, or another one if the job failed.
     """
+    encoding.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
         with locks.held(directory / jobs.LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
@@ -52,12 +53,13 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         return failures.INTERRUPTED
-    except EmbexpError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        failures.note(directory, error)
-        return 1
     except Exception as error:
-        traceback.print_exc()
+        told = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
+        with contextlib.suppress(OSError):  # the disk of the log may be what has failed
+            if told is None:
+                traceback.print_exc()
+            else:
+                print(f"error: {told}", file=sys.stderr, flush=True)
         failures.note(directory, error)
         return 1
     return 0
@@ -67,6 +69,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     environment.load_tensorflow()
     from rich.console import Console
 
+    from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
     from embexp.specs.run import RunSpec
     from embexp.studies import report
@@ -83,6 +86,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     if RunFolder(directory).spec.exists():
         result = studies.resume(
             directory,
+            allow_code=allowed_code.named(spec),  # the sweep has checked it
             listeners=lambda: [ProgressLines(console), reached, *listeners],
             progress=reached,
             announce=say,
@@ -104,9 +108,10 @@ def become_job(parent: int) -> None:
     parents.die_with_parent(parent)
     parents.be_expendable()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in INTERRUPTING:
-        signal.signal(number, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTING)
+    for number in interruption.NUMBERS:
+        signal.signal(number, signal.SIG_DFL)  # which the server ignores
+    interruption.take_over()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, interruption.NUMBERS)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,17 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from embexp.cli.job import INTERRUPTING, become_job, execute
+from embexp.cli.job import become_job, execute
 from embexp.sweeps import failures
 from embexp.sweeps.ledger import Ledger
-from embexp.system import environment, parents
+from embexp.system import environment, interruption, parents
 
 
 def main() -> None:
     """Serves until the sweep closes its end of the socket."""
-    for number in INTERRUPTING:
+    for number in interruption.NUMBERS:
         signal.signal(number, signal.SIG_IGN)  # meant for the sweep, which tells its jobs
-    parents.die_with_parent(os.getppid())  # while it imports, it does not notice that the socket is closed
+    parents.die_with_parent(parents.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
     import embexp.studies.report
@@ -68,7 +68,9 @@ class _Server:
 
     def _start(self, request: dict[str, Any]) -> None:
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTING)  # one that comes now waits until the job can take it
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, interruption.NUMBERS
+        )  # one that comes now waits until the job can take it
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -83,7 +85,7 @@ class _Server:
                 traceback.print_exc()
             finally:
                 _leave(status)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, interruption.NUMBERS)
         self._numbers[pid] = request["number"]
         self._answer({"number": request["number"], "pid": pid})
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, cast
+
+from embexp.system import interruption, machine_faults
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,29 +63,75 @@ def logged(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     """
     from embexp.errors import EmbexpError
 
-    with (directory / "run.log").open("a", encoding="utf-8", buffering=1) as log:
+    with _Log(directory / "run.log") as log:
         try:
             result = _shown(spec, directory, execute, log)
         except EmbexpError as error:
-            log.write(f"error: {error}\n")
+            log.note(f"error: {error}")
+            raise
+        except KeyboardInterrupt:
+            log.note(f"interrupted by {interruption.name()}")
+            raise
+        except Exception as error:
+            if (sentence := machine_faults.sentence(error)) is not None:
+                log.note(f"error: {sentence}")
             raise
     sys.stdout.flush()
     return result
 
 
-def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult], log: TextIO) -> RunResult:
+class _Log:
+    """run.log, as a file of text. That it can't be written to, as on a full disk, is told once, and ends nothing."""
+
+    encoding = "utf-8"
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._failed = path, False
+        self._file = path.open("ab", buffering=0)
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, text: str) -> int:
+        """Appends text."""
+        left = text.encode()
+        try:
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError as error:
+            if not self._failed:
+                with contextlib.suppress(OSError):
+                    words = machine_faults.reason(error)
+                    print(f"warning: {self._path} can't be written: {words}", file=sys.stderr, flush=True)
+            self._failed = True
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def note(self, sentence: str) -> None:
+        """Appends a line."""
+        self.write(f"{sentence}\n")
+
+
+def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
     from embexp.strategies import tpu_address
     from embexp.system import environment
 
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
-    environment.load_tensorflow()
-    from rich.console import Console
+    with interruption.leaving_at_once():
+        environment.load_tensorflow()
+        from rich.console import Console
 
-    from embexp.cli.stages import Stages
-    from embexp.studies import report
+        import embexp.studies.run  # noqa: F401  what `execute` imports
+        from embexp.cli.stages import Stages
+        from embexp.studies import report
 
     terminal = Console()
-    shown = Shown(Stages(terminal), terminal, Console(file=log, width=160))
+    shown = Shown(Stages(terminal), terminal, Console(file=cast(IO[str], log), width=160))
     try:
         result = execute(shown)
     finally:

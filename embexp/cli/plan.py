@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from embexp.runs.tracing import Traced
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR]"
+USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR] [--allow-code M:F]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -65,9 +65,10 @@ def _single(options: argparse.Namespace) -> None:
 
 def _sweep(options: argparse.Namespace) -> None:
     from embexp.sweeps import outcomes, planned
-    from embexp.system import terminal
+    from embexp.system import terminal, waiting
 
-    plan = planned.plan(config_loader(options), options.overrides)
+    with waiting.shown_if_long() as progress:
+        plan = planned.plan(config_loader(options), options.overrides, progress)
     console = terminal.console()
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()
@@ -101,6 +102,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         EmbexpError: `embexp run` would refuse the run, too.
     """
     from embexp.cli import planned_run, planned_study
+    from embexp.runs import capacity
     from embexp.specs.studies import NoStudy
 
     if not isinstance(spec.study, NoStudy):
@@ -109,6 +111,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         planned_run.show(planned_run.from_spec(spec), console)
     else:
         prepared = _prepared(spec)
+        capacity.check_memory(prepared)
         planned_run.show(planned_run.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
         if trace:

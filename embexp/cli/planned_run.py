@@ -11,6 +11,7 @@ from rich.table import Table as Rich
 
 from embexp.data.factory import source_of
 from embexp.pretrained import heads
+from embexp.specs.alike import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
@@ -80,7 +81,7 @@ def show(plan: Plan, console: Console) -> None:
     line()
     console.print(_features(plan, console))
     warnings = [f"warning: {each}" for each in plan.warnings]
-    notes = [*warnings, *_frozen(plan.policies or {}), *_notes(plan)]
+    notes = merged([*warnings, *_frozen(plan.policies or {}), *_notes(plan)])
     if notes:
         line()
     for note in notes:
@@ -200,7 +201,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     spec = plan.requested
     unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
     if unknown and plan.policies is None:
-        yield f"`embexp plan --scan` shows which rows of {', '.join(unknown)} are frozen"
+        yield f"`embexp plan --scan` shows which rows of {few(unknown)} are frozen"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):

@@ -6,15 +6,16 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 from embexp.system import files
 
-USAGE = "embexp predict DIR --data FILE [--out FILE]"
+USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -24,6 +25,7 @@ run's data (labels may be missing). Writes CSV with one column, `prediction`, in
 
     --data FILE   Names the file of the examples.
     --out FILE    Names the file to write (default: standard output).
+    --allow-code MODULE:FUNCTION   Allows the function that makes the run's model, if that is not one of embexp's.
 """
 
 Predictor = Callable[[str, str], Iterable[float | str]]
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--data")
     parser.add_argument("--out")
+    add_allow_code(parser)
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -48,7 +51,12 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.directory is None or options.data is None:
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
-    predictions = (predictor or _predict)(options.directory, options.data)
+    if options.out is not None and Path(options.out).is_dir():
+        raise CommandLineError(
+            f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv"
+        )
+    predictor = predictor or partial(_predict, allow_code=options.allow_code)
+    predictions = predictor(options.directory, options.data)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")  # class names may contain commas
     rows.writerow(["prediction"])
@@ -60,6 +68,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     return DONE
 
 
-def _predict(directory: str, file: str) -> Iterable[float | str]:
-    predictions: list[float | str] = load_finished(directory, "predict", "--data", file).predict(file).tolist()
+def _predict(directory: str, file: str, *, allow_code: Sequence[str]) -> Iterable[float | str]:
+    run = load_finished(directory, "predict", "--data", file, data=file, allow_code=allow_code)
+    predictions: list[float | str] = run.predict(file).tolist()
     return predictions

@@ -37,16 +37,21 @@ def folder_of(path: str) -> RunFolder:
     return RunFolder(found)
 
 
-def check(spec: RunSpec) -> None:
+def check(spec: RunSpec, allow_code: Sequence[str]) -> None:
     """Checks a recorded spec against every rule and against the files that it names, without TensorFlow.
+
+    Args:
+        spec: recorded.
+        allow_code: functions that it may run.
 
     Raises:
         ConfigError: with all faults.
     """
     from embexp.config import resources
+    from embexp.config.permission import Permission
     from embexp.specs import rules
 
-    if faults := [*rules.faults(spec), *resources.faults(spec, look_at_data=True)]:
+    if faults := [*rules.faults(spec), *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True)]:
         raise ConfigError(faults)
 
 
@@ -81,7 +86,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
     allowed_code.check(spec, options.allow_code, record=folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
     changed = _changed(spec, own)
-    check(changed)
+    check(changed, options.allow_code)
     directory = files.new_directory(_directory([each for each in options.overrides if each not in own]))
     print(f"{changed.name} in {directory}", flush=True)
     from embexp.runs.recorded_code import import_sentences

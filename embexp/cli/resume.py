@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 from embexp.sweeps import jobs, ledger
@@ -14,7 +14,7 @@ from embexp.sweeps import jobs, ledger
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
 
-USAGE = "embexp resume DIR [OVERRIDES]"
+USAGE = "embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -25,6 +25,8 @@ override makes it longer.
 
 In the directory of a sweep, completes its jobs as they were planned, whatever has changed in the YAML since: jobs that
 are done stay, interrupted ones go on from their newest checkpoints, failed ones are tried again.
+
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; can be repeated.
 
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.
@@ -37,8 +39,8 @@ overrides of a sweep
     embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
     embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
 
-The exit status is 0 on success, 1 if the run or a job failed or was interrupted again, and 2 if the command line is
-invalid.
+The exit status is 0 on success, 1 if the run or a job failed, 2 if the command line is invalid, and 130, 143 or 129 if
+it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 """
 
 
@@ -51,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("resume", USAGE)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("overrides", nargs="*")
+    add_allow_code(parser)
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -61,17 +64,20 @@ def main(arguments: Sequence[str]) -> int:
     if ledger.exists(directory):
         from embexp.sweeps.resuming import resume
 
-        return DONE if resume(directory, options.overrides) else FAILED
+        return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
     with jobs.alone_in(directory):
-        result = _resume(directory, options.overrides)
+        result = _resume(directory, options.overrides, options.allow_code)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
-def _resume(directory: Path, overrides: Sequence[str]) -> RunResult:
+def _resume(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
     from embexp.cli.logged import Shown, logged
+    from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
 
-    recorded = RunFolder(directory).recorded_spec()
+    folder = RunFolder(directory)
+    recorded = folder.recorded_spec()
+    allowed_code.check(recorded, allow_code, record=folder.spec)  # before TensorFlow is loaded
     changed = None
     if overrides:
         from embexp.config import composition
@@ -85,6 +91,7 @@ def _resume(directory: Path, overrides: Sequence[str]) -> RunResult:
         return studies.resume(
             directory,
             changed,
+            allow_code=allow_code,
             listeners=shown.listeners,
             progress=shown.stages,
             announce=shown.announce,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun
+from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE]"
+USAGE = (
+    "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]"
+)
 
 HELP = f"""\
 usage: {USAGE}
@@ -43,7 +45,8 @@ options
     -sc                    Installs completion in a shell: see `embexp completion --help`.
     --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
                            train.epochs, output, checkpoint and hydra.run.dir can be overridden.
-    --allow-code M:F       With --spec: allows it to run the function F of the module M; can be repeated.
+    --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs
+                           it for functions outside of your own modules, a recorded spec (--spec) for all.
 
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
@@ -51,7 +54,8 @@ sweeps
     sweep.exclude='[{{init: constant, freeze: table}}]'    Leaves combinations out.
     A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
 
-The exit status is 0 on success, 1 if the run failed, and 2 if the config or the command line is invalid.
+The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
+129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.
 
 groups and their choices
 """
@@ -102,8 +106,6 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         from embexp.cli.show_config import show
 
         return show(options)
-    if options.allow_code:
-        raise CommandLineError("--allow-code is an option of --spec: a config of your own names code that you trust")
     if options.package is not None or options.resolve:
         raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
     if is_multirun(options):
@@ -115,6 +117,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
             config_name=options.config_name,
             config_path=options.config_path,
             fresh=options.fresh,
+            permission=permission(options),
         )
         return DONE if succeeded else FAILED
     return _run_one(options, runner or _run_with_log)
@@ -129,7 +132,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-sc", "--shell-completion", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--spec")
-    parser.add_argument("--allow-code", action="append", default=[])
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")
@@ -156,16 +158,17 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.specs import notes
     from embexp.system import files
 
+    allowed = permission(options)
     job = composition.job(config_loader(options), options.overrides)
     config = job.composition.config
-    callbacks = Callbacks(config)
+    callbacks = Callbacks(config, allowed)
     directory = files.new_directory(record.run_directory(config))
     record.write(config, directory)
     print(f"{job.spec.name} in {directory}", flush=True)
     for warning in notes.doubtful(job.spec):
         print(f"warning: {warning}", flush=True)
     folder = directory.absolute() if config.hydra.job.chdir else directory
-    return _status(hydra_job.call(config, callbacks, folder, lambda: runner(job.spec, folder)))
+    return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runner(job.spec, folder)))
 
 
 def _status(result: Result) -> int:

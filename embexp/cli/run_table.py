@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import CommandLineError
+from embexp.errors import CommandLineError, UsageError
 
 
 @dataclass(frozen=True)
@@ -45,31 +46,40 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and (path / "spec.json").exists()
 
 
-def read(path: Path, table: str | None, *, whole: bool) -> RunTable:
-    """Restores a table of a run. Loads TensorFlow.
+def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str] = ()) -> RunTable:
+    """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
 
     Args:
         path: directory of the run.
         table: name; None: the only one.
         whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
             that have a token, and no tokens where ids are row numbers.
+        allow_code: functions that the spec of a run that has not ended may run.
 
     Raises:
         CommandLineError: the run has several tables, and `table` is None.
-        RunError: there is no such table, or the run has no checkpoint.
+        UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
+        RunError: the run has no checkpoint.
     """
-    from embexp.system import environment
+    from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.records.folder import RunFolder
+    from embexp.runs import stored_tables
 
-    environment.load_tensorflow()
-    from embexp.data.vocabulary import IdentityVocabulary
-    from embexp.runs.finished import load_run
-
-    run = load_run(path)
-    tables = list(run.spec.tables)
+    folder = RunFolder(path)
+    spec = folder.read_spec()
+    tables = list(spec.tables)
     if table is None and len(tables) > 1:
         raise CommandLineError(f"{path} has several tables, choose one with --table: {', '.join(tables)}")
     name = table or tables[0]
-    values, vocabulary = run.table(name), run.vocabulary(name)
+    if name not in tables:
+        raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
+    if folder.summary.exists():
+        values = stored_tables.read(folder, spec, name)
+    else:
+        from embexp.cli.finished import load_finished
+
+        values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
+    vocabulary = Vocabulary.read(folder.vocabularies / name)
     if whole:
         return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
     if isinstance(vocabulary, IdentityVocabulary):

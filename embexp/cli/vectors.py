@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, VocabularyError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
@@ -45,6 +45,7 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --overwrite           With convert, replaces OUT if it exists.
     --count N             With neighbors, finds N rows for each token (default: 10).
     --table NAME          With convert and neighbors, names the table of a run, if it has several.
+    --allow-code M:F      Of a run that has not ended, allows the function F of the module M, which makes its model.
 """
 
 _SHOWN_TOKENS = 5
@@ -96,12 +97,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument("--count", type=int)
     parser.add_argument("--table")
+    add_allow_code(parser)
     options = parser.parse_intermixed_args(list(arguments))
     for option, is_set, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
         ("--count", options.count is not None, ("neighbors",)),
         ("--table", options.table is not None, ("convert", "neighbors")),
+        ("--allow-code", bool(options.allow_code), ("convert", "neighbors")),
     ):
         if is_set and options.action not in (None, *actions):
             raise CommandLineError(
@@ -188,17 +191,13 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     stages = _stages()
     try:
         source = _source(path, options, stages, whole=False)
-        outputs = write.outputs(out)
-        for each in outputs:
+        for each in write.outputs(out):
             if each.exists() and any(each.samefile(read) for read in source.files):
                 raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
             if each.exists() and not options.overwrite:
                 raise CommandLineError(
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
-        if len(outputs) > 1:
-            for each in outputs:  # never leave a matrix beside the tokens of another one
-                each.unlink(missing_ok=True)
         write.write(source, source.tokens, out, progress=stages)
     finally:
         stages.close()
@@ -243,7 +242,7 @@ def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: b
     if given:
         option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
-    return run_table.read(path, options.table, whole=whole)
+    return run_table.read(path, options.table, whole=whole, allow_code=options.allow_code)
 
 
 def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser
+from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = Parser("verify", USAGE)
     parser.add_argument("directory", nargs="?")
-    parser.add_argument("--allow-code", action="append", default=[])
+    add_allow_code(parser)
     parser.add_argument("--keep")
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
@@ -68,7 +68,7 @@ def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> in
     began = time.monotonic()
 
     def again(rerun: Rerun, place: Path) -> None:
-        check(rerun.spec)
+        check(rerun.spec, allow_code)
         _run(rerun, RunFolder(directory), RunFolder(place), told)
 
     found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again)

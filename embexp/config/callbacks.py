@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from embexp.config import named_code
+from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
+from embexp.models import user_path
 
 
 class Callbacks(Callback):
     """Calls every callback: at a start in the order of the config, at an end the last one first."""
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, permission: Permission) -> None:
         """Makes the callbacks.
 
+        Args:
+            config: composed.
+            permission: which code it may name.
+
         Raises:
-            ConfigError: with those that can't be made.
+            ConfigError: with those that can't be made, or that may not be run.
         """
+        found = named_code.check(config, "callbacks", permission)
+        if found:
+            sys.path[:] = user_path.search_path()
         self._callbacks: dict[str, Callback] = {}
         faults = []
-        for name, settings in (config.hydra.callbacks or {}).items():
+        for name, settings in found.items():
             try:
                 made = instantiate(settings)
             except Exception as error:  # code of the user
-                text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
-                faults.append(_fault(str(name), settings, f"it can't be made: {text}"))
+                faults.append(_fault(str(name), settings, f"it can't be made: {_reason(error)}"))
                 continue
             if not isinstance(made, Callback):
                 rule = f"{type(made).__name__} does not extend hydra.experimental.callback.Callback"
@@ -85,5 +96,14 @@ class Callbacks(Callback):
                 warnings.warn(f"callback {type(each).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3)
 
 
+def _reason(error: BaseException) -> str:
+    """Why a callback can't be made: Hydra wraps what went wrong into errors of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+    return text.partition(", set env var ")[0] if isinstance(error, HydraException) else text
+
+
 def _fault(name: str, settings: Any, rule: str) -> Fault:
-    return Fault(f"hydra.callbacks.{name}", shown(settings.get("_target_")), rule, "_target_: package.module.Class")
+    remedy = "name a class as package.module.Class, in a module that is installed or in PYTHONPATH"
+    return Fault(f"hydra.callbacks.{name}", shown(settings.get("_target_")), rule, remedy)

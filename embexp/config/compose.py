@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import hydra_checks, hydra_globals, record, values
+from embexp.config import hydra_checks, hydra_globals, misplaced, record, values
 from embexp.config.loader import Loader
+from embexp.config.nearest import did_you_mean
 from embexp.config.overrides import is_selection, parse
+from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
 from embexp.errors import Fault
@@ -45,6 +48,7 @@ class Composition:
         faults: of overrides, missing values and interpolations.
         sources: the source of each value.
         added: keys that plain overrides added to those of the files.
+        permission: which code it may name.
     """
 
     config: DictConfig
@@ -52,6 +56,7 @@ class Composition:
     faults: tuple[Fault, ...]
     sources: Sources
     added: frozenset[str] = frozenset()
+    permission: Permission = OWN_MODULES
 
 
 def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
@@ -62,7 +67,8 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     """
     parsed, faults = parse(loader, overrides)
     config, selections, rejected = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
-    faults += rejected
+    lifted = misplaced.lift(loader, selections, config)
+    faults += [*rejected, *lifted.values()]
     applied, added = [], set()
     for override in parsed:
         if is_selection(loader.folders, override):
@@ -78,13 +84,14 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
             added.add(override.key_or_group)
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
-    faults += hydra_checks.faults(config, hydra_in_files(loader, selections))
+    faults += hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
 
-    sources = Sources(loader, selections, applied)
+    sources = Sources(loader, selections, applied, lifted)
     with hydra_globals.borrowed(config):
+        faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
-    return Composition(config, container, tuple(faults), sources, frozenset(added))
+    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission)
 
 
 def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, Any], list[Fault]]:
@@ -96,14 +103,24 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
         without: keys at its top to leave out, beside `hydra`.
     """
     faults: list[Fault] = []
-    found = _resolved(config, "", faults)
+    found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
-    for path in _PATHS:
-        _make_absolute(container, path.split("."), folder)
+    absolute_paths(container, folder)
     return container, [each for each in faults if each.path.partition(".")[0] not in without]
 
 
-def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
+def absolute_paths(container: dict[str, Any], folder: Path) -> None:
+    """Makes all paths of a plain config absolute, in place.
+
+    Args:
+        container: the config.
+        folder: from which relative paths start.
+    """
+    for path in _PATHS:
+        _make_absolute(container, path.split("."), folder)
+
+
+def _resolved(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
     """A mapping as a plain dict, without values that can't be resolved; each of those becomes a fault."""
     found: dict[Any, Any] = {}
     for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
@@ -116,7 +133,7 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
         try:
             value = node[key]
             if isinstance(value, DictConfig):
-                found[key] = _resolved(value, f"{path}.", faults)
+                found[key] = _resolved(root, value, f"{path}.", faults)
             elif isinstance(value, ListConfig):
                 found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
             else:
@@ -124,8 +141,36 @@ def _resolved(node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, A
         except OmegaConfBaseException as error:
             written = OmegaConf.to_container(node, resolve=False)
             text = str(written[key]) if isinstance(written, dict) else ""
-            faults.append(Fault(path, text, f"it can't be resolved: {str(error).splitlines()[0]}"))
+            faults.append(_unresolved(path, text, error, root))
     return found
+
+
+def _directories(config: DictConfig) -> list[Fault]:
+    """The faults of directories of runs that can't be resolved; that of a job is, once its number is known."""
+    faults = []
+    for path in hydra_checks.DIRECTORIES[:2]:
+        try:
+            OmegaConf.select(config, path)
+        except OmegaConfBaseException as error:
+            written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+            text = str(written[path.split(".")[1]]["dir"])
+            faults.append(_unresolved(path, text, error, config))
+    return faults
+
+
+def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictConfig) -> Fault:
+    """The fault of a value with an interpolation that can't be resolved."""
+    first = str(error).splitlines()[0].rstrip(".")
+    rule, remedy = f"it can't be resolved: {first}", ""
+    if found := re.search(r"Environment variable '([^']+)' not found", first):
+        rule = f"the environment has no variable {found[1]}"
+        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
+        known = set(values.paths(OmegaConf.to_container(root))) - {path}
+        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
+    elif isinstance(error, UnsupportedInterpolationType):
+        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+    return Fault(path, text, rule, remedy)
 
 
 def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:

@@ -9,14 +9,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders, hydra_checks, partial_spec, resources, validate
+from embexp.config import folders, hydra_checks, partial_spec, resources, selections, validate
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
+from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.shown import shown
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, rules
 from embexp.specs.run import RunSpec
+
+_OWN_LAUNCHER = "embexp"
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ class Job:
     impossible: tuple[CombinationFault, ...] = ()
 
 
-def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> RunSpec:
+def compose(
+    overrides: Sequence[str] = (), *, config_dir: str | Path | None = None, allow_code: Sequence[str] = ()
+) -> RunSpec:
     """Composes and checks the spec of a run, as `embexp run OVERRIDES` does.
 
     Args:
         overrides: such as `["experiment=movielens", "data.path=ml-100k"]`.
         config_dir: a folder with the user's own configs.
+        allow_code: functions outside of the user's own modules that the config may name, such as `["keras:Model"]`.
 
     Raises:
         ConfigError: with all faults; a setting of Hydra, such as `hydra.run.dir`, is one.
@@ -47,13 +54,27 @@ def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = No
     """
     texts = arguments.overrides(overrides, "embexp.compose")
     folder = None if config_dir is None else arguments.directory(config_dir, "embexp.compose")
-    return job(loader(folder), texts, in_python=True).spec
+    allowed = arguments.texts(allow_code, "embexp.compose", "allow_code")
+    return job(loader(folder, permission=Permission(frozenset(allowed))), texts, in_python=True).spec
 
 
-def loader(config_dir: str | Path | None = None, config_name: str = "config", config_path: str | None = None) -> Loader:
-    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's."""
+def loader(
+    config_dir: str | Path | None = None,
+    config_name: str = "config",
+    config_path: str | None = None,
+    *,
+    permission: Permission = OWN_MODULES,
+) -> Loader:
+    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's.
+
+    Args:
+        config_dir: the user's folder.
+        config_name: the primary config.
+        config_path: replaces the shipped folder.
+        permission: which code the configs may name.
+    """
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
-    return Loader(found, config_name)
+    return Loader(found, config_name, permission)
 
 
 def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, in_python: bool = False) -> Job:
@@ -73,12 +94,13 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
         faults = list(hydra_checks.not_in_python(parsed))
     else:
         faults = list(hydra_checks.without_effect(parsed, multirun=False))
+    twice = [] if in_python else list(repeated(parsed))  # in Python, the later of two counts
     try:
         found = candidate(loader, overrides, look_at_data=look_at_data)
     except ConfigError as error:
         told = {fault.path for fault in error.faults}
-        raise ConfigError([*error.faults, *(fault for fault in faults if fault.path not in told)]) from None
-    faults = [*found.impossible, *faults]
+        raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in told)]) from None
+    faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
         faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
@@ -107,40 +129,94 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    spec, faults = _checked(composition.container, composition.faults, look_at_data=look_at_data)
+    here = runs_here(composition.config)
+    spec, faults = _checked(
+        composition.container, composition.faults, composition.permission, look_at_data=look_at_data, here=here
+    )
+    faults = _kinds_told_once(faults, composition)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
 
 
-def check_composed(config: DictConfig, without: Sequence[str], folder: Path) -> tuple[RunSpec | None, list[Fault]]:
+def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Fault]:
+    """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
+    made = selections.choices(composition.config)
+    for override in composition.sources.values:
+        place, _, last = override.key_or_group.rpartition(".")
+        strange = [each for each in faults if each.path.startswith(f"{place}.") and "belongs to" in each.rule]
+        if last == "kind" and strange:
+            group = next((each for each in made if each.rpartition("@")[2] == place), place)
+            rule = f"the file that is chosen for {place} has keys of another kind"
+            fault = Fault(override.key_or_group, shown(override.value()), rule, f"choose {group}={override.value()}")
+            faults = [fault, *(each for each in faults if each not in strange)]
+    return faults
+
+
+def check_composed(
+    config: DictConfig, without: Sequence[str], folder: Path, permission: Permission
+) -> tuple[RunSpec | None, list[Fault]]:
     """Checks a config that another app has composed with Hydra.
 
     Args:
         config: without the node `hydra`.
         without: keys at its top that belong to the app.
         folder: from which relative paths start.
+        permission: which code the config may name.
 
     Returns:
         The spec, or None if the config is invalid, and all faults.
     """
     container, unresolved = resolved(config, folder, without)
-    spec, faults = _checked(container, unresolved, look_at_data=True)
+    spec, faults = _checked(container, unresolved, permission, look_at_data=True)
     return spec, [*unresolved, *faults]
 
 
-def check_spec(spec: RunSpec) -> tuple[RunSpec | None, list[Fault]]:
+def runs_here(config: DictConfig) -> bool:
+    """Whether a config is run on this machine: another launcher may have one with more memory."""
+    found: Any = config.hydra.runtime.choices.get("hydra/launcher")
+    return bool(found == _OWN_LAUNCHER)
+
+
+def check_container(
+    container: Mapping[str, Any], permission: Permission, *, here: bool
+) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a config that has been composed without faults.
+
+    Args:
+        container: plain dicts, lists and scalars.
+        permission: which code it may name.
+        here: whether it is run on this machine.
+
+    Returns:
+        The spec, or None if the config is invalid, and all faults, without their sources.
+    """
+    return _checked(container, (), permission, look_at_data=True, here=here)
+
+
+def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
     """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
+
+    Args:
+        spec: made by anybody.
+        permission: which code it may name.
 
     Returns:
         The spec, or None if it is invalid, and all faults.
     """
-    return _checked(spec.model_dump(mode="json", warnings=False), (), look_at_data=True)
+    return _checked(spec.model_dump(mode="json", warnings=False), (), permission, look_at_data=True)
 
 
 def _checked(
-    container: Mapping[str, Any], before: Sequence[Fault], *, look_at_data: bool
+    container: Mapping[str, Any],
+    before: Sequence[Fault],
+    permission: Permission,
+    *,
+    look_at_data: bool,
+    here: bool = True,
 ) -> tuple[RunSpec | None, list[Fault]]:
     reported = {fault.path for fault in before}
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
-    between = [*rules.faults(known), *resources.faults(known, look_at_data=look_at_data)]
-    return spec, faults + [fault for fault in between if fault.path not in reported]
+    here = here and look_at_data
+    between = [*rules.faults(known), *resources.faults(known, permission, look_at_data=look_at_data, here=here)]
+    told = reported | {fault.path for fault in faults}
+    return spec, faults + [fault for fault in between if fault.path not in told]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from embexp.config.permission import Permission
 from embexp.errors import ConfigError, UsageError
 from embexp.specs import arguments
 from embexp.specs.run import RunSpec
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def spec_of(cfg: DictConfig, *, without: Sequence[str] = ()) -> RunSpec:
+def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequence[str] = ()) -> RunSpec:
     """The spec of a config that Hydra has composed, in a `@hydra.main` app or with `hydra.compose`.
 
     The config is checked against every rule, as by `embexp.compose`. Relative paths start from the working directory
@@ -24,6 +25,7 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = ()) -> RunSpec:
     Args:
         cfg: composed from embexp's groups (`pkg://embexp.conf`); interpolations are resolved.
         without: keys at the top of `cfg` that belong to the app, and not to embexp.
+        allow_code: functions outside of the user's own modules that the config may name, such as `["keras:Model"]`.
 
     Raises:
         UsageError: `cfg` is no DictConfig, or lacks a key of `without`.
@@ -37,9 +39,10 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = ()) -> RunSpec:
         remedy = "embexp.compose takes overrides, embexp.RunSpec.model_validate a plain mapping"
         raise UsageError(f"embexp.spec_of takes a DictConfig of Hydra, not {type(cfg).__name__}; {remedy}")
     own = arguments.overrides(without, "embexp.spec_of(without=…)") if without else []
+    allowed = arguments.texts(allow_code, "embexp.spec_of", "allow_code")
     if missing := [key for key in own if key not in cfg]:
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
-    spec, faults = composition.check_composed(cfg, own, _started_in())
+    spec, faults = composition.check_composed(cfg, own, _started_in(), Permission(frozenset(allowed)))
     if spec is None or faults:
         raise ConfigError(faults)
     return spec

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import PurePath
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from embexp.config import named_code
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.nearest import did_you_mean, listing
+from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import Fault
+from embexp.models import user_path
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
@@ -24,21 +30,51 @@ _IN_RUNS = {
     "hydra.job_logging": "hydra/job_logging=none; the output of a job is in its run.log",
 }
 """Settings that the jobs of a sweep don't have, and what to do instead."""
+DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+_TYPES = {
+    "not a valid bool": "it must be true or false",
+    "to Integer": "it must be a whole number",
+    "to string": "it must be text",
+    "to Dict": "it must be a mapping of keys",
+    "with ListConfig": "it must be a mapping of keys",
+    "not Optional": "it must not be null",
+}
+"""What a value must be, by a part of what OmegaConf says."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
+_RUNS_CODE = ("PYTHON", "LD_", "DYLD_", "GIT_")
+"""Starts of the names of environment variables that decide which code is run, beside PATH."""
 
 
-def faults(config: DictConfig, in_files: Any) -> Iterator[Fault]:
+def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterator[Fault]:
     """The faults of the node `hydra`; those of refused overrides are `refused`'s.
 
     Args:
         config: composed.
+        permission: which code it may name.
         in_files: the content of the node in the files of the config, as nested mappings.
     """
     for path, value in _leaves(in_files, "hydra"):
         if (fault := _unusable(path, value)) is not None:
             yield fault
     yield from _value_faults(config)
+    yield from named_code.faults(config, permission)
+
+
+def searchpath_fault(file: Path | None) -> Fault | None:
+    """The fault of a primary config that sets `hydra.searchpath`: composing it would import the packages that it names.
+
+    Args:
+        file: of the primary config; None: there is none.
+    """
+    try:
+        if file is None or "searchpath" not in file.read_text(encoding="utf-8"):
+            return None
+        value = OmegaConf.select(OmegaConf.load(file), "hydra.searchpath")  # as Hydra does
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):  # which composing reports
+        return None
+    fault = None if value is None else _unusable("hydra.searchpath", value)
+    return None if fault is None else replace(fault, source=str(file))
 
 
 def refused(override: Override) -> Fault | None:
@@ -113,9 +149,11 @@ def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     settings: dict[str, Any] = node if isinstance(node, dict) else {}
     target = settings.get("_target_")
     try:
-        parameters = inspect.signature(get_class(str(target))).parameters
-    except Exception as error:  # importing it runs code of others
-        rule = f"there is no such {kind}: {_first_line(error)}"
+        plugin = named_code.plugins()[str(target)]
+        parameters = inspect.signature(plugin).parameters
+    except (KeyError, ValueError, TypeError) as error:
+        why = "no installed plugin of Hydra has this class" if isinstance(error, KeyError) else _first_line(error)
+        rule = f"there is no such {kind}: {why}"
         yield Fault(f"hydra.{kind}._target_", shown(target), rule, f"choose one: hydra/{kind}=NAME")
         return
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
@@ -141,20 +179,38 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
         rule = f"group {override.key_or_group} has {listing(error.options)}"
         near = did_you_mean(value, error.options) if isinstance(value, str) else ""
         return Fault(key, shown(value), rule, near)
+    if setting is not None and setting.path in DIRECTORIES:
+        return Fault(key, shown(value), "it must be a folder", f"{key}=DIR, or leave it out")
     unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
-    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper"):
+    free = key.count(".") > 2  # a mapping that the launcher hands on, such as hydra.launcher.ray.init
+    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper") and not free:
         near = did_you_mean(key, _own_keys(in_files))
         return Fault(key, shown(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
     if unknown and setting is not None and setting.is_node and not override.is_add():
         return Fault(key, shown(value), "no file sets it", f"add it with +: +{override.input_line}")
-    return Fault(key, shown(value), f"Hydra rejects this: {_first_line(error.__cause__ or error)}")
+    first = _first_line(error.__cause__ or error)
+    rule = next((rule for part, rule in _TYPES.items() if part in first), f"Hydra rejects this: {first}")
+    if found := re.search(r"expected one of \[(.*)\]", first):
+        rule = f"it must be {listing(found[1].split(', '))}"
+    return Fault(key, shown(value), rule)
+
+
+def rejected_in_file(error: Exception) -> tuple[str, str, str, str] | None:
+    """Path, value, rule and remedy of a setting in a file that Hydra does not have; None: it rejects something else."""
+    cause: BaseException | None = error
+    while cause is not None and getattr(cause, "full_key", None) is None:
+        cause = cause.__cause__ or cause.__context__
+    key = getattr(cause, "full_key", None)
+    if key is None or not str(key).startswith("hydra."):
+        return None
+    return str(key), "a setting", "there is no such setting of Hydra", did_you_mean(str(key), _KNOWN)
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:
     def text(path: str) -> Any:
         return _plain(config, path)
 
-    for path in ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"):
+    for path in DIRECTORIES:
         if not str(text(path)).strip():
             yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out")
     for path in ("hydra.sweep.subdir", "hydra.output_subdir"):
@@ -167,11 +223,20 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
     ):
         yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
+    for name, value in (text("hydra.job.env_set") or {}).items():
+        if str(name) == "PATH" or str(name).startswith(_RUNS_CODE):
+            rule = "it decides which programs and modules this machine runs, which no config does"
+            yield Fault(f"hydra.job.env_set.{name}", shown(value), rule, "set it before the command")
     callbacks = text("hydra.callbacks") or {}
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
             rule = "a callback is a mapping with _target_, the path of a class"
             yield Fault(f"hydra.callbacks.{name}", shown(callback), rule, "_target_: package.module.Class")
+        elif user_path.find(module := callback["_target_"].partition(".")[0]) is None:
+            rule = f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment"
+            yield Fault(
+                f"hydra.callbacks.{name}._target_", shown(callback["_target_"]), rule, "name an installed class"
+            )
 
 
 def _leaves(value: Any, path: str, *, whole: bool = True) -> Iterator[tuple[str, Any]]:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
 from omegaconf import DictConfig, OmegaConf
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_globals, named_code
 from embexp.config.callbacks import Callbacks
+from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 
 _Result = TypeVar("_Result")
@@ -43,23 +44,24 @@ class JobSettings:
         return not (self.variables or self.chdir or self.verbose or (self.logging or {}).get("root"))
 
 
-def settings(config: DictConfig, *, kind: str = "job_logging") -> JobSettings:
+def settings(config: DictConfig, permission: Permission, *, kind: str = "job_logging") -> JobSettings:
     """The settings in a composed config, whose output directory is known.
 
     Args:
         config: composed.
+        permission: which code it may name.
         kind: job_logging, or hydra_logging for the process of a sweep.
 
     Raises:
-        ConfigError: they can't be resolved.
+        ConfigError: they can't be resolved, or name code that may not be run.
     """
+    log = named_code.check(config, kind, permission) or None
     try:
         with hydra_globals.borrowed(config):
-            log: Any = OmegaConf.to_container(config.hydra[kind], resolve=True)
             variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
     except Exception as error:
         text = str(error).splitlines()[0]
-        raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
+        raise ConfigError([Fault("hydra.job.env_set", "a value", f"it can't be resolved: {text}")]) from error
     verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
     verbose = verbose["verbose"]
     names = [verbose] if isinstance(verbose, str) else verbose
@@ -86,25 +88,29 @@ def applied(job: JobSettings, directory: Path) -> Iterator[None]:
         stack.enter_context(env_override(job.variables))
         stack.enter_context(_configured(job))
         if job.chdir:
-            sys.path.insert(0, os.getcwd())  # modules of the user's model lie where the command was given
-            stack.callback(sys.path.remove, sys.path[0])
+            here = os.getcwd()  # modules of the user's model lie where the command was given
+            sys.path.append(here)
+            stack.callback(_remove_last, here)
             stack.enter_context(contextlib.chdir(directory))
         yield
 
 
-def call(config: DictConfig, callbacks: Callbacks, directory: Path, task: Callable[[], _Result]) -> _Result:
+def call(
+    config: DictConfig, callbacks: Callbacks, permission: Permission, directory: Path, task: Callable[[], _Result]
+) -> _Result:
     """Calls a task with the settings and the callbacks of a single run.
 
     Args:
         config: composed; its output directory is known.
         callbacks: of the config.
+        permission: which code the config may name.
         directory: of the run, absolute.
         task: the run.
 
     Raises:
         ConfigError: the loggers can't be configured as the config says.
     """
-    job_settings = settings(config)
+    job_settings = settings(config, permission)
     with applied(job_settings, directory), hydra_globals.borrowed(config):
         name, ended = config.hydra.job.config_name, _job_return(config)
         callbacks.on_run_start(config=config, config_name=name)
@@ -129,6 +135,12 @@ def _job_return(config: DictConfig) -> JobReturn:
     return JobReturn(
         overrides=overrides, cfg=task, hydra_cfg=hydra, working_dir=os.getcwd(), task_name=config.hydra.job.name
     )
+
+
+def _remove_last(entry: str) -> None:
+    """Removes the last entry of `sys.path` that is this one."""
+    place = len(sys.path) - 1 - sys.path[::-1].index(entry)
+    del sys.path[place]
 
 
 @contextlib.contextmanager

@@ -24,9 +24,11 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, hydra_job
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
 from embexp.config.callbacks import Callbacks
 from embexp.config.folders import Folders
+from embexp.config.permission import OWN_MODULES, Permission
+from embexp.errors import ConfigError
 
 COMPOSITION_ERRORS = (
     HydraException,
@@ -58,15 +60,27 @@ class UserFolder(SearchPathPlugin):
 class Loader:
     """Composes configs from a set of folders."""
 
-    def __init__(self, folders: Folders, config_name: str = "config") -> None:
+    def __init__(
+        self,
+        folders: Folders,
+        config_name: str = "config",
+        permission: Permission = OWN_MODULES,
+    ) -> None:
         """Prepares Hydra.
 
         Args:
             folders: the config folders.
             config_name: the primary config.
+            permission: which code the configs may name.
+
+        Raises:
+            ConfigError: the primary config names packages to search for configs, which composing would import.
         """
         self.folders = folders
         self.config_name = config_name
+        self.permission = permission
+        if fault := hydra_checks.searchpath_fault(folders.file(config_name)):
+            raise ConfigError([fault])
         with hydra_globals.borrowed(), _searched_first(folders.user):
             initialize_config_dir(
                 os.fspath(folders.shipped), job_name=hydra_globals.JOB_NAME, version_base=hydra_globals.VERSION_BASE
@@ -74,6 +88,7 @@ class Loader:
             self._loader = GlobalHydra.instance().config_loader()
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._failed: dict[tuple[str, ...], Exception] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The config of one job, with Hydra's own under `hydra`; the caller may change it.
@@ -85,11 +100,17 @@ class Loader:
             Exception: one of `COMPOSITION_ERRORS`.
         """
         key = tuple(overrides)
+        if key in self._failed:
+            raise self._failed[key]
         if key not in self._composed:
-            with hydra_globals.borrowed():
-                config = self._loader.load_configuration(
-                    self.config_name, list(overrides), RunMode.RUN, from_shell=True
-                )
+            try:
+                with hydra_globals.borrowed():
+                    config = self._loader.load_configuration(
+                        self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                    )
+            except COMPOSITION_ERRORS as error:
+                self._failed[key] = error
+                raise
             if len(self._composed) == _KEPT:
                 del self._composed[next(iter(self._composed))]
             self._composed[key] = config
@@ -123,8 +144,12 @@ class Loader:
             task_function: passed on to the launcher.
             overrides: of the sweep, without those for Hydra.
             callbacks: of the config.
+
+        Raises:
+            ConfigError: the sweeper's settings name code that may not be run.
         """
-        logging = hydra_job.settings(config, kind="hydra_logging")
+        named_code.check(config, "sweeper", self.permission)
+        logging = hydra_job.settings(config, self.permission, kind="hydra_logging")
         with hydra_globals.borrowed(config), hydra_job.applied(logging, Path(config.hydra.sweep.dir)):
             callbacks.on_multirun_start(config=config, config_name=self.config_name)
             context = HydraContext(config_loader=self._loader, callbacks=cast(Any, callbacks))

@@ -15,13 +15,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three similar names, the most similar first; dotted names may also share only their last key."""
     candidates = sorted(set(known) - {name})
-    near = difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) < 6 else 0.7)
+    if same := [each for each in candidates if each.lower() == name.lower()]:
+        return same[:1]
+    parent, _, last = name.rpartition(".")
+    siblings = [each for each in candidates if parent and each.rpartition(".")[0] == parent]
+    # A long parent that they share would make any two keys similar.
+    if near := _close(last, [each.rpartition(".")[2] for each in siblings]):
+        return [f"{parent}.{each}" for each in near]
+    near = _close(name, [each for each in candidates if each not in siblings])
     if not near and "." not in name:
         near = [each for each in candidates if each.rpartition(".")[2] == name][:3]
     if not near and "." in name:
-        last = name.rpartition(".")[2]
         near = [each for each in candidates if each.rpartition(".")[2] == last][:3]
     return near
+
+
+def _close(name: str, candidates: list[str]) -> list[str]:
+    return difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) < 6 else 0.7)
 
 
 def listing(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ Reads the defaults lists as Hydra does, for files as this project writes them; i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,28 @@ class Outline:
         return node
 
 
-def outline(folders: Folders, config_name: str = "config", chosen: Mapping[str, Choice] | None = None) -> Outline:
+Content = Callable[[Path], tuple[dict[str, Any], str | None]]
+"""Reads a file: what it holds, and the package of its header. The mapping is not changed."""
+
+
+def outline(
+    folders: Folders,
+    config_name: str = "config",
+    chosen: Mapping[str, Choice] | None = None,
+    *,
+    content: Content | None = None,
+) -> Outline:
     """The outline of a config.
 
     Args:
         folders: the config folders.
         config_name: the primary config.
         chosen: choices of the command line, by `group` or `group@package`.
+        content: reads a file; None: as YAML 1.1.
     """
     overrides: dict[str, Choice] = dict(chosen or {})
     for _ in range(_DEEPEST):  # a file that is chosen may choose others, which are read in the next round
-        reader = _Reader(folders, overrides)
+        reader = _Reader(folders, overrides, content or _content)
         reader.read(config_name, package="", depth=0)
         found = {**reader.overrides, **(chosen or {})}
         if found == overrides:
@@ -70,11 +81,12 @@ def outline(folders: Folders, config_name: str = "config", chosen: Mapping[str, 
 class _Reader:
     """Reads files with known overrides, and collects the overrides that they contain."""
 
-    def __init__(self, folders: Folders, chosen: Mapping[str, Choice]) -> None:
+    def __init__(self, folders: Folders, chosen: Mapping[str, Choice], content: Content) -> None:
         self.found = Outline()
         self.overrides: dict[str, Choice] = {}
         self._folders = folders
         self._chosen = chosen
+        self._content = content
         self._files_left = _MOST_FILES
 
     def read(self, config: str, *, package: str, depth: int) -> None:
@@ -89,11 +101,12 @@ class _Reader:
         if file is None or depth > _DEEPEST or self._files_left == 0:
             return
         self._files_left -= 1
-        content, header = _content(file)
+        content, header = self._content(file)
         if header is not None and header != "_group_":
             package = "" if header == "_global_" else header
         group = config.rpartition("/")[0]
-        entries = content.pop("defaults", None)
+        entries = content.get("defaults")
+        content = {key: value for key, value in content.items() if key != "defaults"}
         own_last = True
         for entry in entries if isinstance(entries, list) else ():
             if entry == "_self_":
@@ -133,6 +146,11 @@ def package_of(file: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return header and header.group(1)
+
+
+def keys_of(file: Path) -> list[str]:
+    """The keys at the top of a file."""
+    return [str(key) for key in _content(file)[0]]
 
 
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:

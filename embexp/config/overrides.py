@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import OverrideParseException
 
+from embexp.config import torn, unreadable
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
 from embexp.errors import Fault
 
 _DEEPEST = 32
 """Deepest nesting of values; Hydra and OmegaConf overflow the stack at about a hundred."""
+_TIMES = {2: "twice", 3: "three times"}
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
     """Parses overrides; invalid ones, and ones with several values unless `sweeping`, become faults."""
-    parsed, faults = [], []
-    for text in texts:
+    parsed = []
+    whole, faults = torn.whole(texts)
+    for text in whole:
+        if (fault := unreadable.fault(text)) is not None:
+            faults.append(fault)
+            continue
         try:
             override = loader.parse(text)
         except RecursionError:
             faults.append(_too_deep(text))
             continue
-        except OverrideParseException as error:
-            detail = " ".join(error.message.split("\n")[0].split())
-            rule = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
-            faults.append(Fault(text, "unreadable", rule, _syntax_hint(text, detail)))
+        except OverrideParseException:
+            faults.append(unreadable.fault_of_value(text))
             continue
         if max(override.key_or_group.count("."), _depth(override.value())) > _DEEPEST:
             faults.append(_too_deep(text))
@@ -38,14 +43,34 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
                     override.get_key_element(),
                     text.partition("=")[2],
                     "a single run takes one value",
-                    "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
-                    if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
-                    else "add -m to run once for each",
+                    _of_several(text.partition("=")[2], override),
                 )
             )
             continue
         parsed.append(override)
     return parsed, faults
+
+
+def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
+    """The faults of keys that are given more than once: only one of the values could count."""
+    given: dict[str, list[Override]] = {}
+    for override in parsed:
+        given.setdefault(override.get_key_element().lstrip("+~"), []).append(override)
+    for key, several in given.items():
+        if len(several) > 1:
+            listed = " and ".join(str(each.input_line).partition("=")[2] or "a removal" for each in several)
+            yield Fault(key, listed, f"it is given {_TIMES.get(len(several), f'{len(several)} times')}", "give it once")
+
+
+def _of_several(value: str, override: Override) -> str:
+    """What to do about several values, or about one with a comma."""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        return f"write {value.replace(',', '')} for that number; add -m to run once for each of several"
+    if re.fullmatch(r"-?0,\d+", value):
+        return f"write {value.replace(',', '.')} for that number; add -m to run once for each of several"
+    if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
+        return "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
+    return "add -m to run once for each"
 
 
 def _too_deep(text: str) -> Fault:
@@ -66,9 +91,3 @@ def is_selection(folders: Folders, override: Override) -> bool:
     if override.is_hydra_override():
         return True
     return folders.is_group(override.key_or_group) and not isinstance(override.value(), dict)
-
-
-def _syntax_hint(text: str, detail: str) -> str:
-    if "=" not in text and not text.startswith("~"):
-        return "the = is missing"
-    return f"quote the value, and once more for the shell: key=\"'value'\" ({detail})"

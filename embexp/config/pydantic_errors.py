@@ -21,7 +21,8 @@ def rule_of(error: ErrorDetails) -> str:
         case "less_than":
             return f"it must be below {context['lt']:g}"
         case "less_than_equal":
-            return f"it must be at most {context['le']:g}"
+            most = context["le"]
+            return f"it must be at most {most:,}" if isinstance(most, int) else f"it must be at most {most:g}"
         case "finite_number":
             return "it must be a finite number"
         case "int_type" | "int_parsing" | "int_from_float":
@@ -57,6 +58,31 @@ def rule_of(error: ErrorDetails) -> str:
             return str(context["error"])
         case _:
             return error["msg"][:1].lower() + error["msg"][1:]
+
+
+def remedy_of(error: ErrorDetails, path: str) -> str:
+    """How to write the value, where the one that was given shows what was meant; else ""."""
+    value = error["input"]
+    match error["type"]:
+        case "missing":
+            return f"set {path}=…"
+        case "int_type" | "int_from_float" if isinstance(value, float) and value.is_integer():
+            return f"write {int(value)}"
+        case "int_type" | "float_type" if isinstance(value, str) and _number(value) is not None:
+            return f"write {value} without quotes"
+        case "float_type" if isinstance(value, str) and value.endswith("%") and _number(value[:-1]) is not None:
+            return f"write {float(value[:-1]) / 100:g}"
+        case "string_type" if isinstance(value, bool | int | float):
+            return "put it in quotes, within those for the shell" if not isinstance(value, bool) else "put it in quotes"
+        case _:
+            return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 _PATTERNS = {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
+from embexp.config import capacity
+from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
+from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import KerasModel, Task
 from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
@@ -17,27 +22,33 @@ from embexp.specs.running import RuntimeKind
 _Part = TypeVar("_Part")
 
 
-def faults(spec: RunSpec, *, look_at_data: bool) -> list[Fault]:
+def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool, here: bool = True) -> list[Fault]:
     """Faults of a spec and the files, functions and packages that it names.
 
     Args:
         spec: may be partial.
+        permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
+        here: whether the run is to have the memory and the disk of this machine.
     """
-    checks = [_model_faults(spec), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
-        checks += [_data_faults(spec), _pretrained_faults(spec)]
+        checks += [_data_faults(spec), _pretrained_faults(spec), _restored_faults(spec), _frozen_faults(spec)]
+    if here:
+        checks += [capacity.memory_faults(spec), capacity.disk_faults(spec)]
     return list(where_known(*checks))
 
 
-def _model_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A function that does not exist, or vectors with shapes that the model can't take."""
+def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
+    """A function that does not exist or may not be run, or vectors with shapes that the model can't take."""
     from embexp.models import shapes, user_path
 
     model = _if_complete(lambda: spec.model)
     if isinstance(model, KerasModel):
         yield from user_path.faults(model.function)
+        if refusal := permission.refusal(model.function):
+            yield Fault("model.function", repr(model.function), refusal, permission.remedy(model.function))
     tables, features = spec.tables, spec.features
     if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
         return
@@ -123,6 +134,24 @@ def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.pretrained import heads
 
     yield from heads.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
+
+
+def _restored_faults(spec: RunSpec) -> Iterator[Fault]:
+    """A checkpoint to restore from of which there is no file."""
+    path = None if spec.restore.path is None else Path(spec.restore.path)
+    if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
+        remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
+        yield Fault("restore.path", repr(str(path)), "there is no such file or folder", remedy)
+
+
+def _frozen_faults(spec: RunSpec) -> Iterator[Fault]:
+    """Missing files with the tokens or the mask of frozen rows."""
+    for scope, freeze in spec.settings_of("freeze"):
+        if isinstance(freeze, FreezeRows) and is_complete(freeze):
+            for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
+                if path is not None and not Path(path).is_file():
+                    what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
+                    yield Fault(f"{scope.path}.{key}", repr(path), what)
 
 
 def _if_complete(part: Callable[[], _Part]) -> _Part | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -133,11 +135,34 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
         return hydra_checks.refused(override)
     if override.is_delete():
         return None
-    known = folders.choices().get(group, {})
-    if choice is None or isinstance(choice, list) or choice in known:
-        return None
+    known, key = folders.choices().get(group, {}), override.get_key_element().lstrip("+")
     rule = f"group {group} has {listing(known)}"
-    return Fault(override.get_key_element(), shown(choice), rule, did_you_mean(str(choice), known))
+    if choice is None:
+        remedy = f"choose {key}=none" if "none" in known else "choose one of them"
+        return Fault(key, "null", rule, remedy)
+    for name in map(str, each):
+        if name not in known:
+            return Fault(key, shown(choice), rule, _instead(folders, group, name, known))
+        if known[name].is_relative_to(folders.user or os.devnull) and (fault := broken_files.unreadable(known[name])):
+            return Fault(key, shown(choice), fault.rule, fault.remedy, fault.source)
+    return None
+
+
+def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) -> str:
+    """What to do about a choice that is not there: a file of that name may be at another place."""
+    stem = PurePath(choice).stem
+    if choice != stem and stem in known:
+        return f"choose {group}={stem}"
+    if not choice:
+        return "choose one of them"
+    for folder in (*folders.in_order[:-1], Path.cwd(), Path.cwd() / "conf"):
+        if (folder / group / f"{choice}.yml").is_file():
+            return f"rename {folder / group / choice}.yml to {choice}.yaml"
+        if folder not in folders.in_order and (folder / group / f"{choice}.yaml").is_file():
+            return f"add your folder of configs: --config-dir {os.path.relpath(folder)}"
+        if folder in folders.in_order and (folder / f"{choice}.yaml").is_file():
+            return f"move {folder / choice}.yaml into the folder {group}"
+    return did_you_mean(choice, known)
 
 
 def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
@@ -161,6 +186,11 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
             return Fault(key, value, "nothing in this config is chosen there", remedy)
         if override.is_delete() and override.value() not in (None, made[key]):
             return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
+    if isinstance(several := override.value(), list):
+        remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
+        return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
+    if (hydra := hydra_checks.rejected_in_file(error)) is not None:
+        return Fault(*hydra, source=str(loader.folders.file(file) or ""))
     fault = broken_files.fault(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)

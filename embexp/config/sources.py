@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -14,26 +14,46 @@ from embexp.config.loader import Loader
 
 
 class Sources:
-    """The sources of the values of a composed config."""
+    """The sources of the values of a composed config.
 
-    def __init__(self, loader: Loader, selections: Sequence[Override], values: Sequence[Override]) -> None:
+    Attributes:
+        values: overrides that set values, in their order.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        selections: Sequence[Override],
+        values: Sequence[Override],
+        lifted: Collection[str] = (),
+    ) -> None:
         """Stores what the config was composed from.
 
         Args:
             loader: composed the config.
             selections: overrides that chose files.
             values: overrides that set values, in their order.
+            lifted: packages of files whose keys were moved to the top of the config.
         """
         self._loader = loader
         self._selections = selections
-        self._values = values
+        self.values = values
+        self._lifted = lifted
 
     def describe(self, path: str) -> str:
         """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
-        for override in reversed(self._values):
+        below = ""
+        for override in reversed(self.values):
             key = override.key_or_group
-            if key == path or path.startswith(f"{key}.") or key.startswith(f"{path}."):
+            if key == path or path.startswith(f"{key}."):
                 return f"the command line ({override.input_line})"
+            if key.startswith(f"{path}."):
+                below = below or f"the command line ({override.input_line})"
+        for override in self._selections:
+            if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
+                return f"the command line ({override.input_line})"
+        if below:
+            return below
         for package, file in reversed(self._files):
             inner = _inside(path, package)
             if inner is not None and (line := _line(file, inner)) is not None:
@@ -47,7 +67,8 @@ class Sources:
         for each in self._loader.files([str(selection.input_line) for selection in self._selections]):
             file = self._loader.folders.file(each.config_path or "")
             if file is not None:
-                found.append(((each.package or "").replace("_global_", "").strip("."), file))
+                package = "" if each.package in self._lifted else each.package or ""
+                found.append((package.replace("_global_", "").strip("."), file))
         return found
 
 

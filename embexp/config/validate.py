@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,10 @@ from embexp.specs.run import RunSpec
 
 _MOVED = {"output.checkpoint": "it is checkpoint.save now: training, end or never"}
 """Keys of earlier versions, and what replaces them."""
+
+
+_OF_FILES = ("defaults", "hydra")
+"""Keys that a file may have at its top, and that no config keeps."""
 
 
 def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
@@ -39,7 +43,20 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
         RunSpec.model_validate(known_keys(container))  # at an unknown key pydantic skips the rules between keys
     except ValidationError as error:
         faults += [_fault(each, container) for each in error.errors()]
-    return None, [fault for fault in _merged(faults) if fault.path not in reported]
+    meant = {path for fault in faults for path in _meant(fault)}
+    return None, [fault for fault in _merged(faults) if fault.path not in reported and not _follows(fault, meant)]
+
+
+def _meant(fault: Fault) -> Iterator[str]:
+    """The keys that a misspelt one may have been meant for."""
+    place, dot, key = fault.path.rpartition(".")
+    if fault.remedy.startswith("did you mean ") and f"has no key {key!r}" in fault.rule:
+        yield from (f"{place}{dot}{each}" for each in re.findall(r"\w+", fault.remedy.removeprefix("did you mean ")))
+
+
+def _follows(fault: Fault, meant: Collection[str]) -> bool:
+    """Whether a fault is that of a value that a misspelt key would have set."""
+    return fault.path in meant and (fault.value == "nothing" or " not set" in fault.rule or "neither " in fault.rule)
 
 
 def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +97,7 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 f"{path}.kind",
                 "nothing" if kind is None else shown(kind),
                 f"it must be {listing(known)}",
-                did_you_mean(str(kind), known),
+                f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known),
             )
         case "value_error":
             return Fault(
@@ -91,7 +108,8 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 path,
                 value,
                 pydantic_errors.rule_of(error),
-                did_you_mean(str(error["input"]), pydantic_errors.valid_values(error)),
+                pydantic_errors.remedy_of(error, path)
+                or did_you_mean(str(error["input"]), pydantic_errors.valid_values(error)),
             )
 
 
@@ -129,7 +147,7 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
     kind = kind_of(model)
     owners = [str(kind_of(each)) for each in models if key in each.model_fields]
     options = [name for name in model.model_fields if name != "kind"]
-    near = _MOVED.get(path) or did_you_mean(key, options)
+    near = _MOVED.get(path) or did_you_mean(key, options if place else [*options, *_OF_FILES])
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
         return Fault(path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config.folders import Folders
@@ -31,6 +31,9 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     try:
         if override.is_delete():
             return _remove(override, config)
+        group = next((each for each in choices(config) if each.endswith(f"@{key}")), None)
+        if group is not None and isinstance(value, str):
+            return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
@@ -39,8 +42,11 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
-        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or not present)
+        known = isinstance(value, dict) and _may_be_an_option(config, f"{key}.")
+        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or known or not present)
     except OmegaConfBaseException as error:
+        if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
+            return Fault(key, shown(value), "it is a mapping, and this is a list", f"write {key}.NAME=… for each key")
         remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
         rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
         return Fault(key, shown(value), rule, remedy)
@@ -63,7 +69,7 @@ def _remove(override: Override, config: DictConfig) -> Fault | None:
     if value is None:  # Hydra's sweepers reject it, too
         return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
     if expected is not None and expected != value:
-        return Fault(key, "a removal", f"its value is not {shown(expected)}", f"write ~{key}")
+        return Fault(key, "a removal", f"its value is {shown(value)}, not {shown(expected)}", f"write ~{key}")
     parent, _, last = key.rpartition(".")
     with open_dict(config):
         node = OmegaConf.select(config, parent) if parent else config
@@ -95,18 +101,21 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
             return Fault(key, value, f"{parent} is not set, so it has no keys", f"choose one first: {group}=…")
         if is_present(config, parent):
             break
-    if key.startswith("model.args."):
+    parent = key.rpartition(".")[0]
+    if isinstance(_node(config, parent), ListConfig):
+        near = f"a list is set as a whole: {parent}=[…]"
+    elif key.startswith("model.args."):
         near = f"add arguments of the function with +: +{override.input_line}"
     else:
-        paths = _paths(OmegaConf.to_container(config))
-        near = did_you_mean(key, [path for path in (*paths, *made) if not key.startswith(f"{path}.")])
+        known = paths(OmegaConf.to_container(config))
+        near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
     return Fault(key, value, "there is no such key in this config", near)
 
 
-def _paths(node: object, prefix: str = "") -> Iterator[str]:
+def paths(node: object, prefix: str = "") -> Iterator[str]:
     """Every dotted path of a config, without Hydra's own."""
     for key, child in node.items() if isinstance(node, dict) else ():
         path = f"{prefix}{key!s}"
         if path != "hydra":
             yield path
-            yield from _paths(child, f"{path}.")
+            yield from paths(child, f"{path}.")

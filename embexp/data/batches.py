@@ -16,6 +16,8 @@ from embexp.system import arrays
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
+_plain = tf.autograph.experimental.do_not_convert
+"""What datasets map needs no rewriting by AutoGraph, which takes longer than tracing it."""
 
 
 class Batch(NamedTuple):
@@ -83,10 +85,10 @@ def training_batches(
         # One group ahead, so that the next is in the making while this one is trained on.
         places.prefetch(1)
         # A whole group is gathered at once and cut into batches afterwards: small operations are dear.
-        .map(lambda place: read.scalars(numbers.at(place)))
-        .flat_map(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows)))
+        .map(_plain(lambda place: read.scalars(numbers.at(place))))
+        .flat_map(_plain(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows))))
     )
-    batches = batches.map(read.with_lists) if read.has_lists else batches.map(lambda batch, _: batch)
+    batches = batches.map(_plain(read.with_lists if read.has_lists else lambda batch, _: batch))
     if candidates is not None:
         batches = candidates.for_training(batches, start_step)
     batches = batches.prefetch(_AHEAD)
@@ -123,8 +125,9 @@ def evaluation_batches(
             return tf.minimum(start + tf.range(batch_size, dtype=tf.int64), len(rows) - 1)
         return tf.range(start, tf.minimum(start + batch_size, len(rows)))
 
-    batches = tf.data.Dataset.range(count).map(lambda number: read.batch(numbers.at(places(number)))).prefetch(_AHEAD)
-    return (batches if candidates is None else batches.map(candidates.for_all)).with_options(_options())
+    read_batch = _plain(lambda number: read.batch(numbers.at(places(number))))
+    batches = tf.data.Dataset.range(count).map(read_batch).prefetch(_AHEAD)
+    return (batches if candidates is None else batches.map(_plain(candidates.for_all))).with_options(_options())
 
 
 class _Reader:

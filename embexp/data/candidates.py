@@ -46,10 +46,13 @@ class Candidates:
 
     def for_training(self, batches: tf.data.Dataset, start_step: int) -> tf.data.Dataset:
         """Adds the column to the batches of a training that begins with `start_step`."""
+        import tensorflow as tf  # not above: a run is prepared without it
+
+        plain = tf.autograph.experimental.do_not_convert
         if self.negatives is None:
-            return batches.map(self.for_all)
+            return batches.map(plain(self.for_all))
         numbered = batches.enumerate(start_step)
-        return numbered.map(self._drawn)
+        return numbered.map(plain(self._drawn))
 
     def for_all(self, batch: Any) -> Any:
         """Adds all entities to a batch."""

@@ -97,6 +97,26 @@ class Vocabulary(ABC):
             return _read_json(identity)
         return _read_tsv(text)
 
+    @staticmethod
+    def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
+        """Reads the vocabulary of a table with so many rows.
+
+        Args:
+            stem: see `read`.
+            rows: of the table.
+            exactly: whether each row has a token, so that a shorter vocabulary is not that of the table.
+
+        Raises:
+            DataError: there is none, it is damaged, or it is that of another table.
+        """
+        found = Vocabulary.read(stem)
+        if found.size > rows or (exactly and found.size < rows and isinstance(found, TokenVocabulary)):
+            raise DataError(
+                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
+                " the file was changed, or is that of another run; put the one back with which the run was trained"
+            )
+        return found
+
 
 @dataclass(frozen=True)
 class TokenVocabulary(Vocabulary):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -14,10 +14,14 @@ from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
 from embexp.freezing.policies import TablePolicy
+from embexp.specs.alike import few
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import schedules
 
 _STEPS_AT_ONCE = 65_536
+_WORTH_TELLING = 0.01
+"""Rows that no gradient reached are worth a warning if there are this many for each that moved. A gradient may well be
+0 for a few of many rows; a model without a path to them leaves many where they are."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +41,36 @@ class Training:
     epochs: float
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why some rows of a table never moved.
+
+    Attributes:
+        explanation: as a sentence about "they".
+        count: how many rows.
+        examples: their most frequent tokens, or their first numbers.
+    """
+
+    explanation: str
+    count: int
+    examples: str
+
+
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """Trainable rows of a table that never moved.
 
     Attributes:
         found: the rows, by cause.
-        warning: one line about them; None if there are none.
-        unmet: the explanation, if all of them were never met; else None.
-        count: the table, and how many of how many.
+        table: its name.
+        trainable: how many of its rows may move.
+        reasons: what a warning tells.
     """
 
     found: NeverMoved
-    warning: str | None
-    unmet: str | None = None
-    count: str = ""
+    table: str = ""
+    trainable: int = 0
+    reasons: tuple[Reason, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The keys of the table in summary.json."""
@@ -70,7 +89,7 @@ UNKNOWN: dict[str, Any] = {
     "special_rows_never_met": None,
 }
 """The same keys where rows were not compared."""
-NOTHING = Diagnosis(NeverMoved(0, {}, 0), None).as_json()
+NOTHING = Diagnosis(NeverMoved(0, {}, 0)).as_json()
 """The same keys of a table that is frozen whole."""
 
 
@@ -102,43 +121,32 @@ def diagnose(
         idle=None if not idle.any() else np.full(policy.rows, idle[0]) if groups is None else idle[groups],
         special=special_rows(vocabulary, policy.rows),
     )
-    if not found.count:
-        return Diagnosis(found, None)
-    paused = {
-        cause: bool((learning[np.unique(groups[mask]) if groups is not None else slice(None)] < training.steps).any())
-        for cause, mask in found.rows.items()
-    }
-    parts = [
-        f"{'they' if len(found.rows) == 1 else f'{found.counts[cause]:,}'}"
-        f" {_explanation(cause, mask, paused[cause], policy.grouping, training)} ({_some(mask, vocabulary)})"
-        for cause, mask in found.rows.items()
-    ]
-    count = f"{found.count:,} of {policy.rows - policy.frozen_rows:,}"
-    unmet = None
-    if found.rows.keys() == {Cause.NEVER_MET}:
-        unmet = _explanation(Cause.NEVER_MET, found.rows[Cause.NEVER_MET], paused[Cause.NEVER_MET], None, training)
-    return Diagnosis(
-        found,
-        f"tables.{name}: {count} trainable rows never moved: {'; '.join(parts)}",
-        unmet,
-        f"tables.{name} {count}",
-    )
+    reasons = []
+    for cause, mask in found.rows.items():
+        if cause is Cause.NO_GRADIENT and found.counts[cause] < _WORTH_TELLING * found.moved:
+            continue
+        paused = learning[np.unique(groups[mask]) if groups is not None else slice(None)] < training.steps
+        explanation = _explanation(cause, mask, bool(paused.any()), policy.grouping, training)
+        reasons.append(Reason(explanation, found.counts[cause], _some(mask, vocabulary)))
+    return Diagnosis(found, name, policy.rows - policy.frozen_rows, tuple(reasons))
 
 
 def warnings(tables: Iterable[Diagnosis]) -> list[str]:
-    """A line for each table with such rows; tables whose rows were merely never met share one."""
-    found: dict[str, list[Diagnosis]] = {}
+    """A line for each reason; tables with the same one share it."""
+    found: dict[str, list[tuple[Diagnosis, Reason]]] = {}
     for table in tables:
-        if table.warning is not None:
-            found.setdefault(table.unmet or table.warning, []).append(table)
-    lines = []
-    for explanation, alike in found.items():
-        if len(alike) == 1:
-            lines.append(str(alike[0].warning))
-        else:
-            counts = ", ".join(table.count for table in alike)
-            lines.append(f"trainable rows never moved ({counts}): they {explanation}")
-    return lines
+        for reason in table.reasons:
+            found.setdefault(reason.explanation, []).append((table, reason))
+    return [_line(explanation, alike) for explanation, alike in found.items()]
+
+
+def _line(explanation: str, alike: Sequence[tuple[Diagnosis, Reason]]) -> str:
+    if len(alike) == 1:
+        [(table, reason)] = alike
+        count = f"{reason.count:,} of {table.trainable:,} trainable rows never moved"
+        return f"tables.{table.table}: {count}: they {explanation} ({reason.examples})"
+    counts = [f"tables.{table.table} {reason.count:,} of {table.trainable:,}" for table, reason in alike]
+    return f"trainable rows never moved ({few(counts, 'tables')}): they {explanation}"
 
 
 def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:

@@ -74,10 +74,12 @@ def run_faults(spec: RunSpec) -> list[Fault]:
 
 def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
     sides = {"left": model.left, "right": model.right, "biases": model.biases}
+    meant = set()
     for key, names in sides.items():
         for name in names:
             if name not in shapes:
                 near = difflib.get_close_matches(name, shapes, n=1)
+                meant.update(near)
                 remedy = f"did you mean {near[0]!r}?" if near else f"the features are {_listed(shapes)}"
                 yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
     vectors = {name: shapes[name] for name in (*model.left, *model.right) if name in shapes}
@@ -85,7 +87,7 @@ def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]
     for name in model.biases:
         if name in shapes and tuple(shapes[name]) != (1,):
             yield Fault("model.biases", repr(name), f"a bias has dim 1, but {name!r} gives {_shape(shapes[name])}")
-    used = {*model.left, *model.right, *model.biases}
+    used = {*model.left, *model.right, *model.biases, *meant}
     for name in shapes:
         if name not in used:
             yield Fault(
@@ -133,12 +135,14 @@ def _text_faults(shapes: Shapes) -> Iterator[Fault]:
 def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
     required = (SOURCE, RELATION, CANDIDATES)
     if missing := [name for name in required if name not in shapes]:
+        lacking = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         yield Fault(
             "features",
             _listed(shapes),
-            f"{model.kind} takes the features {', '.join(required)}, but {', '.join(missing)} is missing",
+            f"{model.kind} takes the features {', '.join(required)}, but {lacking}",
             "take graph=knowledge_graph",
         )
+        return
     for name in shapes:
         if name not in required:
             rule = f"every feature must be used, and {model.kind} uses only {', '.join(required)}"

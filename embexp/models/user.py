@@ -39,7 +39,8 @@ def build(
     """Imports `function`, calls it and checks the returned model.
 
     Args:
-        function: `package.module:function`. The working directory is put first on `sys.path`, as `python -m` does.
+        function: `package.module:function`, which the caller has checked to be one that may be run. The working
+            directory is put last on `sys.path`, so that no file there hides a module.
         args: keyword arguments.
         activations: symbolic inputs by name.
         seed: the run's seed.

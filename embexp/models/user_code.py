@@ -10,18 +10,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import site
-import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from embexp.models import user_path
+from embexp.models import own_modules, user_path
 from embexp.system import digests
-
-_NEVER = ("embexp", "hydra_plugins")
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ def _own(name: str, module: str, home: Path) -> bool:
     top = name.partition(".")[0]
     if top == module.partition(".")[0]:
         return True
-    if top in _NEVER or home in _installed():
+    if top in own_modules.NEVER_OWN or home in own_modules.installed_folders():
         return False
     spec = user_path.find(top)
     return spec is not None and _home(spec) == home
@@ -119,14 +115,6 @@ def _home(spec: ModuleSpec) -> Path | None:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))).resolve().parent
     return Path(spec.origin).resolve().parent if spec.has_location and spec.origin else None
-
-
-@cache
-def _installed() -> frozenset[Path]:
-    """The folders of installed packages and of Python's library."""
-    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths += [*site.getsitepackages(), site.getusersitepackages()]
-    return frozenset(Path(path).resolve() for path in paths)
 
 
 def _imported(content: bytes, package: str) -> Iterator[str]:
@@ -143,11 +131,6 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
-            if base:
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.ImportFrom) and (base := own_modules.absolute(node, package)):
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")

@@ -9,7 +9,7 @@ import os
 import symtable
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
 
 from embexp.errors import Fault
@@ -18,8 +18,8 @@ from embexp.errors import Fault
 def faults(function: str) -> list[Fault]:
     """The faults of the dotted path `package.module:function` that the source files show.
 
-    Modules are searched for in the working directory and then in the environment, as by `python -m`. Nothing is
-    imported, not even parent packages. A module without readable source, or one that imports `*` or defines
+    Modules are searched for in the environment and then in the working directory. Nothing is imported, not even parent
+    packages. A module without readable source, or one that imports `*` or defines
     `__getattr__`, only has to exist.
 
     Returns:
@@ -51,25 +51,42 @@ def faults(function: str) -> list[Fault]:
 
 
 def search_path() -> list[str]:
-    """`sys.path` as it is under `python -m`: the working directory first."""
+    """`sys.path` with the working directory, at its end unless it has it: no file there is to hide a module."""
     here = os.getcwd()
-    return [here, *(entry for entry in sys.path if entry not in ("", here))]
+    return list(sys.path) if any(entry in ("", here) for entry in sys.path) else [*sys.path, here]
 
 
 def find(module: str) -> ModuleSpec | None:
     """Finds a module; unlike `importlib.util.find_spec` it imports no parent package."""
+    specs = find_all(module)
+    return specs[-1] if specs else None
+
+
+def find_all(module: str) -> list[ModuleSpec]:
+    """A module, after the packages that importing it imports, the outermost one first; empty: there is none."""
+    found: list[ModuleSpec] = []
     path: Sequence[str] | None = search_path()
-    spec = None
     name = ""
     for part in module.split("."):
         if path is None or not part:
-            return None
+            return []
         name = f"{name}.{part}" if name else part
-        spec = PathFinder.find_spec(name, path)
+        spec = PathFinder.find_spec(name, path) or (None if found else _by_finder_of_a_package(name))
         if spec is None:
-            return None
+            return []
+        found.append(spec)
         path = spec.submodule_search_locations
-    return spec
+    return found
+
+
+def _by_finder_of_a_package(name: str) -> ModuleSpec | None:
+    """A top-level module that a finder of an installed package finds, as many editable installs have one."""
+    for finder in sys.meta_path:
+        if finder not in (BuiltinImporter, FrozenImporter, PathFinder) and hasattr(finder, "find_spec"):
+            spec = finder.find_spec(name, None)
+            if spec is not None:
+                return spec
+    return None
 
 
 def _bound_names(source: str, file: str) -> set[str] | None:

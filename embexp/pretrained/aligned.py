@@ -216,8 +216,8 @@ def pretrained_before(
         name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
         for name, table in spec.tables.items()
     }
-    vocabularies = {name: Vocabulary.read(folder.vocabularies / name) for name in names}
     sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in names}
+    vocabularies = {name: Vocabulary.read_for(folder.vocabularies / name, sizes[name]) for name in names}
     found = align(spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=cache)
     for name in names:
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest

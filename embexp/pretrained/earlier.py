@@ -154,8 +154,12 @@ class EarlierCheckpoint:
         return int(known["vocabulary_size"]), int(known["dim"])
 
     def vocabulary(self, table: str) -> Vocabulary:
-        """What the rows of a table stand for."""
-        return Vocabulary.read(self.folder.vocabularies / table)
+        """What the rows of a table stand for.
+
+        Raises:
+            DataError: the file is missing or damaged, or does not fit the table.
+        """
+        return Vocabulary.read_for(self.folder.vocabularies / table, self.shape(table)[0])
 
     def slots(self, table: str) -> tuple[str, ...]:
         """Names of the slots that the checkpoint has for a table."""

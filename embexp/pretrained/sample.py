@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.specs.pretrained import File, Sample
-from embexp.system import caching, digests
+from embexp.system import caching, digests, files
 
 VERSION = 1
 """Of the numbers: another one makes other files."""
@@ -31,7 +31,9 @@ def make(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
     """A `.npy` file of standard normal float32 [rows, dim]; written in pieces, found again the next time."""
 
     def fill(folder: Path) -> None:
-        matrix = np.lib.format.open_memmap(folder / "sample.npy", mode="w+", dtype=np.float32, shape=(rows, dim))
+        path = folder / "sample.npy"
+        matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, dim))
+        files.allocate(path)
         random = np.random.Generator(np.random.Philox(key=digests.seed_of(seed, "sample")[0]))
         for start in range(0, rows, _ROWS_AT_ONCE):
             part = matrix[start : start + _ROWS_AT_ONCE]

@@ -1,4 +1,8 @@
-"""Code that a recorded spec names: it is run only where the user allows it by name."""
+"""Code that a recorded spec names: it is run only where the user allows it by name.
+
+A folder with a run may come from anybody, and so may a folder that looks like one of the user's own: all are treated
+alike.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,26 @@ def check(spec: RunSpec, allowed: Collection[str], *, record: Path) -> None:
     Raises:
         UsageError: a function isn't allowed, or one is allowed that the spec does not name.
     """
-    functions = named(spec)
-    if missing := [each for each in functions if each not in allowed]:
+    check_names(dict.fromkeys(named(spec), "model.function"), allowed, record=str(record))
+
+
+def check_names(names: dict[str, str], allowed: Collection[str], *, record: str) -> None:
+    """Checks that the user allows functions and classes that a record names.
+
+    Args:
+        names: the config path of each.
+        allowed: what the user allows, from `--allow-code`.
+        record: what names them, for people.
+
+    Raises:
+        UsageError: one isn't allowed, or one is allowed that the record does not name.
+    """
+    if missing := [each for each in names if each not in allowed]:
         options = " ".join(f"--allow-code {each}" for each in missing)
+        paths = ", ".join(dict.fromkeys(names[each] for each in missing))
         raise UsageError(
-            f"{record} names code to run, {', '.join(missing)} (model.function): look at it, and allow it by {options}"
+            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}"
         )
-    if extra := [each for each in allowed if each not in functions]:
-        names = f"only {', '.join(functions)}" if functions else "no code"
-        raise UsageError(f"--allow-code {' '.join(extra)}: {record} names {names}")
+    if extra := [each for each in allowed if each not in names]:
+        known = f"only {', '.join(names)}" if names else "no code"
+        raise UsageError(f"--allow-code {' '.join(extra)}: {record} names {known}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import NotARunError
+from embexp.records import summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -137,24 +139,36 @@ class RunFolder:
         """
         try:
             return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
+        except NotADirectoryError:
+            raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
+            if not self.path.exists():
+                words = f"{self.path} is not the directory of a run: there is no such directory"
             if (self.path / RESULTS).exists():
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
             raise NotARunError(words) from None
         except ValidationError as error:
-            raise NotARunError(f"{self.spec} is not a spec that this version understands: {error}") from None
+            raise NotARunError(f"{self.spec} is not a spec that this version understands: {_told(error)}") from None
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
 
         Raises:
-            NotARunError: there is none, so the run has not ended.
+            NotARunError: there is none, so the run has not ended, or it is damaged.
         """
         try:
             content: dict[str, Any] = json.loads(self.summary.read_bytes())
         except FileNotFoundError:
             raise NotARunError(f"{self.path} holds no finished run: there is no summary.json in it") from None
+        except (ValueError, RecursionError):
+            damage = "it is not JSON"
+        else:
+            damage = summaries.damage(content, required=summaries.OF_A_RUN)
+        if damage:
+            command = shlex.join(["embexp", "resume", str(self.path)])
+            remedy = f"Remove it and have it written again, from the last checkpoint: {command}"
+            raise NotARunError(f"{self.summary} is damaged: {damage}. {remedy}")
         return content
 
     def read_manifest(self) -> dict[str, Any]:
@@ -184,6 +198,14 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _told(error: ValidationError) -> str:
+    """The first of the faults of a spec, in one line."""
+    first, count = error.errors(include_url=False)[0], error.error_count()
+    place = ".".join(map(str, first["loc"]))
+    more = f" (and {count - 1:,} more faults)" if count > 1 else ""
+    return f"{place}{': ' if place else ''}{first['msg'][:1].lower()}{first['msg'][1:]}{more}"
 
 
 def _of_this_version(spec: bytes) -> bytes:

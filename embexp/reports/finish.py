@@ -26,7 +26,7 @@ Maps = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
 def write_reports(directory: Path, console: Console, maps: Maps) -> None:
     """Writes the results of a sweep and prints its table.
 
-    The sweep has ended, so a report that can't be written is told, and is no error.
+    The sweep has ended, so a report that can't be written is a warning, not an error.
 
     Args:
         directory: of the sweep.

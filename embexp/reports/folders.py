@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError
+from embexp.records import summaries
 from embexp.records.folder import RunFolder
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
@@ -48,6 +49,8 @@ def read(directory: Path, *, spec: Mapping[str, Any] | None = None) -> Record:
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
     summary, unread = _content(folder.summary)
+    if words := summaries.damage(summary):
+        summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
     settings = _flat(recorded or spec or {})
     status, reason = _state(folder, summary, unread)
     if damaged and not reason:
@@ -164,7 +167,7 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
         return {}, ""
     except OSError as error:
         return {}, f"{path.name} can't be read: {error.strerror}"
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}, f"{path.name} is damaged: it is not JSON"
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is damaged: it is not a JSON object")
 

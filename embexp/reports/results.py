@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from embexp.reports import coverage
+from embexp.reports import coverage, table_rows
 
 _FILES = {
     "summary.json": "all results",
@@ -53,7 +53,7 @@ class Results:
         yield from self._headline()
         yield from self._restored()
         gap = [Text()] if frames is None else []  # a framed table has its own empty lines
-        for table in (self._metrics(frames), self._tables(frames), self._pretrained(frames)):
+        for table in (self._metrics(frames), self._tables(frames, options.max_width), self._pretrained(frames)):
             if table is not None:
                 yield from gap
                 yield Padding(table, (0, 0, 0, 2 if frames is None else 1), expand=False)
@@ -115,29 +115,22 @@ class Results:
             table.add_row(name, *cells)
         return table
 
-    def _tables(self, frames: box.Box | None) -> Table | None:
-        tables = self.summary.get("tables") or {}
-        if not tables:
+    def _tables(self, frames: box.Box | None, width: int) -> Table | None:
+        facts = table_rows.of(self.summary)
+        if not facts:
             return None
-        freeze = self.summary.get("freeze") or {}
-        any_unmoved = any((each or {}).get("trainable_rows_never_moved") for each in freeze.values())
-        right = ["rows", "dim", "MB", "rows touched", *(["never moved"] if any_unmoved else []), "rows frozen"]
-        table = _table(frames, ["table"], right, ["storage"])
-        for name, facts in tables.items():
-            frozen = freeze.get(name) or {}
-            unmoved = frozen.get("trainable_rows_never_moved")
-            initialized = ((self.summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
-            rows, dim = facts.get("vocabulary_size"), facts.get("dim")
-            size = initialized.get("bytes", 4 * rows * dim if rows and dim else None)
+        indent, between = (2, 2) if frames is None else (4, 3)
+        headings = table_rows.headings(facts, width - indent, between)
+        left, after = [table_rows.NAME], [table_rows.STORAGE] if table_rows.STORAGE in headings else []
+        right = [name for name in headings if name not in (*left, *after)]
+        table = _table(frames, left, [headings[name] for name in right], after)
+        for row in facts:
             table.add_row(
-                name,
-                _whole(rows),
-                _whole(dim),
-                "" if size is None else f"{size / 1e6:,.2f}",
-                _share(frozen.get("trainable_rows_touched"), rows),
-                *([Text(_share(unmoved, rows), "yellow" if unmoved else "")] if any_unmoved else []),
-                _share(frozen.get("frozen_rows"), rows),
-                str(facts.get("storage", "")),
+                *(
+                    Text(row.cells[name], "yellow" if name == table_rows.UNMOVED and row.cells[name] != "0" else "")
+                    for name in (*left, *right, *after)
+                ),
+                style="bold" if row.several else "",
             )
         return table
 
@@ -180,13 +173,3 @@ def _joined(items: Sequence[tuple[str, str]]) -> Text:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def _whole(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _share(count: int | None, total: int | None) -> str:
-    if count is None:
-        return ""
-    return f"{count:,} ({100 * count / total:.3g}%)" if total and count else f"{count:,}"

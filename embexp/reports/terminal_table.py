@@ -29,7 +29,7 @@ _WORDS = {
     Status.RUNNING: "still running",
     Status.PLANNED: "not started",
 }
-"""In the order in which they are told."""
+"""In the order of the output."""
 
 
 def show(report: Report, console: Console) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from embexp.errors import RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
+from embexp.records import allowed_code
 from embexp.runs.exports import tables as table_files
 from embexp.system import caching, files
 from embexp.system.progress import Progress, quiet
@@ -53,6 +54,7 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
+    allow_code: Collection[str] = (),
     progress: Progress = quiet,
 ) -> Exported:
     """Exports a finished run into a new directory. Needs memory for the dense part and a block of rows.
@@ -63,18 +65,22 @@ def export(
         kind: one of `ExportKind`.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
+        allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
         progress: called as writing goes on.
 
     Raises:
         NotARunError: there is no finished run, or it left no checkpoint.
         RunError: `out` exists or can't be written, there is no such table, or no room on the disk.
         DataError: a file of this kind can't hold a token.
+        UsageError: the SavedModel is that of a model of the user's own, and its function isn't allowed.
     """
     kind, out = ExportKind(kind), Path(out)
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
     source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
     source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
+    if kind is ExportKind.SAVEDMODEL:
+        allowed_code.check(source.spec, allow_code, record=source.folder.spec)
     chosen = _chosen(source, kind, tables)
     rows = {name: earlier_rows(source, name) for name in chosen}
     _check_room(out, kind, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +21,15 @@ from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
 from embexp.initialization import filling
+from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, exporting, tables
+from embexp.runs import assembly, evaluations, exporting, stored_tables, tables
 from embexp.runs.data import read_data
 from embexp.runs.exporting import Exported
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.models import Task
+from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.system import caching
@@ -39,10 +41,14 @@ from embexp.training.evaluation import predictions
 from embexp.vectors import neighbors
 
 
-def load_run(directory: Path | str) -> Run:
+def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
     """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
 
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
+
+    Args:
+        directory: of the run.
+        allow_code: functions that the recorded spec may run.
 
     Raises:
         NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
@@ -50,14 +56,14 @@ def load_run(directory: Path | str) -> Run:
     folder = RunFolder(Path(directory))
     spec = folder.read_spec()
     if folder.summary.exists():
-        return Run(folder, spec, folder.read_summary(), folder.final_checkpoint)
+        return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
     newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
             f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
             f" {shlex.join(['embexp', 'resume', str(folder.path)])}"
         )
-    return Run(folder, spec, newest.state["summary"], newest.directory)
+    return Run(folder, spec, newest.state["summary"], newest.directory, tuple(allow_code))
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,14 @@ class Run:
         spec: the checked config of the run.
         summary: the content of summary.json.
         checkpoint: directory of the checkpoint that tables and model come from.
+        allow_code: functions that the recorded spec may run: the model is built by one if it is the user's own.
     """
 
     folder: RunFolder
     spec: RunSpec
     summary: Mapping[str, Any]
     checkpoint: Path
+    allow_code: tuple[str, ...] = ()
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed."""
@@ -90,19 +98,26 @@ class Run:
 
         Raises:
             UsageError: the run has no such table.
+            DataError: the file is missing or damaged, or does not fit the table.
         """
         self._check_table(table)
-        return Vocabulary.read(self.folder.vocabularies / table)
+        whole = self.spec.tables[table].vocabulary_size is None and isinstance(
+            self.spec.pretrained_of(table), NoPretrained
+        )
+        rows = self.summary["tables"][table]["vocabulary_size"]
+        return Vocabulary.read_for(self.folder.vocabularies / table, rows, exactly=whole)
 
     def table(self, name: str) -> np.ndarray:
-        """The final rows of a table, float32 [vocabulary_size, dim], in memory.
+        """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.
 
         Raises:
-            UsageError: the run has no such table.
+            UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
             RunError: it has no checkpoint.
         """
         self._check_table(name)
-        return np.concatenate(list(self._restored.tables[name].blocks()))
+        if self.summary["status"] == "unfinished":  # a checkpoint of the training may be incremental
+            return np.concatenate(list(self._restored.tables[name].blocks()))
+        return stored_tables.read(self.folder, self.spec, name)
 
     @property
     def model(self) -> Any:
@@ -113,6 +128,7 @@ class Run:
 
         Raises:
             RunError: the run has no checkpoint.
+            UsageError: it is the user's own, built by a function that isn't allowed.
         """
         return self._restored.model
 
@@ -152,7 +168,9 @@ class Run:
 
         Raises:
             RunError: the data has no such split, or the split is empty.
+            UsageError: the model is the user's own, built by a function that isn't allowed.
         """
+        self._check_code()
         if file is None:
             data = read_data(self.spec, quiet)
             if split not in data.scan.splits:
@@ -174,7 +192,11 @@ class Run:
 
         Returns:
             float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
+
+        Raises:
+            UsageError: the model is the user's own, built by a function that isn't allowed.
         """
+        self._check_code()
         if self.spec.task is Task.RANKING:
             raise RunError(
                 "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
@@ -199,7 +221,10 @@ class Run:
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""
-        return exporting.export(self.folder.path, out, kind, **options)
+        return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
+
+    def _check_code(self) -> None:
+        allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
@@ -215,6 +240,7 @@ class Run:
     def _restored(self) -> _Restored:
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
+        self._check_code()
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+
 from embexp.models import user_code
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
+
+
+def check(specs: Iterable[RunSpec], allowed: Collection[str], *, others: Mapping[str, str], record: str) -> None:
+    """Checks that the user allows the code that recorded specs, as those of a sweep, name.
+
+    Args:
+        specs: recorded.
+        allowed: the functions and classes that the user allows.
+        others: what else is named, with its config path.
+        record: what names them, for people.
+
+    Raises:
+        UsageError: one isn't allowed, or one is allowed that nothing names.
+    """
+    names = {each: "model.function" for spec in specs for each in allowed_code.named(spec)}
+    allowed_code.check_names({**names, **others}, allowed, record=record)
+
+
+def is_same(recorded: RunSpec, asked: RunSpec) -> bool:
+    """Whether a recorded spec names the same code as one that the user asks for."""
+    return allowed_code.named(recorded) == allowed_code.named(asked)
 
 
 def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:

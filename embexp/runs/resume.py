@@ -9,7 +9,7 @@ from typing import Any
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
-from embexp.records import manifest_differences
+from embexp.records import allowed_code, manifest_differences
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
@@ -25,6 +25,7 @@ def resume(
     directory: Path,
     changed: RunSpec | None = None,
     *,
+    allow_code: Sequence[str] = (),
     listeners: Sequence[Listener] = (),
     progress: Progress = quiet,
     say: Callable[[str], object] = lambda sentence: None,
@@ -34,6 +35,7 @@ def resume(
     Args:
         directory: of the run.
         changed: the spec to go on with, such as one with more epochs; None: that of the run.
+        allow_code: functions that the recorded spec may run.
         listeners: called during training, beside those that write the run's files.
         progress: called with the stages before and after training.
         say: called with a sentence on where the run is resumed, and about checkpoints that are skipped.
@@ -41,6 +43,7 @@ def resume(
     Raises:
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
+        UsageError: the spec names code that isn't allowed.
     """
     folder = RunFolder(directory)
     spec = folder.read_spec()
@@ -48,9 +51,10 @@ def resume(
     if changed is None and summary is not None and summary["status"] != "interrupted":
         say(f"the run has ended after {summary['steps']:,} steps ({summary['status']}); nothing is left to do")
         return RunResult(directory, summary)
+    allowed_code.check(spec, allow_code, record=folder.spec)
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
-    saved = _newest(folder, summary, say)
+    saved = _newest(folder, say)
     if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
         raise RunError(_changed_since(folder, saved))
     if changed is not None:
@@ -82,13 +86,13 @@ def resume(
     return complete(prepared, machine, folder, saved=saved, listeners=listeners, progress=progress)
 
 
-def _newest(folder: RunFolder, summary: dict[str, Any] | None, say: Callable[[str], object]) -> SavedStep | None:
+def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
     """The newest whole checkpoint of the training, the final one of a run that has ended included."""
     torn: list[str] = []
     found = next(series.newest_first(folder.checkpoints, torn), None)
     for sentence in torn:
         say(f"warning: {sentence}")
-    if found is None and summary is not None and (folder.final_checkpoint / series.STATE).is_file():
+    if found is None and (folder.final_checkpoint / series.STATE).is_file():  # perhaps it was killed before its summary
         found = series.read_state(folder.final_checkpoint)
         series.check_content(folder.final_checkpoint)
     return found

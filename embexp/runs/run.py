@@ -11,7 +11,7 @@ from embexp.checkpoints.series import SavedStep
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
-from embexp.runs import evaluations, projecting, saving, tensorflow_build
+from embexp.runs import capacity, evaluations, projecting, tensorflow_build
 from embexp.runs.execute import execute
 from embexp.runs.plotting import plot, plotted_if_diverged
 from embexp.runs.prepare import Prepared, prepare
@@ -23,7 +23,7 @@ from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
-from embexp.system import files
+from embexp.system import files, interruption
 from embexp.system.progress import Progress, quiet
 from embexp.tracking.session import track
 from embexp.training.listeners import Listener
@@ -101,7 +101,8 @@ def complete(
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     spec = prepared.requested
-    saving.check_room(prepared, folder)
+    capacity.check_memory(prepared)
+    capacity.check_room(prepared, folder)
     first_step = 0 if saved is None else saved.step
     with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
@@ -109,7 +110,8 @@ def complete(
                 trained = train(prepared, started, folder, [*listeners, tracking], saved, replay)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
                 progress("writing the checkpoint", None)
-                trained.saver.keep_final(trained.outcome, trained.final_step)
+                with interruption.finished_first():
+                    trained.saver.keep_final(trained.outcome, trained.final_step)
             started.watch.kept(trained.outcome.steps, trained.final_step)
             final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
             summary = summarise(prepared, started, trained.outcome, final)
@@ -118,9 +120,12 @@ def complete(
         if trained.saver.running.resumed_at:
             summary["resumed_at"] = list(trained.saver.running.resumed_at)
         summary["warnings"] += tracking.warnings
-        folder.write_json(folder.summary, summary)
-        plot(prepared, folder, summary, trained.final_step)
-        tracking.finished(summary)
+        with interruption.finished_first():
+            folder.write_json(folder.summary, summary)
+            if spec.checkpoint.save is not Save.NEVER:
+                trained.saver.remove_earlier(trained.outcome)
+            plot(prepared, folder, summary, trained.final_step)
+            tracking.finished(summary)
     return RunResult(folder.path, summary)
 
 

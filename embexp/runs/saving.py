@@ -12,12 +12,9 @@ from embexp.checkpoints import locating, series, store
 from embexp.checkpoints.increments import IncrementalSaves
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import CheckpointError, EmbexpError
-from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
-from embexp.runs.prepare import Prepared
 from embexp.runs.saved_state import TOUCHED, Running
-from embexp.specs.checkpointing import CheckpointKind, OnError, Save
-from embexp.specs.optimizers import slot_count
+from embexp.specs.checkpointing import CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
@@ -118,14 +115,11 @@ class RunSaver:
         self._keep(self.running.folder.best_checkpoint, outcome)
 
     def keep_final(self, outcome: Outcome, final_step: int) -> None:
-        """Writes the final checkpoint, and removes those of the training unless all are to stay.
-
-        An interrupted run keeps its last one, from which it can be resumed.
+        """Writes the final checkpoint. Those of the training stay: until there is a summary, the run may be resumed.
 
         Raises:
             CheckpointError: it can't be written.
         """
-        settings = self.running.prepared.spec.checkpoint
         self._wait()
         try:
             if final_step == outcome.steps:
@@ -138,6 +132,13 @@ class RunSaver:
             raise CheckpointError(f"{error}. {remedy}") from error
         finally:
             self._background.close()
+
+    def remove_earlier(self, outcome: Outcome) -> None:
+        """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
+
+        An interrupted run keeps its last one, from which it can be resumed.
+        """
+        settings = self.running.prepared.spec.checkpoint
         if outcome.status != "interrupted":
             if settings.keep is not None:
                 series.prune(self.running.folder.checkpoints, 0)
@@ -188,38 +189,3 @@ class RunSaver:
         """Makes a checkpoint match by name, where the config wants that."""
         if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
             rekeying.to_names(directory, self.running.started.execution.names())
-
-
-def check_room(prepared: Prepared, folder: RunFolder) -> None:
-    """Checks before training that the checkpoints can be written.
-
-    Raises:
-        CheckpointError: no permission, or too little room on the disk.
-    """
-    settings = prepared.spec.checkpoint
-    if settings.save is Save.NEVER:
-        return
-    count = 1
-    if settings.during_training:  # a new one is whole before an old one goes
-        count = 2 if settings.keep is None else settings.keep + 1
-        count += settings.incremental is not None  # those that are kept need their base
-    size = sum(_bytes(prepared, name) for name in prepared.spec.tables)
-    try:
-        free = files.free_bytes(folder.checkpoints)
-    except OSError as error:
-        raise CheckpointError(f"{folder.checkpoints} can't be written to: {error.strerror}") from error
-    if free < count * size:
-        raise CheckpointError(
-            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
-            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
-        )
-
-
-def _bytes(prepared: Prepared, name: str) -> int:
-    """Bytes of a table and its slots in a checkpoint."""
-    if prepared.spec.kept_by_reference(name):
-        return 0
-    table = prepared.tables.spec.tables[name]
-    frozen = prepared.tables.policies[name].fully_frozen
-    slots = 0 if frozen else slot_count(prepared.spec.optimizer_of(name))
-    return 4 * prepared.tables.rows[name] * table.width * (1 + slots)

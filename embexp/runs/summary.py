@@ -11,6 +11,7 @@ from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.specs.alike import few, merged
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
@@ -54,15 +55,17 @@ def summarise(
         "freeze": frozen,
         "tables": stored,
         "drift": drift.as_json(watch.drifts),
-        "warnings": [
-            *prepared.warnings,
-            *_warnings(spec),
-            *watch.warnings,
-            *_rules_with_shortfall(spec, prepared.tables.policies),
-            *_tables_without_effect(prepared.tables.pretrained),
-            *prepared.notes,
-            *started.execution.notes,
-        ],
+        "warnings": merged(
+            [
+                *prepared.warnings,
+                *_warnings(spec),
+                *watch.warnings,
+                *_rules_with_shortfall(spec, prepared.tables.policies),
+                *_tables_without_effect(prepared.tables.pretrained),
+                *prepared.notes,
+                *started.execution.notes,
+            ]
+        ),
     }
 
 
@@ -162,8 +165,8 @@ def _rules_with_shortfall(spec: RunSpec, policies: Mapping[str, TablePolicy]) ->
 
 def _tables_without_effect(pretrained: Pretrained) -> list[str]:
     """A warning of the tables that the top-level file does not fit."""
-    names = ", ".join(pretrained.mismatches)
-    return [f"pretrained has no effect on {names}; see coverage.json"] if names else []
+    names = list(pretrained.mismatches)
+    return [f"pretrained has no effect on {few(names)}; see coverage.json"] if names else []
 
 
 def _warnings(spec: RunSpec) -> list[str]:

@@ -14,9 +14,9 @@ from embexp.runs.prepare import Prepared
 from embexp.runs.saved_state import Running
 from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
+from embexp.system import interruption
 from embexp.training import loop, metrics
 from embexp.training.early_stopping import EarlyStopping
-from embexp.training.interruption import graceful_interruption
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
 from embexp.training.saving import Replay
@@ -84,7 +84,7 @@ def train(
         if saved is not None:
             listener.resumed(saved.step)
     try:
-        with graceful_interruption() as interrupted:
+        with interruption.training() as interrupted:
             training.train(
                 iter(execution.dataset(started.batches)),
                 outcome,

@@ -263,11 +263,11 @@ class EstimatorRuntime:
         hooks = [_EachSession(program.every_session)]
         keys = self._module.ModeKeys
         if mode == keys.PREDICT:
-            self._fetched = tf.function(program.predict)(features["batch"])
+            self._fetched = tf.function(program.predict, autograph=False)(features["batch"])
             return self._module.EstimatorSpec(
                 mode, predictions={"logits": self._fetched}, scaffold=program.scaffold, prediction_hooks=hooks
             )
-        self._fetched = loss = tf.function(program.train)(features["batch"])
+        self._fetched = loss = tf.function(program.train, autograph=False)(features["batch"])
         with tf.control_dependencies([loss]):
             stepped = program.counter.read_value()
         if self.graph_def_bytes is None:

@@ -82,15 +82,19 @@ class FunctionRuntime:
         # A sum in double precision, so the mean over an interval does not depend on the number of calls.
         loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="loss_sum")
 
-        @tf.function  # type: ignore[untyped-decorator]
+        # Without AutoGraph, which would take longer to rewrite the functions of a step than TensorFlow to trace them.
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
         def train_steps(iterator: Any, steps: Any) -> Any:
-            loss_sum.assign(0.0)
-            for _ in tf.range(steps):
+            def step(done: Any) -> Any:
                 loss_sum.assign_add(tf.cast(train(next(iterator)), tf.float64))
+                return done + 1
+
+            loss_sum.assign(0.0)
+            tf.while_loop(lambda done: done < steps, step, [tf.constant(0, tf.int64)])
             return loss_sum.read_value()
 
         self._train_steps = train_steps
-        self._predict = tf.function(predict)
+        self._predict = tf.function(predict, autograph=False)
         self._dataset, self._labels = dataset, labels
         self.graph_def_bytes: int | None = None
 
@@ -113,7 +117,10 @@ class FunctionRuntime:
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels and logits, float32 [B] both."""
-        for batch in self._dataset(batches):
+        shared = self._dataset(batches)
+        # One graph for batches of every size, such as the last one of each split.
+        predict = self._predict.get_concrete_function(shared.element_spec)
+        for batch in shared:
             with bounds.translated_errors():
-                logits = self._predict(batch).numpy()
+                logits = predict(batch).numpy()
             yield self._labels(batch).numpy(), logits

@@ -97,8 +97,8 @@ class SessionRuntime:
         self._graph = tf.compat.v1.get_default_graph()
         # One traced function each: operations that Keras' optimizers inline into such a graph change no variable.
         self._train_feeds, self._predict_feeds = Feeds(training_spec), Feeds(prediction_spec)
-        self._loss = tf.function(train)(self._train_feeds.batch)
-        self._logits = tf.function(predict)(self._predict_feeds.batch)
+        self._loss = tf.function(train, autograph=False)(self._train_feeds.batch)
+        self._logits = tf.function(predict, autograph=False)(self._predict_feeds.batch)
         self._session: Any = None
 
     def open(self, fills: Sequence[Fill], *, filled: Sequence[Any] = (), scaffold: Any = None) -> None:

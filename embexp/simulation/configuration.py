@@ -9,6 +9,7 @@ from typing import Any
 
 from embexp.simulation import optimizers
 from embexp.simulation.features import FeatureDescription
+from embexp.simulation.pipeline import Pipeline
 from embexp.simulation.sharded import ShardedTable
 from embexp.specs.optimizers import TableOptimizer
 
@@ -24,15 +25,19 @@ class Configuration:
         described: its features.
         parameters: by table, `OptimizationParameters`.
         optimizers: by table, the same as rules of the row engine.
+        pipelined: lookups miss the update of the step before.
         tables: by name, once they are loaded.
         variables: the memory of the TPU, once it is loaded.
+        pipeline: what pipelined lookups see, once it is loaded.
     """
 
     described: list[FeatureDescription]
     parameters: dict[str, Any]
     optimizers: dict[str, TableOptimizer]
+    pipelined: bool
     tables: dict[str, ShardedTable] = field(default_factory=dict)
     variables: Variables | None = None
+    pipeline: Pipeline | None = None
 
     @staticmethod
     def from_proto(proto: Any) -> Configuration:
@@ -41,8 +46,6 @@ class Configuration:
         Raises:
             NotImplementedError: the simulation does not support a setting.
         """
-        if proto.spmd_sharding.enabled:
-            raise NotImplementedError("the simulated TPU does not support several cores per replica")
         tables, names = list(proto.table_descriptor), [one.name for one in proto.feature_descriptor]
         described = [
             FeatureDescription(
@@ -56,7 +59,7 @@ class Configuration:
         ]
         parameters = {table.name: table.optimization_parameters for table in tables}
         rules = {name: optimizers.from_description(name, one) for name, one in parameters.items()}
-        return Configuration(described, parameters, rules)
+        return Configuration(described, parameters, rules, bool(proto.pipeline_execution_with_tensor_core))
 
     def load(self, variables: Variables, table_config: Sequence[Any]) -> None:
         """Makes host variables the memory of the TPU.
@@ -78,6 +81,12 @@ class Configuration:
             one.name: ShardedTable(one.name, one.vocabulary_size, one.dim, variables[one.name]) for one in table_config
         }
         self.described = [dataclasses.replace(one, combiner=combiners[one.table]) for one in self.described]
+        self.pipeline = Pipeline(self.tables, self.optimizers) if self.pipelined else None
+
+    def flush(self) -> None:
+        """Lets the next lookup see all updates, as after loading and saving."""
+        if self.pipeline is not None:
+            self.pipeline.flush()
 
 
 def copy(source: Variables, target: Variables) -> None:

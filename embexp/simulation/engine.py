@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.simulation import features, optimizers, replicas
+from embexp.simulation import features, replicas
 from embexp.simulation.configuration import Configuration, Variables, copy
-from embexp.simulation.features import FeatureDescription
-from embexp.simulation.queues import BatchKind, BatchQueues
-from embexp.specs.tables import Feature
+from embexp.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
+from embexp.simulation.step import Step
 from embexp.tables.autograph import without_autograph
-from embexp.tables.row_engine import RowEngine
-
-_TRAIN, _INFERENCE, _EITHER = "train", "inference", "train or inference"
-
-
-@dataclass(eq=False)
-class _Run:
-    """One strategy.run, while it is traced.
-
-    Attributes:
-        engine: of a batch that was looked up, until its gradients are applied.
-        must_apply: whether gradients must follow.
-    """
-
-    engine: RowEngine | None = None
-    must_apply: bool = False
 
 
 class Engine:
@@ -40,16 +21,20 @@ class Engine:
     `BatchQueues`.
     """
 
-    def __init__(self, replica_count: int) -> None:
-        """Begins without a configuration."""
-        self._replica_count = replica_count
+    def __init__(self, cores: int) -> None:
+        """Begins without a configuration.
+
+        Args:
+            cores: number of cores of the TPU.
+        """
+        self._cores = cores
         self.reset()
 
     def reset(self) -> None:
         """Removes all state, as initialising a TPU does."""
         self._configured: Configuration | None = None
-        self._queues = BatchQueues(self._replica_count)
-        self._run: _Run | None = None
+        self._queues = BatchQueues(self._cores)
+        self._step: Step | None = None
 
     def is_configured(self) -> bool:
         """Whether a `TPUEmbedding` was built."""
@@ -67,7 +52,7 @@ class Engine:
         """
         self._configured = Configuration.from_proto(proto)
 
-    def load(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+    def load(self, variables: Variables, table_config: Sequence[Any]) -> None:
         """Serves the loading of host variables into the TPU.
 
         The variables of the first `TPUEmbedding` since initialisation become the TPU's memory; those of another with
@@ -76,14 +61,16 @@ class Engine:
         configured = self._require_configured("loading of embeddings")
         if configured.variables is not None:
             copy(variables, configured.variables)
+            configured.flush()
         else:
             configured.load(variables, table_config)
 
-    def retrieve(self, config: Any, hosts: Any, variables: Variables, table_config: Sequence[Any]) -> None:
+    def retrieve(self, variables: Variables, table_config: Sequence[Any]) -> None:
         """Serves the retrieval of the TPU's memory into host variables; see `load`."""
-        memory = self._require_configured("retrieval of embeddings").variables
-        if memory is not None:
-            copy(memory, variables)
+        configured = self._require_configured("retrieval of embeddings")
+        if configured.variables is not None:
+            copy(configured.variables, variables)
+            configured.flush()
 
     @without_autograph
     def enqueue(
@@ -104,11 +91,11 @@ class Engine:
                 "TPUEmbedding.enqueue: the current graph does not match graph which contains TPUReplicateContext: "
                 "a function that strategy.run is given can't enqueue inside a tf.function, as a TPU could not either"
             )
-        replica = replicas.number() if by_replica else device_ordinal
+        core = self._own_core() if by_replica else device_ordinal
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
         read = [features.read_input(*each) for each in inputs]
-        kind = BatchKind(_EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
-        return self._queues.put(kind, replica, [tensor for _, tensors in read for tensor in tensors])
+        kind = BatchKind(EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
+        return self._queues.put(kind, core, [tensor for _, tensors in read for tensor in tensors])
 
     @without_autograph
     def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
@@ -125,19 +112,25 @@ class Engine:
         return tf.no_op()
 
     @without_autograph
-    def replicate(self, computation: Callable[..., Any], inputs: Sequence[Sequence[Any]], **_: Any) -> list[Any]:
-        """Serves `tpu.replicate`; ignores its options, which concern compilation for a TPU.
+    def replicate(
+        self,
+        computation: Callable[..., Any],
+        inputs: Sequence[Sequence[Any]],
+        device_assignment: Any = None,
+        **_: Any,
+    ) -> list[Any]:
+        """Serves `tpu.replicate`; ignores its other options, which concern compilation for a TPU.
 
         Raises:
             RuntimeError: a batch that was enqueued for training gets no gradients.
         """
-        outer, self._run = self._run, _Run()
+        outer, self._step = self._step, Step(_cores(device_assignment, len(inputs)))
         try:
             results = replicas.replicate(computation, inputs)
-            self._check_applied(self._run)
+            self._step.check_applied()
             return results
         finally:
-            self._run = outer
+            self._step = outer
 
     def _require_configured(self, call: str) -> Configuration:
         if self._configured is None:
@@ -146,70 +139,36 @@ class Engine:
             )
         return self._configured
 
+    def _require_step(self) -> Step:
+        assert self._step is not None  # replicas exchange values only inside one
+        return self._step
+
+    def _own_core(self) -> int:
+        cores = self._require_step().cores[replicas.number()]
+        if len(cores) > 1:
+            raise NotImplementedError(
+                "TPUEmbedding.enqueue: a replica of several cores can't enqueue inside strategy.run; enqueue before it"
+            )
+        return cores[0]
+
     def _look_up(self, _: list[Any]) -> list[list[Any]]:
-        configured, run = self._require_configured("dequeue"), self._run
-        assert run is not None  # replicas exchange values only inside one
-        self._check_applied(run)
         kind = self._queues.kind_to_take()
-        engine = RowEngine(
-            dict[str, Any](configured.tables),
-            {
-                _input(one, replica): Feature(table=one.table)
-                for replica in range(self._replica_count)
-                for one in configured.described
-            },
-            configured.optimizers,
-            step=None,
-            total_steps=1,
-        )
-        read = {}
-        for replica, queue in enumerate(self._queues.of_kind(kind)):
-            batch = iter(queue.take())
-            for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
-                tensors = list(itertools.islice(batch, len(layout.dtypes())))
-                read[_input(one, replica)] = features.to_occurrences(one, layout, tensors, (replica, number))
-        engine.enqueue_occurrences(read, training=kind.mode != _INFERENCE)
-        activations = engine.activations()
-        run.engine, run.must_apply = None if kind.mode == _INFERENCE else engine, kind.mode == _TRAIN
-        return [
-            [activations[_input(one, replica)] for one in configured.described]
-            for replica in range(self._replica_count)
-        ]
+        return self._require_step().look_up(self._require_configured("dequeue"), kind, self._queues.of_kind(kind))
 
     def _update(self, values: list[Any]) -> list[None]:
-        configured, run = self._require_configured("apply_gradients"), self._run
-        if run is None or run.engine is None:
-            raise RuntimeError(
-                "TPUEmbedding.apply_gradients: a TPU would wait forever, as nothing was dequeued before it in this "
-                "strategy.run that was enqueued with training=True"
-            )
-        gradients = {
-            _input(one, replica): gradient
-            for replica, (inputs, _) in enumerate(values)
-            for one, gradient in zip(configured.described, inputs, strict=True)
-        }
-        rates = {
-            table: optimizers.learning_rate(parameters, values[0][1])
-            for table, parameters in configured.parameters.items()
-        }
-        run.engine.apply_gradients(gradients, rates)
-        run.engine = None
-        return [None] * self._replica_count
-
-    def _check_applied(self, run: _Run) -> None:
-        if run.engine is not None and run.must_apply:
-            raise RuntimeError(
-                "a TPU would wait forever: embeddings were enqueued with training=True and dequeued, but no "
-                "TPUEmbedding.apply_gradients follows in the same strategy.run; enqueue with training=False if none "
-                "is meant to"
-            )
+        self._require_step().update(self._require_configured("apply_gradients"), values)
+        return [None] * len(values)
 
 
-def _input(feature: FeatureDescription, replica: int) -> str:
-    return f"{feature.name} of replica {replica}"
+def _cores(assignment: Any, replica_count: int) -> list[list[int]]:
+    """Numbers of each replica's cores, for a `DeviceAssignment`."""
+    if assignment is None:
+        return [[replica] for replica in range(replica_count)]
+    parts = range(assignment.num_cores_per_replica)
+    return [[int(assignment.tpu_ordinal(replica, part)) for part in parts] for replica in range(replica_count)]
 
 
 def _mode(mode: Any) -> str:
-    if mode not in (_TRAIN, _INFERENCE):
+    if mode not in (TRAIN, INFERENCE):
         raise NotImplementedError(f"TPUEmbedding.enqueue: training must be True or False while tracing, got {mode}")
     return str(mode)

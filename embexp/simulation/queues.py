@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from embexp.simulation.features import Layout
+
+TRAIN, INFERENCE, EITHER = "train", "inference", "train or inference"
+"""Modes of batches: gradients will follow, or not; either, if a replica enqueues: a TPU infers it from the step."""
 
 _numbers = itertools.count()
 
@@ -21,8 +25,7 @@ class BatchKind:
     """What tracing a step must know about the batch that it takes.
 
     Attributes:
-        mode: `train` if gradients will follow, `inference` if not; either, if a replica enqueues: then a TPU infers it
-            from the step.
+        mode: `TRAIN`, `INFERENCE` or `EITHER`.
         layouts: by feature.
     """
 
@@ -36,6 +39,13 @@ class PendingKinds:
 
     waiting: list[BatchKind] = field(default_factory=list)
     taken: BatchKind | None = None
+    parts: Counter[int] = field(default_factory=Counter)
+
+    def add(self, kind: BatchKind, core: int) -> None:
+        """Notes that a core's part of a batch is enqueued; those of the other cores are of the same kind."""
+        self.parts[core] += 1
+        if list(self.parts.values()).count(self.parts[core]) == 1 and self.parts[core] == max(self.parts.values()):
+            self.waiting.append(kind)
 
     def take(self) -> BatchKind | None:
         """The kind of the next batch."""
@@ -45,7 +55,7 @@ class PendingKinds:
 
 
 class Queue:
-    """Batches of one replica and one kind, first in, first out, in the memory of this process.
+    """Batches of one core and one kind, first in, first out, in the memory of this process.
 
     A batch is a list of tensors of the given types; `put` copies nothing.
     """
@@ -69,6 +79,15 @@ class Queue:
             taken: list[Any] = tf.raw_ops.QueueDequeueV2(handle=self._handle, component_types=self._dtypes)
         return taken
 
+    def take_or(self, default: Callable[[], list[Any]]) -> list[Any]:
+        """Removes and returns the first batch, or the default if there is none."""
+
+        def first() -> list[Any]:
+            taken: list[Any] = tf.raw_ops.QueueDequeueV2(handle=self._handle, component_types=self._dtypes)
+            return taken
+
+        return list(tf.cond(tf.raw_ops.QueueSizeV2(handle=self._handle) > 0, first, default))
+
     def _not_empty(self) -> Any:
         return tf.raw_ops.Assert(
             condition=tf.raw_ops.QueueSizeV2(handle=self._handle) > 0,
@@ -80,30 +99,29 @@ class Queue:
 
 
 class BatchQueues:
-    """The queues of all replicas, and the kind of batch that a step takes while it is traced.
+    """The queues of all cores, and the kind of batch that a step takes while it is traced.
 
     That is the kind of the `put` that was traced in the same graph, in one around it, or else last.
     """
 
-    def __init__(self, replicas: int) -> None:
-        """Begins without queues; each kind of batch gets one for each replica."""
-        self._replicas = replicas
+    def __init__(self, cores: int) -> None:
+        """Begins without queues; each kind of batch gets one for each core."""
+        self._cores = cores
         self._queues: dict[BatchKind, list[Queue]] = {}
         self._pending: weakref.WeakKeyDictionary[Any, PendingKinds] = weakref.WeakKeyDictionary()
         self._latest: BatchKind | None = None
 
-    def put(self, kind: BatchKind, replica: int, batch: Sequence[Any]) -> Any:
-        """Appends a replica's batch to its queue; returns the operation."""
+    def put(self, kind: BatchKind, core: int, batch: Sequence[Any]) -> Any:
+        """Appends a core's part of a batch to its queue; returns the operation."""
         self._latest = kind
-        if replica == 0:  # the other replicas enqueue the same kind
-            self._pending.setdefault(ops.get_default_graph(), PendingKinds()).waiting.append(kind)
-        return self.of_kind(kind)[replica].put(batch)
+        self._pending.setdefault(ops.get_default_graph(), PendingKinds()).add(kind, core)
+        return self.of_kind(kind)[core].put(batch)
 
     def of_kind(self, kind: BatchKind) -> list[Queue]:
-        """The queues of a kind of batch, by replica."""
+        """The queues of a kind of batch, by core."""
         if kind not in self._queues:
             dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
-            self._queues[kind] = [Queue(dtypes) for _ in range(self._replicas)]
+            self._queues[kind] = [Queue(dtypes) for _ in range(self._cores)]
         return self._queues[kind]
 
     def kind_to_take(self) -> BatchKind:

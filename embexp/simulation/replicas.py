@@ -17,8 +17,11 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.framework import ops
-from tensorflow.python.tpu import tpu_replication
 from tensorflow.python.util import nest
+
+from embexp.simulation import compilation
+from embexp.simulation.scope import ReplicaScope
+from embexp.simulation.threads import inherited
 
 Exchange = Callable[[list[Any]], Sequence[Any]]
 """From the values of all replicas to their results, both by replica."""
@@ -26,39 +29,6 @@ Exchange = Callable[[list[Any]], Sequence[Any]]
 
 class Stopped(BaseException):
     """Ends the trace of a replica because another one failed; not an `Exception`, so that no code catches it."""
-
-
-class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
-    """Tells TensorFlow that it is inside a TPU computation, and changes no operation."""
-
-    def __init__(self, replica: int) -> None:
-        """Does not enter the scope."""
-        super().__init__(name=f"simulated_replica_{replica}", num_replicas=1, pivot=None)
-        self.replica = replica
-
-    def IsXLAContext(self) -> bool:  # noqa: N802
-        """False: nothing here is compiled."""
-        return False
-
-    def AddOp(self, op: Any) -> None:  # noqa: N802
-        """Changes no operation."""
-        if self.outer_context is not None:
-            self.outer_context.AddInnerOp(op)
-
-    def AddInnerOp(self, op: Any) -> None:  # noqa: N802
-        """Changes no operation."""
-        self.AddOp(op)
-
-    def AddValue(self, val: Any) -> Any:  # noqa: N802
-        """Changes no value."""
-        return val if self.outer_context is None else self.outer_context.AddValue(val)
-
-    def get_replicated_var_handle(
-        self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
-    ) -> Any:
-        """The handle of this replica's copy of a variable."""
-        copy = vars_[self.replica]
-        return copy.handle if hasattr(copy, "handle") else copy
 
 
 class _Replica(threading.Thread):
@@ -75,6 +45,7 @@ class _Replica(threading.Thread):
         self.waiting: tuple[str, Exchange, Any] | None = None
         self.result_of_exchange: Any = None
         self.functions = 0
+        self._take_over = inherited(first=number == 0)
         self._creators = list(graph._variable_creator_stack)
         self._strategies = list(graph._distribution_strategy_stack)
         self._control_inputs = list(graph._current_control_dependencies())
@@ -92,6 +63,7 @@ class _Replica(threading.Thread):
         try:
             if self.stop:
                 raise Stopped
+            self._take_over()
             init = contextlib.nullcontext() if self._init_eager else self._init_graph.as_default()
             with init, self.graph.as_default():
                 self.graph._variable_creator_stack = self._creators
@@ -148,6 +120,21 @@ def function() -> Iterator[None]:
         yield
     finally:
         replica.functions -= 1
+
+
+@contextlib.contextmanager
+def on_host() -> Iterator[None]:
+    """Marks that operations of a replica run on its host, as those of `outside_compilation`."""
+    replica = _traced()
+    if replica is None:
+        yield
+        return
+    replica.scope.hosts += 1
+    try:
+        with ops.get_default_graph()._attr_scope({compilation.ON_HOST: attr_value_pb2.AttrValue(b=True)}):
+            yield
+    finally:
+        replica.scope.hosts -= 1
 
 
 def in_function() -> bool:
@@ -207,6 +194,7 @@ def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) 
                 replica.stop = True
                 replica.go_on()
             replica.join()
+    compilation.check(replicas[0].scope.compiled, replicas[0].result)
     return [replica.result for replica in replicas]
 
 

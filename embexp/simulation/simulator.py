@@ -7,17 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla as tf2xla
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
-from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication, tpu_strategy_util
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import gen_tpu_partition_ops
+from tensorflow.python.saved_model import save_context
+from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication
 from tensorflow.python.tpu.ops import tpu_ops
 
-from embexp.simulation import collectives, replicas
-from embexp.simulation.devices import SimulatedCluster, get_next_on_cores
+from embexp.simulation import collectives, replicas, system
+from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
 from embexp.simulation.engine import Engine
+from embexp.simulation.system import Replacement
 from embexp.tables import bounds
 from embexp.tables.autograph import without_autograph
 
@@ -34,24 +39,36 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
                 embedding = tf.tpu.experimental.embedding.TPUEmbedding(features, optimizer)
             ...                                        # datasets, enqueue, strategy.run, checkpoints: as on a TPU
 
+    The usual beginning of a TPU program works inside the block as well, whatever the TPU's address:
+
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+
     The strategy and everything above the TPU's operations are TensorFlow's own code. The operations run in this process
     with a TPU's results: the ids of all features of a table, over all replicas, are looked up together, their gradients
     summed per row, and each touched row is updated once. Replicas are traced one after the other into one graph; times
     are not simulated. Inside the block, the following holds beyond TensorFlow's documentation:
 
     - The variables of a `TPUEmbedding` are the TPU's memory. They are never stale, and checkpoints hold trained values.
-      Save and restore checkpoints inside the block.
+      Checkpoints and models can be saved after the block, too; a `strategy.run` that is new is an error there.
     - An id outside its table is an error that names it; a TPU silently computes something.
-    - `pipeline_execution_with_tensor_core=True` is allowed, but steps run one after the other: no lookup misses the
-      update of the step before, as it may on a TPU.
+    - An operation in a step that a TPU can't compile, or whose result has a shape that depends on values, is an error
+      while tracing; see `simulation.compilation`. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the
+      host. `jit_compile` has no effect.
+    - `pipeline_execution_with_tensor_core=True`: a training step's lookup misses the update of the training step
+      before, always; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
     - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function that
       `strategy.run` is given; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
       or the reverse, is an error while tracing; a TPU waits forever. So is a step that dequeues when nothing was
       enqueued, when it runs.
-    - Not simulated, and an error: more than one core per replica, optimizers other than SGD, Adagrad, AdagradMomentum,
-      Adam and FTRL, `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization,
-      custom combiners.
+    - Replicas of several cores (`experimental_device_assignment`): each core looks up its part of its replica's batch;
+      everything else is computed once, whatever core it is assigned to.
+    - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
+      `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization, custom
+      combiners.
     - With several hosts, each host holds one block of rows of each table, initializers that take `shard_info` get that
       of their block, and each host has an input pipeline. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real
       hosts are separate tasks.
@@ -71,38 +88,29 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         ValueError: `cores` or `hosts` is below 1.
         RuntimeError: inside another `tpu_simulator`.
         VocabularyError: an id is outside its table.
+        RunError: a TPU could not compile a step.
     """
     global _inside
     if cores < 1 or hosts < 1:
         raise ValueError(f"a TPU has at least 1 core and 1 host, got cores={cores}, hosts={hosts}")
     if _inside:
         raise RuntimeError("this is inside another tpu_simulator; a process has one TPU")
-    cluster = SimulatedCluster(hosts, cores)
-    engine = Engine(hosts * cores)
+    devices = SimulatedDevices(hosts, cores)
+    engine = Engine(devices.cores)
     _inside = True
     try:
         with contextlib.ExitStack() as stack:
-            for owner, name, value in [*_stubbed(cluster, engine), *(_served(engine) if serve else [])]:
+            for owner, name, value in [*_stubbed(devices, engine), *(_served(engine) if serve else [])]:
                 stack.enter_context(_replaced(owner, name, value))
             with bounds.translated_errors():
-                strategy = tf.distribute.TPUStrategy(cluster)
-                # A packed variable distinguishes its copies by device, and here all are on one.
-                strategy._enable_packed_variable_in_eager_mode = False
-                yield strategy
+                yield system.strategy()
     finally:
         _inside = False
+        devices.ended = True
 
 
-Replacement = tuple[Any, str, Any]
-"""A module or class of TensorFlow, the name of one of its attributes, and the replacement."""
-
-
-def _stubbed(cluster: SimulatedCluster, engine: Engine) -> list[Replacement]:
+def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
     """Replacements that tracing needs too: devices, set-up, loading and retrieval."""
-
-    def initialize(*_: Any, **__: Any) -> Any:
-        engine.reset()
-        return cluster.topology()
 
     def describe(self: Any, parameters: Any) -> None:
         # A bool where the protocol buffer has a number: deprecated, and an error from protobuf 7 on.
@@ -110,18 +118,18 @@ def _stubbed(cluster: SimulatedCluster, engine: Engine) -> list[Replacement]:
         real_describe(self, parameters)
 
     iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator
-    optimizer = tpu_embedding_v2_utils._Optimizer
+    optimizer, embedding = tpu_embedding_v2_utils._Optimizer, tpu_embedding_v2.TPUEmbedding
     real_describe = optimizer._set_optimization_parameters
     return [
-        (device_util, "get_host_for_device", cluster.host_of(device_util.get_host_for_device)),
+        *system.replacements(devices, engine.reset),
+        (device_util, "get_host_for_device", devices.host_of(device_util.get_host_for_device)),
         (iterator, "get_next", get_next_on_cores(iterator.get_next)),
-        (tpu_strategy_util, "initialize_tpu_system_impl", initialize),
-        (tpu_strategy_util, "shutdown_tpu_system_impl", lambda *_, **__: engine.reset()),
         (optimizer, "_set_optimization_parameters", describe),
         (tpu_ops, "is_tpu_embedding_initialized", engine.is_configured),
         (tpu, "initialize_system_for_tpu_embedding", engine.configure),
-        (tpu_embedding_v2, "_load_variables_impl", engine.load),
-        (tpu_embedding_v2, "_retrieve_variables_impl", engine.retrieve),
+        (tpu_embedding_v2, "_load_variables_impl", lambda config, hosts, *tables: engine.load(*tables)),
+        (tpu_embedding_v2, "_retrieve_variables_impl", lambda config, hosts, *tables: engine.retrieve(*tables)),
+        (embedding, "build", _kept(embedding.build, engine)),
     ]
 
 
@@ -129,7 +137,14 @@ def _served(engine: Engine) -> list[Replacement]:
     """Replacements of the TPU's operations."""
 
     def outside(is_map: bool, computation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return computation(*args, **kwargs)
+        with replicas.on_host():
+            return computation(*args, **kwargs)
+
+    def first(inputs: Any, *_: Any, **__: Any) -> Any:
+        return ops.get_default_graph().capture(inputs[0])
+
+    def unchanged(value: Any, *_: Any, **__: Any) -> Any:
+        return tf.identity(value)
 
     function = polymorphic_function.Function
     return [
@@ -140,8 +155,51 @@ def _served(engine: Engine) -> list[Replacement]:
         (tpu_ops, "all_to_all", collectives.all_to_all),
         (tpu, "replicate", engine.replicate),
         (tpu_replication, "outside_compilation_impl", outside),
+        (gen_tpu_partition_ops, "tpu_partitioned_input_v2", first),  # the copies of a variable on a replica's cores
+        (tf2xla, "sharding", unchanged),
         (function, "__call__", _inlined(function.__call__)),
+        (function, "_jit_compile", _Ignored("_jit_compile")),
     ]
+
+
+class _Ignored:
+    """An attribute that reads as None while its class has this, and keeps the value that is set."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> None:
+        return None
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+def _kept(build: Callable[..., Any], engine: Engine) -> Callable[..., Any]:
+    """`TPUEmbedding.build` of one that finds the simulated TPU after the block, too, as checkpoints load and retrieve.
+
+    Args:
+        build: TensorFlow's own method.
+        engine: the simulated TPU's.
+    """
+
+    def built(self: Any, *args: Any, **kwargs: Any) -> None:
+        build(self, *args, **kwargs)
+        if self._using_tpu:
+            vars(self)["_load_variables"] = _served_for(self, engine.load)
+            vars(self)["_retrieve_variables"] = _served_for(self, engine.retrieve)
+
+    return built
+
+
+def _served_for(embedding: Any, serve: Callable[..., None]) -> Callable[[], None]:
+    """Loading or retrieving, under TensorFlow's own condition: not into a graph that is saved."""
+
+    def served() -> None:
+        if tf.executing_eagerly() or not save_context.in_save_context():
+            serve(embedding._variables, embedding._table_config)
+
+    return served
 
 
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,9 +226,15 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
+    before = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+_ABSENT = object()

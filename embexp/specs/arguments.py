@@ -1,4 +1,4 @@
-"""Checks the arguments of the public functions, so that a mistake is told in a sentence."""
+"""Checks the arguments of the public functions, and reports a mistake in one sentence."""
 
 from __future__ import annotations
 

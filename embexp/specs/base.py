@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from embexp.errors import Fault
+from embexp.specs.bounds import ANY
 from embexp.specs.partial import UnknownPartError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ Positive = Annotated[float, Field(gt=0, strict=True)]
 NonNegative = Annotated[float, Field(ge=0, strict=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1, strict=True)]
 """A fraction, [0, 1)."""
-Count = Annotated[int, Field(ge=1, strict=True)]
-"""A whole number of at least 1."""
-WholeNumber = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=1, le=ANY, strict=True)]
+"""A whole number of at least 1; `bounds` has those that are smaller."""
+WholeNumber = Annotated[int, Field(ge=0, le=ANY, strict=True)]
 """A whole number of at least 0."""

@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field
 
 from embexp.errors import Fault
 from embexp.specs import data_rules
-from embexp.specs.base import Count, NonNegative, Number, Positive, WholeNumber
+from embexp.specs.base import NonNegative, Number, Positive
+from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
 from embexp.specs.partial import where_known
 from embexp.specs.sources import DividedData, VocabularyRules
 from embexp.specs.texts import SkipGram, Text
@@ -29,18 +30,18 @@ class Clicks(DividedData):
     label_column: ClassVar[str] = "click"
 
     kind: Literal["clicks"] = "clicks"
-    examples: Count = 1_000_000
-    users: Count = 1_000
-    items: Count = 500
-    rank: Count = 4
+    examples: ExampleCount = 1_000_000
+    users: RowCount = 1_000
+    items: RowCount = 500
+    rank: Dim = 4
     """Dimension of the planted user and item vectors."""
-    history_length: WholeNumber = 8
+    history_length: Length = 8
     """Longest history; lengths vary from 0 to this."""
     zipf: NonNegative = 1.0
     """Exponent of the popularity of users and items: p(rank r) ~ 1 / (r + 1) ^ zipf; 0 is uniform."""
     signal: Positive = 2.0
     """Standard deviation of the planted logit: larger makes clicks easier to predict."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of the log, independent of the run's seed."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

@@ -113,9 +113,10 @@ def _no_ranking(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _mixed(spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: str, kinds: str) -> Iterator[Fault]:
-    """The ids of a feature identify other things than those of an earlier feature of its table."""
+    """The ids of a feature identify other things than those of most features of its table, the first ones if equal."""
     feature = spec.features[name]
-    held, first = what.get(feature.column or name), next(_held(spec, what, feature.table), None)
+    held, all_held = what.get(feature.column or name), list(_held(spec, what, feature.table))
+    first = max(all_held, key=all_held.count, default=None)
     if held is not None and held != first:
         yield Fault(
             path,

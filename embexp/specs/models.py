@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, Fraction, NonNegative, Positive, Spec
+from embexp.specs.base import Fraction, NonNegative, Positive, Spec
+from embexp.specs.bounds import Dim
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -38,7 +39,7 @@ class Activation(StrEnum):
     TANH = "tanh"
 
 
-Widths = tuple[Count, ...]
+Widths = tuple[Dim, ...]
 
 
 class Dot(Spec):
@@ -89,7 +90,7 @@ class TextCNN(Spec):
     kind: Literal["text_cnn"] = "text_cnn"
     widths: Annotated[Widths, Field(min_length=1)] = (3, 4, 5)
     """Widths of the convolutions in words; one layer for each, all different."""
-    maps: Count = 100
+    maps: Dim = 100
     """Feature maps of each width."""
     dropout: Fraction = 0.5
     """Dropout rate of the maxima."""

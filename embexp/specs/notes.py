@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from embexp.specs.alike import few
 from embexp.specs.freezing import FreezeTable
 from embexp.specs.inits import MemoryMap
 from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
@@ -33,7 +34,7 @@ def doubtful(spec: RunSpec) -> list[str]:
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
         if isinstance(freeze, FreezeTable) and freeze.random is None and random:
             lines.append(
-                f"{', '.join(f'tables.{name}' for name in random)}: frozen but not pretrained: random"
+                f"{few([f'tables.{name}' for name in random])}: frozen but not pretrained: random"
                 f" initial values never change; if that is intended, choose {scope.choosing('freeze', 'random_table')}"
             )
     return lines
@@ -50,7 +51,7 @@ def _mapped(spec: RunSpec) -> Iterator[str]:
         inheriting = spec.scope_of("init").tables
         others = [f"tables.{name}" for name in inheriting if not isinstance(spec.init_of(name), MemoryMap)]
         if others:
-            yield f"init memory_map on {', '.join(others)}: not frozen or not pretrained, so their rows are assigned"
+            yield f"init memory_map on {few(others)}: not frozen or not pretrained, so their rows are assigned"
 
 
 def _frozen(spec: RunSpec) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.base import Spec
+from embexp.specs.bounds import Dim, RowCount, Seed
 from embexp.specs.partial import where_known
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 
@@ -101,11 +102,11 @@ class Sample(_Matrix):
     kind: Literal["sample"] = "sample"
     path: Annotated[str, Field(min_length=1)] | None = None
     """The file; null: a file is generated in the cache, from a standard normal distribution."""
-    rows: Count = 1000
+    rows: RowCount = 1000
     """Rows of the generated file."""
-    dim: Count = 1000
+    dim: Dim = 1000
     """Dim of the generated file."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of the generated file, independent of the run's seed."""
 
 

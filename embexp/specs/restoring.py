@@ -35,10 +35,11 @@ class Restoring(Spec):
 
     def _without_effect(self, scope: Scope) -> Iterator[Fault]:
         if self.path is None:
-            for name, value in (("only", self.only), ("rename", self.rename)):
-                if value:
+            renamed = ", ".join(f"{key}: {name}" for key, name in self.rename.items())
+            for name, value in (("only", f"[{', '.join(self.only or ())}]"), ("rename", f"{{{renamed}}}")):
+                if getattr(self, name):
                     rule = "it has no effect, as restore.path is null"
-                    yield Fault(f"{scope.path}.{name}", str(value), rule, "set restore.path to a checkpoint")
+                    yield Fault(f"{scope.path}.{name}", value, rule, "set restore.path to a checkpoint")
 
     def _not_in_estimators(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.path is not None and spec.executing_runtime is RuntimeKind.ESTIMATOR:

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs import inits
-from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.base import Spec
+from embexp.specs.bounds import JobCount, Seed
 from embexp.specs.checkpointing import Checkpointing
 from embexp.specs.data import Data
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
@@ -41,7 +42,7 @@ class RunSpec(Spec):
     name: str
     """Name of the experiment, for people."""
     task: Task
-    seed: WholeNumber = 0
+    seed: Seed = 0
     data: Data
     tables: Annotated[dict[Name, Table], Field(min_length=1)]
     features: Annotated[dict[Name, Feature], Field(min_length=1)]
@@ -60,7 +61,7 @@ class RunSpec(Spec):
     tracking: Tracking = NoTracking()
     study: Study = NoStudy()
     sweep: Sweep = Sweep()
-    seeds: Count = 1
+    seeds: JobCount = 1
     """Seeds with which a sweep repeats each setting."""
 
     def optimizer_of(self, table: str) -> TableOptimizer:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from embexp.errors import Fault
 from embexp.specs.base import Count, NonNegative, Positive, Spec, WholeNumber
+from embexp.specs.bounds import BatchSize
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -45,8 +46,8 @@ class Train(Spec):
     steps: Count | None = None
     epochs: Positive | None = None
     """Passes over the training split; a fraction is allowed."""
-    batch_size: Count = 1024
-    evaluation_batch_size: Count = 8192
+    batch_size: BatchSize = 1024
+    evaluation_batch_size: BatchSize = 8192
     evaluate_every: Count | None = None
     """Steps between evaluations on the validation split; null: once per epoch."""
     log_every: Count | None = None

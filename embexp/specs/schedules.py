@@ -52,7 +52,7 @@ class PiecewiseSchedule(_Warm):
     @model_validator(mode="after")
     def _shape(self) -> PiecewiseSchedule:
         if len(self.values) != len(self.boundaries) + 1:
-            raise ValueError("needs one value more than boundaries")
+            raise ValueError("values must have one number more than boundaries")
         if list(self.boundaries) != sorted(set(self.boundaries)):
             raise ValueError("boundaries must rise strictly")
         return self

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from embexp.errors import Fault
 from embexp.specs import data_rules
 from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.bounds import ANY, ExampleCount
 from embexp.specs.splits import Split, SplitKind
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Source(Spec):
 
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
-    window: Count = 1_048_576
+    window: ExampleCount = 1_048_576
     """Size of the shuffle window in examples; bounds the memory of a pass over the data."""
 
     @property
@@ -39,7 +40,7 @@ class Source(Spec):
 class DividedData(Source):
     """Sources whose examples are split by `split`; other sources come with their splits."""
 
-    folds: Annotated[int, Field(ge=2, strict=True)] | None = None
+    folds: Annotated[int, Field(ge=2, le=ANY, strict=True)] | None = None
     """Number of folds of a k-fold split."""
     fold: WholeNumber | None = None
     """The fold that tests, from 0."""

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from pydantic import model_validator
 
-from embexp.specs.base import Fraction, Spec, WholeNumber
+from embexp.specs.base import Fraction, Spec
+from embexp.specs.bounds import Seed
 
 
 class SplitKind(StrEnum):
@@ -33,7 +34,7 @@ class Split(Spec):
     """Fraction of the examples that tests; for random and time."""
     group: str | None = None
     """leave_one_out: the column that names the user."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of the split, independent of the run's seed, so that runs with other seeds have the same split."""
 
     @model_validator(mode="after")

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs import tpu_rules
-from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.base import Positive, Spec
+from embexp.specs.bounds import DeviceCount, Threads
 from embexp.specs.partial import for_each, where_known
 from embexp.specs.running import RuntimeKind
 
@@ -25,9 +26,9 @@ class _Threads(Spec):
     """Whether tables are in device memory, with frozen rows separate from trainable ones."""
     fixed_batch: ClassVar[bool] = False
     """Whether all batches must have one size."""
-    intra_op_threads: WholeNumber = 0
+    intra_op_threads: Threads = 0
     """Threads inside one operation; 0: TensorFlow decides."""
-    inter_op_threads: WholeNumber = 0
+    inter_op_threads: Threads = 0
     """Operations at once; 0: TensorFlow decides."""
     kind: str
 
@@ -52,7 +53,7 @@ class GPU(_Threads):
     """The dense part on one GPU, or mirrored over several; tables stay in host memory."""
 
     kind: Literal["gpu"] = "gpu"
-    devices: Count = 1
+    devices: DeviceCount = 1
     """Number of GPUs that share each batch: the first ones that TensorFlow finds."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
@@ -75,7 +76,7 @@ class Mirrored(_Threads):
     """The dense part mirrored over GPUs, or over logical CPUs if there are too few GPUs; one copy of the rows."""
 
     kind: Literal["mirrored"] = "mirrored"
-    replicas: Count = 2
+    replicas: DeviceCount = 2
     """Number of devices that share each batch."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
@@ -130,10 +131,12 @@ class TPUSimulator(_Threads):
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
-    cores: Count = 2
+    cores: DeviceCount = 2
     """Number of simulated cores; each is a replica."""
-    hosts: Count = 1
+    hosts: DeviceCount = 1
     """Number of hosts that share the cores."""
+    pipeline_execution_with_tensor_core: bool = False
+    """Look up rows one step late, as a TPU with this setting may."""
 
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.base import Count, Positive, Spec
+from embexp.specs.bounds import BatchSize, Seed
 from embexp.specs.checkpointing import Save
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.partial import known_or, where_known
@@ -32,7 +33,7 @@ class NewRowsTraining(Spec):
     triples: TrainedTriples = TrainedTriples.NEW
     """new: training triples with new entities or relations. all: all training triples."""
     epochs: Positive | None = None
-    batch_size: Count | None = None
+    batch_size: BatchSize | None = None
     learning_rate: Positive | None = None
     """Of `optimizer`."""
     patience: Count | None = None
@@ -56,7 +57,7 @@ class NewEntitiesStudy(Spec):
     kind: Literal["new_entities"] = "new_entities"
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """Fraction of the entities that are new; at least one is."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of the draw of new entities, independent of the run's seed."""
     grown: NewRowsTraining = NewRowsTraining()
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from embexp.specs.base import Count, Positive, Spec, WholeNumber
+from embexp.specs.bounds import JobCount
 
 Value = bool | int | float | str | None
 Metric = Annotated[str, Field(min_length=1)]
@@ -24,7 +25,7 @@ class Sweep(Spec):
 class Launching(Spec):
     """How the jobs of a sweep are run: `hydra.launcher`."""
 
-    jobs: Count | Literal["auto"] = 1
+    jobs: JobCount | Literal["auto"] = 1
     """Jobs at once; auto: as many as have a core of their own, or a GPU."""
     timeout_minutes: Positive | None = None
     """Time limit of a job; null: none."""

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import feature_rules
-from embexp.specs.base import Count, Number, Positive, Spec, WholeNumber
+from embexp.specs.base import Count, Number, Positive, Spec
+from embexp.specs.bounds import Dim, Length, RowCount
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import TableOptimizer
@@ -77,9 +78,9 @@ Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(dis
 class Table(Spec):
     """An embedding table: `vocabulary_size` rows of `dim` float32."""
 
-    vocabulary_size: Count | None = None
+    vocabulary_size: RowCount | None = None
     """Number of rows; null: the size of the vocabulary."""
-    dim: Count | None
+    dim: Dim | None
     """Length of a row; null: that of the pretrained file's rows."""
     combiner: Combiner = Combiner.MEAN
     initializer: Initializer = TruncatedNormal()
@@ -124,7 +125,7 @@ class Feature(Spec):
     """Column of the data; null: the name of the feature."""
     weights: str | None = None
     """Column with a weight for each id; null: all 1."""
-    max_sequence_length: WholeNumber = 0
+    max_sequence_length: Length = 0
     """0: the rows of an example are combined; L: they form a sequence, truncated or zero-padded to L."""
     output_shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Shape of the activations without `dim`, batch first; null: the shape of the input."""

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs import data_rules
-from embexp.specs.base import Count, NonNegative, WholeNumber
+from embexp.specs.base import Count, NonNegative
+from embexp.specs.bounds import Dim, ExampleCount, Length, Seed
 from embexp.specs.partial import where_known
 from embexp.specs.sources import DividedData, VocabularyRules
 
@@ -33,9 +34,9 @@ class Text(Texts):
     kind: Literal["text"] = "text"
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
-    max_length: Count | None = None
+    max_length: Dim | None = None
     """Only the first words of a text, up to this number; null: all."""
-    train_examples: Count | None = None
+    train_examples: ExampleCount | None = None
     """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
     vocabulary: VocabularyRules = VocabularyRules()
 
@@ -63,13 +64,13 @@ class SkipGram(Texts):
     """Rarer words are removed from the texts."""
     max_words: Count | None = None
     """Keep only this many of the most frequent words; null: all."""
-    context_window: Count = 10
+    context_window: Dim = 10
     """Farthest context on each side; each center draws its own distance from 1 to this."""
     subsample: NonNegative = 3e-4
     """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
-    negatives: WholeNumber = 5
+    negatives: Length = 5
     """Random words drawn for each positive pair."""
     power: NonNegative = 0.75
     """Negatives are drawn with p ~ count ^ power."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of all random draws, independent of the run's seed."""

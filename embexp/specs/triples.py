@@ -10,7 +10,8 @@ from pydantic import Field, field_validator
 
 from embexp.errors import Fault
 from embexp.specs import data_rules
-from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.base import Spec
+from embexp.specs.bounds import RowCount, Seed
 from embexp.specs.sources import Source
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class NewEntities(Spec):
 
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """Fraction of the entities to draw; at least one is drawn."""
-    seed: WholeNumber = 0
+    seed: Seed = 0
     """Seed of the draw, independent of the run's seed."""
     train: TrainedTriples = TrainedTriples.ALL
     """known | new | all: the training triples to use."""
@@ -75,7 +76,7 @@ class Triples(Source):
     reciprocal: bool = True
     """Heads are predicted as tails of the inverse relation, which has its own row in the table of relations
     (Lacroix et al. 2018). False: the model inverts the relation's vector where the column `inverse` is 1."""
-    negatives: Count | None = None
+    negatives: RowCount | None = None
     """Number of random negatives per training query; null: all other entities (1-vs-all)."""
     new_entities: NewEntities | None = None
     """Some entities count as new; null: none."""

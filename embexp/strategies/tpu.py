@@ -17,6 +17,7 @@ from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address, tpu_system
 from embexp.strategies.replicated import Replicated
 from embexp.strategies.strategy import Embeddings
+from embexp.tables.autograph import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 
@@ -95,12 +96,12 @@ class TPUStrategy(Replicated):
         self._check(batches.element_spec.labels.shape[0])
 
         def parts_of_host(context: Any) -> Any:
-            parts = batches.flat_map(lambda batch: _parts(batch, replicas))
+            parts = batches.flat_map(without_autograph(lambda batch: _parts(batch, replicas)))
             if context.num_input_pipelines == 1:
                 return parts
             each, own = replicas // context.num_input_pipelines, context.input_pipeline_id
-            numbered = parts.enumerate().filter(lambda number, _: number % replicas // each == own)
-            return numbered.map(lambda _, part: part)
+            numbered = parts.enumerate().filter(without_autograph(lambda number, _: number % replicas // each == own))
+            return numbered.map(without_autograph(lambda _, part: part))
 
         # Ids must stay on the hosts, which send them to the TPU themselves.
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -154,7 +155,7 @@ class TPUStrategy(Replicated):
         def replica(dense: Any, labels: Any) -> Any:
             return function(ReplicaBatch(dense, labels, share))
 
-        function_of_replica = tf.autograph.experimental.do_not_convert(replica)
+        function_of_replica = without_autograph(replica)
         return self.strategy.run(function_of_replica, args=(batch.dense, batch.labels))
 
     def total(self, results: Any) -> Any:

@@ -25,4 +25,10 @@ def build(spec: TPUSimulator, *, serve: bool) -> TPUStrategy:
     cores = spec.cores // spec.hosts
     devices = [f"simulated core {core} of host {host}" for host in range(spec.hosts) for core in range(cores)]
     simulated = partial(tpu_simulator, cores, hosts=spec.hosts, serve=serve)
-    return TPUStrategy("strategy=tpu_simulator", simulated, devices, notes=(_NOTE,))
+    return TPUStrategy(
+        "strategy=tpu_simulator",
+        simulated,
+        devices,
+        pipelined=spec.pipeline_execution_with_tensor_core,
+        notes=(_NOTE,),
+    )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
@@ -75,7 +76,8 @@ def _stage(
     clock = Clock()
     everyone = [clock, *listeners()]
     if folder.spec.exists():
-        result = resume(folder.path, listeners=everyone, progress=progress)
+        allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
+        result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)
     else:
         folder.path.mkdir(exist_ok=True)
         result = single.run(spec, folder.path, listeners=everyone, progress=progress)

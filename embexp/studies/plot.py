@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from embexp.reports import curves
 from embexp.specs.study_runs import BASE, FULL, GROWN
-from embexp.system import files
 
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
 _STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
@@ -31,10 +31,7 @@ def write(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
     figure.suptitle(f"New entities · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
     _quality(left, summary["runs"])
     _times(right, summary["runs"])
-    path = directory / "comparison.png"
-    with files.written_whole(path) as file:
-        figure.savefig(file, format="png")
-    return path
+    return curves.save(figure, directory / "comparison.png")
 
 
 def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:

@@ -97,7 +97,7 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     if allowed_code.named(rerun.spec):  # which this process may find by a path that was added to sys.path
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ended = subprocess.run(
-        [sys.executable, "-m", "embexp.studies.rerun", str(directory)],
+        [sys.executable, "-P", "-m", "embexp.studies.rerun", str(directory)],
         input=json.dumps(request),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
 
-from embexp.errors import RunError
+from embexp.errors import EmbexpError, RunError
+from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
@@ -14,6 +16,7 @@ from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
+from embexp.system import machine_faults
 from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 from embexp.training.saving import Replay
@@ -46,19 +49,21 @@ def run(
     Raises:
         RunError: a run fails for a reason in the data, a file or the machine.
     """
-    match spec.study:
-        case NoStudy():
-            return single.run(spec, directory, listeners=listeners(), progress=progress, replay=replay)
-        case NewEntitiesStudy():
-            return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
-        case _:
-            assert_never(spec.study)
+    with _machine_told():
+        match spec.study:
+            case NoStudy():
+                return single.run(spec, directory, listeners=listeners(), progress=progress, replay=replay)
+            case NewEntitiesStudy():
+                return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
+            case _:
+                assert_never(spec.study)
 
 
 def resume(
     directory: Path,
     changed: RunSpec | None = None,
     *,
+    allow_code: Sequence[str] = (),
     listeners: Callable[[], Sequence[Listener]] = lambda: (),
     progress: Progress = quiet,
     announce: Announce = lambda heading: None,
@@ -69,6 +74,7 @@ def resume(
     Args:
         directory: of the run or of the study.
         changed: see `embexp.runs.resume.resume`; a study takes none.
+        allow_code: functions that the recorded spec may run.
         listeners: returns new listeners for each training.
         progress: called with the stages before and after training.
         announce: called with a heading before each run of a study.
@@ -77,16 +83,34 @@ def resume(
     Raises:
         NotARunError: there is no run in the directory.
         RunError: it can't be resumed, or fails.
+        UsageError: the spec names code that isn't allowed.
     """
     spec = RunFolder(directory).recorded_spec()
-    match spec.study:
-        case NoStudy():
-            return resuming.resume(directory, changed, listeners=listeners(), progress=progress, say=say)
-        case NewEntitiesStudy():
-            if changed is not None:
-                raise RunError(
-                    f"{directory} is the directory of a study, whose settings can't change when it is resumed"
+    with _machine_told():
+        match spec.study:
+            case NoStudy():
+                return resuming.resume(
+                    directory, changed, allow_code=allow_code, listeners=listeners(), progress=progress, say=say
                 )
-            return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
-        case _:
-            assert_never(spec.study)
+            case NewEntitiesStudy():
+                if changed is not None:
+                    raise RunError(
+                        f"{directory} is the directory of a study, whose settings can't change when it is resumed"
+                    )
+                allowed_code.check(spec, allow_code, record=RunFolder(directory).spec)
+                return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
+            case _:
+                assert_never(spec.study)
+
+
+@contextmanager
+def _machine_told() -> Iterator[None]:
+    """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence."""
+    try:
+        yield
+    except EmbexpError:
+        raise
+    except Exception as error:
+        if (sentence := machine_faults.sentence(error)) is None:
+            raise
+        raise RunError(sentence) from error

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig
 
-from embexp.config import composition
-from embexp.config.composition import Job
+from embexp.config.folders import Folders
+from embexp.config.jobs import Candidate, Candidates
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 from embexp.sweeps import exclusions
 from embexp.system import digests
+from embexp.system.progress import Progress, quiet
 
+_ENOUGH = 20
+"""Settings with faults after which no more are looked for."""
 _NO_PART = {"name", "output", "sweep", "seeds"}
 """What two jobs with the same results may differ in."""
 
@@ -27,7 +30,7 @@ class PlannedJob:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
         spec: what to run.
-        config: as Hydra composed it; None: Hydra did not.
+        config: composes its config as Hydra does; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -36,7 +39,7 @@ class PlannedJob:
     number: int
     overrides: tuple[str, ...]
     spec: RunSpec
-    config: DictConfig | None
+    config: Callable[[], DictConfig] | None
     skip: str = ""
     setting: int = 0
     same_as: int | None = None
@@ -73,52 +76,65 @@ def settings(overrides: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]) -> Checked:
+def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet) -> Checked:
     """Checks the jobs of a batch.
 
     Args:
         loader: composes configs.
         batch: the overrides of each setting.
         hydra: overrides for Hydra itself.
+        progress: called with the fraction that is done.
 
     Raises:
-        ConfigError: with the faults of all jobs.
+        ConfigError: with the faults of all jobs, or of the first ones that have some.
     """
+    candidates = Candidates(loader, hydra, batch)
     jobs: list[PlannedJob] = []
     added: set[str] = set()
     faults: dict[Fault, list[int]] = {}
     impossible: dict[Fault, list[int]] = {}
+    faulty, seen = 0, len(batch)
     for setting, overrides in enumerate(batch):
+        progress(f"checking {len(batch):,} jobs", setting / len(batch))
         try:
-            repeated = list(_repeated(loader, overrides, hydra))
+            repeated = list(_repeated(candidates, overrides, loader.folders))
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(setting)
+            faulty += 1
+            if faulty == _ENOUGH:
+                seen = setting + 1
+                break
             continue
         for words, job in repeated:
-            spec, composed = job.spec, job.composition
-            why = exclusions.excluding(spec.sweep.exclude, composed.config, composed.container)
+            spec = job.spec
+            why = exclusions.excluding(spec.sweep.exclude, job.choices, job.container)
             if not why:
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
                     impossible.setdefault(fault, []).append(setting)
-            jobs.append(PlannedJob(len(jobs), tuple(words), spec, composed.config, why, setting))
-            added |= composed.added
+            jobs.append(PlannedJob(len(jobs), tuple(words), spec, job.config, why, setting))
+            added |= job.added
     if faults:
-        raise ConfigError([_in_jobs(fault, numbers, batch) for fault, numbers in faults.items()])
+        raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
+    if all(job.skip for job in jobs):  # an error, which is to name the sources of the settings
+        first = {numbers[0]: candidates.by_hydra(batch[numbers[0]]) for numbers in impossible.values()}
+        sources = {fault.path: fault for job in first.values() for fault in job.impossible}
+        impossible = {sources.get(fault.path, fault): numbers for fault, numbers in impossible.items()}
     told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.items())
     return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
 
 
-def _repeated(loader: Loader, overrides: Sequence[str], hydra: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:
+def _repeated(
+    candidates: Candidates, overrides: Sequence[str], folders: Folders
+) -> Iterator[tuple[Sequence[str], Candidate]]:
     """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
 
     Raises:
         ConfigError: with all faults.
     """
-    first = composition.candidate(loader, [*hydra, *overrides])
-    composed = first.composition
-    if wrong := exclusions.faults(first.spec.sweep.exclude, loader.folders, composed.config, composed.container):
+    first = candidates.candidate(overrides)
+    if wrong := exclusions.faults(first.spec.sweep.exclude, folders, first.choices, first.container):
         raise ConfigError(wrong)
     if first.spec.seeds == 1:
         yield overrides, first
@@ -126,7 +142,7 @@ def _repeated(loader: Loader, overrides: Sequence[str], hydra: Sequence[str]) ->
     others = [each for each in overrides if each.lstrip("+~").partition("=")[0] != "seed"]
     for number in range(first.spec.seeds):
         words = [*others, f"seed={first.spec.seed + number}"]
-        yield words, composition.candidate(loader, [*hydra, *words])
+        yield words, candidates.candidate(words)
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:

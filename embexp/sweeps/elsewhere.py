@@ -22,7 +22,7 @@ from typing import Any
 from embexp.reports.record import Status
 from embexp.sweeps import jobs
 from embexp.sweeps.ledger import LedgerJob
-from embexp.system import files
+from embexp.system import files, parents
 
 _FOLDER = ".jobs"
 
@@ -81,7 +81,7 @@ class RunElsewhere:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         attempt = Attempt(socket.gethostname(), process.pid, time.time())

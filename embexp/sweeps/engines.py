@@ -19,11 +19,11 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import hydra_globals
+from embexp.config import hydra_globals, named_code
 from embexp.config.nearest import did_you_mean
+from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, EmbexpError, Fault, RunError
 from embexp.reports.record import Status
@@ -65,12 +65,14 @@ class Engine:
         hydra: the node `hydra` of the sweep's config, as plain values with interpolations.
         folder: the working folder of the sweep.
         command: see `elsewhere.RunElsewhere`.
+        permission: which code its settings may name.
     """
 
     name: str
     hydra: Mapping[str, Any]
     folder: str
     command: tuple[str, ...] = ()
+    permission: Permission = OWN_MODULES
 
     def as_json(self) -> dict[str, Any]:
         """The engine as the ledger notes it, from which `Engine(**…)` makes it again."""
@@ -115,6 +117,7 @@ class Engine:
         config = OmegaConf.create({"hydra": _typed(self.hydra)})
         with read_write(config.hydra):
             config.hydra.sweep.dir = str(sweep)
+        named_code.check(config, "launcher", self.permission)
         task = elsewhere.RunElsewhere(str(sweep), self.folder, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
@@ -130,11 +133,12 @@ def _typed(hydra: Mapping[str, Any]) -> DictConfig:
     return cast(DictConfig, node)
 
 
-def engine(config: DictConfig) -> Engine:
+def engine(config: DictConfig, permission: Permission) -> Engine:
     """The launcher that a config names.
 
     Args:
         config: of the sweep, with Hydra's node.
+        permission: which code it may name.
 
     Raises:
         ConfigError: a setting that the launcher does not have.
@@ -150,7 +154,7 @@ def engine(config: DictConfig) -> Engine:
         path = "hydra.launcher"
         raise ConfigError([Fault(f"{path}.{key}", shown(values.get(key)), rule, remedies[key]) for key in unknown])
     hydra = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)
-    return Engine(name, cast(Mapping[str, Any], hydra), os.getcwd())
+    return Engine(name, cast(Mapping[str, Any], hydra), os.getcwd(), permission=permission)
 
 
 def _settings_of(name: str, target: str) -> set[str] | None:
@@ -158,7 +162,10 @@ def _settings_of(name: str, target: str) -> set[str] | None:
     try:
         schema = ConfigStore.instance().load(f"hydra/launcher/{name}.yaml").node
     except (OSError, HydraException):
-        parameters = inspect.signature(get_class(target)).parameters
+        plugin = named_code.plugins().get(target)
+        if plugin is None:
+            return None  # starting it tells
+        parameters = inspect.signature(plugin).parameters
         if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             return None
         return {"_target_", *parameters}

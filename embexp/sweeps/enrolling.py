@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from embexp.config import record
+from embexp.errors import CommandLineError
 from embexp.reports.record import Status
+from embexp.runs import recorded_code
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Sweep
 from embexp.sweeps import shares
 from embexp.sweeps.checking import PlannedJob
@@ -37,7 +40,11 @@ class Enrolment:
         self._asked: Counter[str] = Counter()
 
     def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
-        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing."""
+        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing.
+
+        Raises:
+            CommandLineError: a job of the ledger names other code than the planned one.
+        """
         self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
         found, new = [], []
         for job in planned:
@@ -52,6 +59,11 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
+            elif not recorded_code.is_same(RunSpec.model_validate_json(self._jobs[known[place]].spec), job.spec):
+                raise CommandLineError(
+                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
+                    "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
+                )
             found.append(self._jobs[known[place]])
         return found, new
 
@@ -79,16 +91,17 @@ class Enrolment:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
-        wanted = name = str(number if job.config is None else record.job_directory(job.config, number))
+        config = None if job.config is None else job.config()
+        wanted = name = str(number if config is None else record.job_directory(config, number))
         count = 1
         while name in taken:
             count += 1
             name = f"{wanted}_{count}"
-        if job.config is None:
+        if config is None:
             return replace(entry, directory=name)
         sweep = self._ledger.directory
-        record.note_sweep(job.config, sweep)
-        return replace(entry, directory=name, hydra=record.texts(job.config, sweep / name))
+        record.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
 
 
 def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:

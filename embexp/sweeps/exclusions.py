@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omegaconf import DictConfig
-
 from embexp.config.folders import Folders
 from embexp.config.nearest import did_you_mean, listing
-from embexp.config.selections import choices
 from embexp.config.shown import shown
 from embexp.errors import Fault
 
@@ -18,15 +15,14 @@ Exclusion = Mapping[str, Any]
 _ABSENT = object()
 
 
-def excluding(exclusions: Sequence[Exclusion], config: DictConfig, container: Mapping[str, Any]) -> str:
+def excluding(exclusions: Sequence[Exclusion], made: Mapping[str, str | None], container: Mapping[str, Any]) -> str:
     """Why a job is left out, or "".
 
     Args:
         exclusions: a job that has all settings of one of them is left out.
-        config: of the job, as Hydra composed it, with its choices.
-        container: the same as plain values.
+        made: the choice of each group.
+        container: the config of the job as plain values.
     """
-    made = choices(config)
     for exclusion in exclusions:
         if all(_has(key, value, made, container) for key, value in exclusion.items()):
             words = " ".join(f"{key}={shown(value).strip(chr(39))}" for key, value in exclusion.items())
@@ -35,17 +31,19 @@ def excluding(exclusions: Sequence[Exclusion], config: DictConfig, container: Ma
 
 
 def faults(
-    exclusions: Sequence[Exclusion], folders: Folders, config: DictConfig, container: Mapping[str, Any]
+    exclusions: Sequence[Exclusion], folders: Folders, made: Mapping[str, str | None], container: Mapping[str, Any]
 ) -> list[Fault]:
     """Keys that are neither choices nor settings of a job, and choices that do not exist: they would exclude nothing.
 
     Args:
         exclusions: of the config.
         folders: with the choices of each group.
-        config: of a job, as Hydra composed it.
-        container: the same as plain values.
+        made: the choice of each group, in a job.
+        container: the config of the job as plain values.
     """
-    made, groups, found = choices(config), folders.choices(), []
+    if not exclusions:
+        return []
+    groups, found = folders.choices(), []
     for number, exclusion in enumerate(exclusions):
         for key, value in exclusion.items():
             path = f"sweep.exclude.{number}.{key}"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from pathlib import Path
 
 from embexp.errors import ConfigError, EmbexpError
-from embexp.system import files
+from embexp.system import files, interruption, machine_faults
 
 NAME = "failure.json"
 INTERRUPTED = 130
 """Exit status of a job that was interrupted before it could save anything."""
-INTERRUPTIONS = (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM)
+INTERRUPTIONS = (*interruption.STATUSES, *(-number for number in interruption.NUMBERS))
 
 
 def note(directory: Path, error: BaseException) -> None:
     """Writes why a job fails, so that its sweep can say so in one sentence."""
-    content = {"error": type(error).__name__, "reason": sentence(error), "crash": _out_of_memory(error)}
-    files.write_text(directory / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    content = {"error": type(error).__name__, "reason": sentence(error), "crash": machine_faults.is_memory(error)}
+    with contextlib.suppress(OSError):  # what can't be noted is the last line of the log
+        files.write_text(directory / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def sentence(error: BaseException) -> str:
@@ -26,7 +28,9 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "; ".join(f"{fault.path or 'config'} = {fault.value}: {fault.rule}" for fault in error.faults)
     text = " ".join(str(error).split())
-    return text if isinstance(error, EmbexpError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+    if isinstance(error, EmbexpError):
+        return text
+    return machine_faults.sentence(error) or f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def is_crash(directory: Path, exit_status: int) -> bool:
@@ -72,8 +76,3 @@ def _last_line(directory: Path) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory was lacking; TensorFlow's error is known by its name, as nothing here imports TensorFlow."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from embexp.errors import RunError
@@ -18,6 +18,8 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.system import files
 
 LOCK = ".lock"
+_OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")
+"""The files that Hydra writes for a run."""
 _PATIENCE = 15.0
 """Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
 
@@ -92,8 +94,14 @@ def alone_in(directory: Path) -> Iterator[None]:
 
 
 def made_directory(sweep: Path, job: LedgerJob) -> Path:
-    """The directory of a job's run, made with the files that Hydra writes if they are not there yet."""
+    """The directory of a job's run, made with the files that Hydra writes if they are not there yet.
+
+    Raises:
+        RunError: the ledger, which may come from anywhere, names other files than those.
+    """
     directory = job_directory(sweep, job)
+    if wrong := [name for name in job.hydra if not _is_below(name) or PurePath(name).name not in _OF_HYDRA]:
+        raise RunError(f"{sweep}: its ledger is damaged: job {job.number} has a file {wrong[0]!r}")
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in job.hydra.items():
         if not (directory / name).exists():
@@ -105,8 +113,15 @@ def job_directory(sweep: Path, job: LedgerJob) -> Path:
     """The directory of a job's run.
 
     Raises:
-        RunError: the job is skipped, so it has none.
+        RunError: the job is skipped, so it has none; or the ledger names one that is not in the sweep's.
     """
     if job.directory is None:
         raise RunError(f"job {job.number} of {sweep} has no directory: it is {job.state.value}")
+    if not _is_below(job.directory):
+        raise RunError(f"{sweep}: its ledger is damaged: job {job.number} has the directory {job.directory!r}")
     return sweep / job.directory
+
+
+def _is_below(name: str) -> bool:
+    path = PurePath(name)
+    return not path.is_absolute() and ".." not in path.parts

@@ -15,6 +15,7 @@ from typing import Any
 
 from embexp.errors import RunError
 from embexp.reports.record import Status
+from embexp.system import machine_faults
 
 NAME = "sweep.sqlite"
 VERSION = 1
@@ -194,13 +195,19 @@ class Ledger:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that has the write lock from its beginning, so that it waits for others instead of failing."""
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield self._connection
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # of a full disk, SQLite has rolled back itself
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if (sentence := machine_faults.sentence(error)) is None:
+                raise
+            raise RunError(f"{self.path}: {sentence}") from error
 
     def _version(self) -> int:
         """The version of the ledger; an empty one gets its tables."""

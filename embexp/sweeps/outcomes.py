@@ -83,7 +83,7 @@ def numbers(metrics: Any) -> dict[str, float]:
     found = {}
     for split in ("test", "validation"):
         values = metrics.get(split) if isinstance(metrics, dict) else None
-        for name, value in (values or {}).items():
+        for name, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, int | float):
                 found[f"{split} {name}"] = float(value)
     return found

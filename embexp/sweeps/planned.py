@@ -13,7 +13,7 @@ from omegaconf import DictConfig, read_write
 from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
-from embexp.config.overrides import parse
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
@@ -21,6 +21,7 @@ from embexp.sweeps import checking, engines, launching, packages, searching, sha
 from embexp.sweeps.checking import Checked, PlannedJob
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import Search
+from embexp.system.progress import Progress, quiet
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 
@@ -46,8 +47,13 @@ class Plan:
     search: Search | None = None
 
 
-def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
+def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -> Plan:
     """Finds and checks every job.
+
+    Args:
+        loader: composes configs.
+        overrides: as on the command line.
+        progress: called with the fraction of the jobs that are checked.
 
     Raises:
         ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
@@ -58,11 +64,12 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     packages.require_package(parsed)
     base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
-    if faults := [*hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]:
+    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
+    if faults:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
-        engine = engines.engine(base)
+        engine = engines.engine(base, loader.permission)
         with read_write(base.hydra):
             base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
     launched = launching.read(base)
@@ -77,19 +84,21 @@ def plan(loader: Loader, overrides: Sequence[str]) -> Plan:
         return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    checked = _possible(loader, combinations([*params, *tasks]), hydra)
+    checked = _possible(loader, combinations([*params, *tasks]), hydra, progress)
     forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
     return Plan(base, forced, checked.jobs, launched, engine)
 
 
-def _possible(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str]) -> Checked:
+def _possible(
+    loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet
+) -> Checked:
     """The checked jobs of a batch.
 
     Raises:
         ConfigError: any config is invalid, or no job can run.
         CommandLineError: every job is excluded.
     """
-    found = checking.check(loader, batch, hydra)
+    found = checking.check(loader, batch, hydra, progress)
     if all(job.skip for job in found.jobs):
         if found.impossible:
             raise ConfigError(found.impossible)
@@ -134,7 +143,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         if not texts:
             raise CommandLineError(
                 f"{override.input_line}: this sweep names no values to try\n"
-                "    give the values: key=1,2,3 or 'key=range(0,5)'"
+                "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval is for a search: hydra/sweeper=optuna"
             )
         choices[key] = [f"{key}={text}" for text in texts]
     return [list(each) for each in itertools.product(*choices.values())]

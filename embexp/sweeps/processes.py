@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from embexp.system import parents
+
 _NOT_FORKED = ("gpu", "tpu")
 Command = Callable[[Path, int], Sequence[str]]
 """The command that runs a job: of the sweep's directory and the job's number."""
@@ -57,7 +59,7 @@ class Fresh:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(variables or {})},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables(), **(variables or {})},
             )
 
     def exit_status(self) -> int | None:
@@ -90,7 +92,7 @@ class Server:
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
             )
         self._socket.setblocking(False)
         self._received = b""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from embexp.config import composition
+from embexp.config import composition, named_code
+from embexp.config.permission import Permission
 from embexp.errors import RunError
+from embexp.runs import recorded_code
+from embexp.specs.run import RunSpec
 from embexp.sweeps import launching, locks
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
@@ -23,6 +27,7 @@ def resume(
     directory: Path,
     overrides: Sequence[str] = (),
     *,
+    allow_code: Sequence[str] = (),
     command: Command | None = None,
     console: Console | None = None,
 ) -> bool:
@@ -34,6 +39,7 @@ def resume(
     Args:
         directory: of the sweep.
         overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
+        allow_code: functions that its jobs may run, and the classes that it names, such as that of another launcher.
         command: runs a job; None: jobs are forked where their devices allow that.
         console: shows progress and results; None: the terminal. A search shows them on the terminal.
 
@@ -43,6 +49,7 @@ def resume(
     Raises:
         ConfigError: an override is invalid.
         RunError: the directory has no ledger, or another process works there.
+        UsageError: a job that is to be run, or the sweep, names code that isn't allowed.
     """
     place = directory.absolute()
     with Ledger(place) as ledger:
@@ -50,9 +57,11 @@ def resume(
         if noted is None:
             raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
         folder = Path(noted["folder"])
+        permission = Permission(frozenset(allow_code), own=False)
         if not noted["search"]:
             launched = launching.changed(recorded, overrides, composition.loader())
             engine = ledger.noted("engine")
+            _check_code(ledger, engine, folder, allow_code)
             with (
                 locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
                 Runner(
@@ -61,7 +70,9 @@ def resume(
                     console or terminal.console(),
                     folder=folder,
                     command=command,
-                    engine=None if engine is None else Engine(**engine),
+                    engine=None
+                    if engine is None
+                    else Engine(engine["name"], engine["hydra"], engine["folder"], permission=permission),
                 ) as runner,
             ):
                 return _finish(ledger, runner)
@@ -73,7 +84,17 @@ def resume(
             config_path=noted["config_path"],
             directory=place,
             command=command,
+            permission=permission,
         )
+
+
+def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
+    """Raises UsageError if what is to be run names code that isn't allowed."""
+    specs = [RunSpec.model_validate_json(job.spec) for job in ledger.jobs() if not job.state.is_settled]
+    target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
+    others = {target: "hydra.launcher"} if target else {}
+    record = f"{ledger.path}, of a sweep with the working folder {folder},"
+    recorded_code.check(specs, allow_code, others=others, record=record)
 
 
 def _finish(ledger: Ledger, runner: Runner) -> bool:

@@ -19,6 +19,7 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Command, Starter
 from embexp.sweeps.scheduler import Scheduler
 from embexp.sweeps.shown import Shown
+from embexp.system import interruption
 
 
 class Runner:
@@ -114,7 +115,8 @@ class Runner:
         from embexp.runs import table_maps
 
         self._outcomes = {}
-        write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
+        with interruption.finished_first():
+            write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
         return all(each.status.is_settled for each in self.outcomes())
 
     def _ended(self, outcome: Outcome) -> None:

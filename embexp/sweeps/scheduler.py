@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
-from embexp.sweeps import failures, interruption, jobs, shares
-from embexp.sweeps.interruption import Signals
+from embexp.sweeps import failures, jobs, shares
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Process, Starter
 from embexp.sweeps.shown import Shown
+from embexp.system import interruption
 
 _INTERVAL = 0.05
 _GRACE = 60.0
@@ -33,6 +33,7 @@ class _Running:
         gpus: that it has for itself.
         limit: when its time is over, on the monotonic clock; None: never.
         reason: why it was ended, or "".
+        killed: whether the user has had it killed.
     """
 
     job: LedgerJob
@@ -40,6 +41,7 @@ class _Running:
     gpus: Sequence[str]
     limit: float | None
     reason: str = ""
+    killed: bool = False
 
 
 class Scheduler:
@@ -93,10 +95,10 @@ class Scheduler:
                 self._signal_all(signal.SIGKILL)
                 raise
 
-    def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Signals) -> None:
+    def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Sequence[int]) -> None:
         heard = 0
         while self._running or (waiting and not self.halted):
-            while waiting and not self.halted and not signals.count and len(self._running) < at_once:
+            while waiting and not self.halted and not signals and len(self._running) < at_once:
                 gpus = self._own_gpus(specs[waiting[0]], at_once)
                 if gpus is None:
                     break
@@ -107,8 +109,8 @@ class Scheduler:
                 self._free += each.gpus
                 if self._settle(each):
                     waiting.appendleft(each.job.number)
-            if signals.count > heard:
-                heard = signals.count
+            if len(signals) > heard:
+                heard = len(signals)
                 self._interrupt(heard)
             self._end_late()
             self._shown.update([each.job for each in self._running])
@@ -138,6 +140,8 @@ class Scheduler:
     def _settle(self, each: _Running) -> bool:
         """Notes how a job ended; returns whether it is to be tried again."""
         number, status = each.job.number, each.process.exit_status() or 0
+        if each.killed and status == -signal.SIGKILL:
+            status = failures.INTERRUPTED
         outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
         directory = jobs.job_directory(self._ledger.directory, each.job)
         crashed = outcome.status is Status.FAILED and not each.reason and failures.is_crash(directory, status)
@@ -157,6 +161,8 @@ class Scheduler:
     def _interrupt(self, times: int) -> None:
         self.halted = "the sweep was interrupted"
         if times > 1:
+            for each in self._running:
+                each.killed = True
             self._signal_all(signal.SIGKILL)
             return
         self._signal_all(signal.SIGINT)

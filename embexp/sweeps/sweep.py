@@ -9,6 +9,7 @@ from pathlib import Path
 from embexp.config import composition, record
 from embexp.config.callbacks import Callbacks
 from embexp.config.loader import Loader
+from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
@@ -20,7 +21,7 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
-from embexp.system import files, terminal
+from embexp.system import files, terminal, waiting
 from embexp.training.objectives import objectives
 
 LOCK = ".lock"
@@ -37,6 +38,7 @@ def sweep(
     fresh: bool = False,
     directory: Path | None = None,
     command: Command | None = None,
+    permission: Permission = OWN_MODULES,
 ) -> bool:
     """Runs a sweep and prints its results. One that was begun in the same directory is continued there.
 
@@ -48,6 +50,7 @@ def sweep(
         fresh: start anew, in a new directory, even if the sweep was begun.
         directory: of the sweep; None: `hydra.sweep.dir`.
         command: runs a job; None: jobs are forked where their devices allow that.
+        permission: which code the configs may name.
 
     Returns:
         Whether every job that was not skipped ended with results.
@@ -57,9 +60,10 @@ def sweep(
         CommandLineError: the directory has another sweep.
         RunError: another process works there.
     """
-    loader = composition.loader(config_dir, config_name, config_path)
-    plan = planned.plan(loader, overrides)
-    callbacks = Callbacks(plan.base)
+    loader = composition.loader(config_dir, config_name, config_path, permission=permission)
+    with waiting.shown_if_long() as progress:
+        plan = planned.plan(loader, overrides, progress)
+    callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
     place = (directory or record.sweep_directory(plan.base)).absolute()

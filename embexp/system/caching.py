@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from embexp.system import digests, files
+from embexp.system import contents, digests, files
 
 _SETTLED_SECONDS = 2.0
 _MAKING = ".making-"
@@ -31,14 +33,14 @@ def cache_folder(named: str | None) -> Path:
 
 
 def file_digest(path: Path, *, cache: Path) -> str:
-    """SHA-256 of a file's bytes, remembered in the cache by path, size and modification time.
+    """SHA-256 of a file's bytes, remembered in the cache by path and stamp (see `contents.stamp`).
 
     A file that was modified within the last two seconds is not remembered: it could change again
     without its modification time showing it.
     """
     status = path.stat()
     place = str(path.resolve())
-    stamp = [place, status.st_size, status.st_mtime_ns]
+    stamp = [place, *contents.stamp(status)]
     record = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         known = json.loads(record.read_text("utf-8"))
@@ -46,30 +48,64 @@ def file_digest(path: Path, *, cache: Path) -> str:
             return str(known["digest"])
     now = time.time()
     digest = digests.of_file(path)
-    if now - status.st_mtime > _SETTLED_SECONDS:
-        files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
+    if now - status.st_mtime > _SETTLED_SECONDS and contents.stamp(path.stat()) == stamp[1:]:
+        with contextlib.suppress(OSError):  # a cache that is only to be read
+            files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
     return digest
 
 
+def exists(cache: Path, kind: str, key: str) -> bool:
+    """Whether there is the folder of `key`, as it was made."""
+    return contents.unchanged(_place(cache, kind, key))
+
+
 def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder of `key`, made by `make(empty_folder)` unless it is there already.
+    """The folder of `key`, made by `make(empty_folder)` unless it is there already, as it was made.
 
     It is made under a temporary name and renamed when whole, so no reader finds a half-made one. Of two
     processes that make the same folder at once, the first to finish wins and the other uses its result. What a
-    killed process leaves behind (`.making-…`) is never read, and is removed here.
+    killed process leaves behind (`.making-…`) is never read, and is removed here. A folder whose files were changed,
+    cut off or removed since is made again.
+
+    Raises:
+        OSError: the cache can't be written to.
     """
-    place = cache / f"{kind}-{key[:32]}"
-    if place.is_dir():
+    place = _place(cache, kind, key)
+    if contents.unchanged(place):
         return place
     cache.mkdir(parents=True, exist_ok=True)
     _tidy(cache)
+    _remove_if_changed(cache, place)
+    if place.is_dir():
+        return place
     try:
         with files.directory_written_whole(place, prefix=f"{_MAKING}{_here()}-{os.getpid()}-") as making:
             make(making)
+            contents.record(making)
     except FileExistsError:
         if not place.is_dir():
             raise
     return place
+
+
+def _place(cache: Path, kind: str, key: str) -> Path:
+    return cache / f"{kind}-{key[:32]}"
+
+
+def _remove_if_changed(cache: Path, place: Path) -> None:
+    """Removes a folder that is not as it was made; of several processes one looks, and the others wait for it."""
+    if not place.is_dir():
+        return
+    handle = os.open(cache, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if place.is_dir() and not contents.verified(place):
+            gone = cache / f"{_MAKING}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+            place.rename(gone)  # who has mapped its files keeps them
+            shutil.rmtree(gone, ignore_errors=True)
+    finally:
+        os.close(handle)
 
 
 def _tidy(cache: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from embexp.system import regular
 
 ROWS_PER_BLOCK = 65_536
+_BYTES_AT_ONCE = 1 << 22
+"""Read at once: a table whose rows are gathered from a file needs no more memory than that."""
 
 
 def of_json(value: Any) -> str:
@@ -27,6 +29,27 @@ def of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def of_float_rows(read: Callable[[int, int], np.ndarray], rows: int, dim: int) -> str:
+    """Digest of a matrix that is read a few megabytes at a time; the same as that of `of_rows`.
+
+    Args:
+        read: returns rows [start, stop), float32 [stop - start, dim].
+        rows: of the matrix.
+        dim: width of a row.
+    """
+    return of_json(
+        [_of_block(read, start, min(start + ROWS_PER_BLOCK, rows), dim) for start in range(0, rows, ROWS_PER_BLOCK)]
+    )
+
+
+def _of_block(read: Callable[[int, int], np.ndarray], start: int, stop: int, dim: int) -> str:
+    digest = _begun(np.dtype(np.float32), (stop - start, dim))
+    at_once = max(1, _BYTES_AT_ONCE // (4 * dim))
+    for first in range(start, stop, at_once):
+        _add(digest, read(first, min(first + at_once, stop)))
+    return digest.hexdigest()
+
+
 def of_rows(blocks: Iterable[np.ndarray]) -> str:
     """Digest of a matrix that comes as consecutive blocks of rows.
 
@@ -39,9 +62,17 @@ def of_rows(blocks: Iterable[np.ndarray]) -> str:
 def block_digests(blocks: Iterable[np.ndarray]) -> Iterator[str]:
     """Digest of each block: its dtype, shape and bytes in C order."""
     for block in blocks:
-        digest = hashlib.sha256(f"{block.dtype.str}{block.shape}".encode())
-        digest.update(np.ascontiguousarray(block).view(np.uint8).reshape(-1).data)
+        digest = _begun(block.dtype, block.shape)
+        _add(digest, block)
         yield digest.hexdigest()
+
+
+def _begun(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
+    return hashlib.sha256(f"{dtype.str}{shape}".encode())
+
+
+def _add(digest: hashlib._Hash, values: np.ndarray) -> None:
+    digest.update(np.ascontiguousarray(values).view(np.uint8).reshape(-1).data)
 
 
 def seed_of(seed: int, *names: str | int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,24 +13,44 @@ from typing import IO
 
 
 @contextlib.contextmanager
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Gives a system's error inside the block the path that it lacks: a write that fails tells none.
+
+    Args:
+        path: what is being written.
+        temporary: the name that it has meanwhile, which tells a user nothing.
+    """
+    try:
+        yield
+    except OSError as error:
+        found = error.filename
+        if error.errno is not None:
+            if found is None:
+                error.filename = os.fspath(path)
+            elif temporary is not None and os.fsdecode(found).startswith(os.fspath(temporary)):
+                error.filename = os.fspath(path) + os.fsdecode(found).removeprefix(os.fspath(temporary))
+        raise
+
+
+@contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file beside `path` for writing; it becomes `path` when the block ends without an error.
 
     The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, _mode(0o666))  # mkstemp's 0600 would hide the file from the user's group
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    temporary = _beside(path)
+    with naming(path, temporary):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:  # the name is known before there is such a file, so none stays behind, whenever a signal comes
+            with temporary.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -64,28 +85,27 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
     """
     if path.exists():
         raise FileExistsError(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = _mode(0o777)  # now, as the block may be left by another thread, and a process has one umask
-    suffix = ".part" if prefix is None else None
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix or f".{path.name}.", suffix=suffix))
-    try:
-        yield temporary
-        for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written to files does
-            to_disk(each)
-        to_disk(temporary)
-        temporary.chmod(mode)  # mkdtemp's 0700 would hide the directory from the user's group
+    temporary = _beside(path, prefix)
+    with naming(path, temporary):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if path.exists():  # a rename would replace an empty directory
-                raise FileExistsError(path)
-            temporary.rename(path)
-        except OSError as error:
-            if path.exists():
-                raise FileExistsError(path) from error
+            temporary.mkdir()
+            yield temporary
+            for each in sorted(temporary.rglob("*")):  # a rename may reach the disk before what was written does
+                to_disk(each)
+            to_disk(temporary)
+            try:
+                if path.exists():  # a rename would replace an empty directory
+                    raise FileExistsError(path)
+                temporary.rename(path)
+            except OSError as error:
+                if path.exists():
+                    raise FileExistsError(path) from error
+                raise
+            to_disk(path.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
-        to_disk(path.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def free_bytes(directory: Path) -> int:
@@ -99,6 +119,17 @@ def free_bytes(directory: Path) -> int:
         return shutil.disk_usage(directory).free
 
 
+def allocate(path: Path) -> None:
+    """Takes the room of a file that is written by mapping it: a full disk shows now, and would end the process later.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    if hasattr(os, "posix_fallocate"):
+        with naming(path), path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+
 def to_disk(path: Path) -> None:
     """Waits until a file, or the names in a directory, are on disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -108,11 +139,10 @@ def to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def _mode(bits: int) -> int:
-    """The permissions that a file or directory gets by the user's umask."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return bits & ~umask
+def _beside(path: Path, prefix: str | None = None) -> Path:
+    """A name that nothing has beside `path`, for what is not whole yet."""
+    token = secrets.token_hex(4)
+    return path.with_name(f".{path.name}.{token}.part" if prefix is None else f"{prefix}{token}")
 
 
 def new_directory(path: Path) -> Path:

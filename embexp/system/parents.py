@@ -10,6 +10,19 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _EXPENDABLE = "500"
+VARIABLE = "EMBEXP_PARENT"
+"""Variable of the environment with the process that a process is to end with."""
+
+
+def variables() -> dict[str, str]:
+    """Of the environment of a process that is to end with this one: it may be gone before the other asks for it."""
+    return {VARIABLE: str(os.getpid())}
+
+
+def parent() -> int:
+    """The process that has started this one, perhaps gone by now."""
+    named = os.environ.pop(VARIABLE, "")
+    return int(named) if named.isdigit() else os.getppid()
 
 
 def die_with_parent(parent: int) -> None:

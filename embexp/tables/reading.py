@@ -55,7 +55,7 @@ class ReadableTable(ABC):
 
     def digest(self, slot: str | None = None) -> str:
         """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_rows(self.blocks(slot))
+        return digests.of_float_rows(lambda start, stop: self.read(start, stop, slot), self.rows, self.dim)
 
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up in the run so far; None: not tracked."""

@@ -80,7 +80,7 @@ def connect(uri: str | None) -> Store:
     Args:
         uri: of the store; None: MLFLOW_TRACKING_URI, or `DEFAULT`.
     """
-    # MLflow would send figures about its use to its makers, and refuses folders unless it is told that they are meant.
+    # Without these, MLflow sends usage data to its makers, and refuses folders as stores.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     uri = absolute(uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
     if scheme_of(uri) == "file":
@@ -89,7 +89,7 @@ def connect(uri: str | None) -> Store:
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 
-        logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database tells its hundred migrations
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database logs its hundred migrations
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         client = MlflowClient(tracking_uri=uri)
         client.search_experiments(max_results=1)  # connects, and so finds a wrong URI

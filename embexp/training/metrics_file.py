@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -64,7 +65,12 @@ class MetricsFile(Listener):
         data = (json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
         handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            os.write(handle, data)
+            if (written := os.write(handle, data)) < len(data):  # a disk that is full takes the beginning of a line
+                os.truncate(handle, os.fstat(handle).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self._path))
+        except OSError as error:
+            error.filename = error.filename or os.fspath(self._path)
+            raise
         finally:
             os.close(handle)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -74,11 +76,8 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
         _check_text(path, form, source.dim, tokens)
     elif form is Written.BIN:
         _check_binary(path, tokens)
-    elif form is not Written.PARQUET and tokens is not None:
-        # Tokens first: a matrix is never seen beside those of another one.
-        _write_tokens(path, tokens)
     chunks = _chunks(source, path, progress)
-    with files.written_whole(path) as file:
+    with _beside(path, form, tokens) as place, files.written_whole(path) as file:
         match form:
             case Written.NPY:
                 file.write(converted.header(source.rows, source.dim))
@@ -103,6 +102,31 @@ def write(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progr
                 _write_parquet(file, tokens, source.dim, chunks)
             case _:
                 assert_never(form)
+        file.flush()
+        os.fsync(file.fileno())
+        if place is not None:  # a matrix is never seen beside the tokens of another one
+            place.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, form: Written, tokens: pa.LargeStringArray | None) -> Iterator[Path | None]:
+    """Writes the tokens that go into a file of their own, which gets its name at the end of the block.
+
+    Yields:
+        Where that file is; None: the form holds tokens itself.
+    """
+    if form not in (Written.NPY, Written.SAFETENSORS):
+        yield None
+        return
+    place = token_files.beside(path)
+    if tokens is None:
+        yield place
+        return
+    written = _lines(path, tokens)
+    with files.written_whole(place) as file:
+        file.write(written)
+        file.flush()
+        yield place
 
 
 def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
@@ -152,14 +176,18 @@ def _write_parquet(
             parquet.write_table(pa.table([*columns, vectors], schema=schema))
 
 
-def _write_tokens(path: Path, tokens: pa.LargeStringArray) -> None:
+def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
+    """A line for each token.
+
+    Raises:
+        DataError: a line can't hold one.
+    """
     written = tokens.to_pylist()
     for row, token in enumerate(written):
         if "\n" in token or token.endswith("\r"):
             found = f"the token {shown(token)} of row {row + 1}"
             raise DataError(f"{path}: found {found}, which a line of text can't hold; write .parquet")
-    with files.written_whole(token_files.beside(path)) as file:
-        file.write("".join(f"{token}\n" for token in written).encode("utf-8"))
+    return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
 def _check_binary(path: Path, tokens: pa.LargeStringArray | None) -> None:

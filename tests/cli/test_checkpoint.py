@@ -111,7 +111,7 @@ FAULTS = {
     "an unknown policy": (
         ["grow", "RUN", "--vocabulary", "new.txt", "--missing", "median", "--dry-run"],
         2,
-        "invalid choice: 'median'",
+        "--missing median: it must be",
     ),
     "an unknown option": (["grow", "RUN", "--vocabluary", "new.txt"], 2, "did you mean --vocabulary?"),
 }

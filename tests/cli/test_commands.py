@@ -61,7 +61,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
         (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
         (["run", "--config-path=x"], "embexp: --config-path x: there is no such folder\n"),
-        (["run", "--cfg", "jop"], "argument -c/--cfg: invalid choice: 'jop'"),
+        (["run", "--cfg", "jop"], "--cfg jop: it must be job, hydra or all"),
         (["run", "-m", "--cfg", "job"], "embexp: -m runs several experiments, --cfg is for one\n"),
         (["run", "--resolve"], "embexp: --package and --resolve are options of --cfg: add --cfg job\n"),
         (["run", "--config-dir", "/no/such"], "embexp: --config-dir /no/such: there is no such folder\n"),

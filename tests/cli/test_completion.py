@@ -153,8 +153,8 @@ def test_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["completion"], "embexp completion: name the shell"),
-        (["completion", "tcsh"], "embexp completion: name the shell"),
+        (["completion"], "embexp completion: for which shell?"),
+        (["completion", "tcsh"], "embexp completion: there is no script for tcsh"),
         (["run", "-sc"], "-sc takes one of install=SHELL"),
         (["run", "-sc", "query=csh"], "SHELL is bash, zsh or fish"),
         (["run", "-sc", "query=bash"], "COMP_LINE, which is not set"),

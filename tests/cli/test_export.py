@@ -57,7 +57,7 @@ def test_it_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytest.Capture
             ["--table is for files: a SavedModel needs all tables"],
         ),
         (["RUN", "OUT", "--as", "npy", "--binary"], ["--binary is for --as word2vec"]),
-        (["RUN", "OUT", "--as", "saved_model"], ["invalid choice: 'saved_model'"]),
+        (["RUN", "OUT", "--as", "saved_model"], ["--as saved_model: it must be"]),
     ],
 )
 def test_a_wrong_command_line(

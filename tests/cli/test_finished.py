@@ -40,6 +40,13 @@ def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_data_that_are_not_there(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(tmp_path).write_spec(composition.job(composition.loader(), [], look_at_data=False).spec)
+    assert commands.main([command, str(tmp_path), "--data", "nowhere.csv"]) == 2
+    assert capsys.readouterr().err == "embexp: --data nowhere.csv: there is no such file or folder\n"
+
+
 @pytest.mark.parametrize("words", [["evaluate", "{}"], ["predict", "{}", "--data", "f"]])
 def test_a_folder_that_is_no_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main([word.format(tmp_path) for word in words]) == 1

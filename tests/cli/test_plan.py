@@ -105,7 +105,10 @@ def test_features_and_their_shapes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["plan", "optimizer=adam", "optimizer.lazy_adam=false"]) == 0
-    assert "O(vocabulary): tables.item: adam with lazy_adam=false updates every row" in capsys.readouterr().out
+    assert (
+        "O(vocabulary): tables.user, tables.item: adam with lazy_adam=false updates every row"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,5 +270,6 @@ def test_says_what_is_saved(capsys: pytest.CaptureFixture[str], overrides: list[
 
 
 def test_says_what_is_restored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "c.index").touch()
     lines = plan(capsys, f"restore.path={tmp_path}/c", "restore.only=[embedding/item,top]")
     assert ["restore", "embedding/item,", "top", "from", f"{tmp_path}/c"] in lines

@@ -82,11 +82,6 @@ def test_a_path_without_a_spec(record: Path, path: str) -> None:
         run.main(["--spec", path], runner=FakeRunner())
 
 
-def test_code_is_allowed_for_recorded_specs_only() -> None:
-    with pytest.raises(CommandLineError, match="--allow-code is an option of --spec"):
-        run.main(["--allow-code", "mine:tower"], runner=FakeRunner())
-
-
 def test_refusals_come_before_tensorflow(record: Path) -> None:
     script = (
         "import sys; from embexp.cli.commands import main\n"

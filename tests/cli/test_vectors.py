@@ -121,7 +121,7 @@ FAULTS = {
     "no file": (["info"], 2, "embexp vectors info: give one FILE"),
     "no out": (["convert", "v.txt"], 2, "embexp vectors convert: give FILE_OR_RUN and OUT"),
     "no token": (["neighbors", "v.txt"], 2, "give FILE_OR_RUN and at least one TOKEN"),
-    "what": (["look", "v.txt"], 2, "invalid choice: 'look'"),
+    "what": (["look", "v.txt"], 2, "action look: it must be"),
     "option": (["info", "v.txt", "--cout", "3"], 2, "did you mean --count?"),
     "option of another": (["info", "v.txt", "--count", "3"], 2, "info has no option --count: it belongs to neighbors"),
     "count": (["neighbors", "v.txt", "a", "--count", "0"], 2, "--count 0: it must be at least 1"),

@@ -203,7 +203,7 @@ CASES = {
         "1: tables.item.optimizer is not set, so it has no keys.\n"
         "    choose one first: optimizer@tables.item.optimizer=…",
     ),
-    "no override": (["nonsense"], "nonsense", "unreadable: an override is KEY=VALUE"),
+    "no override": (["nonsense"], "nonsense", "no value: an override is KEY=VALUE"),
     "several values without -m": (
         ["seed=1,2"],
         "seed",
@@ -222,7 +222,7 @@ CASES = {
         "8: there is no such key in this config.\n    did you mean tables.item.dim",
     ),
     "an argument of the user's function": (
-        ["model=keras", "model.function=keras:Model", "model.args.width=3"],
+        ["model=keras", "model.function=tests.config.test_compose:any_model", "model.args.width=3"],
         "model.args.width",
         "3: there is no such key in this config.\n    add arguments of the function with +: +model.args.width=3",
     ),

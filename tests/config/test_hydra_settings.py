@@ -80,21 +80,21 @@ FAULTS = {
     "a typo": ("hydra.run.dri=x", "did you mean hydra.run.dir?"),
     "an unknown group": ("hydra/foo=x", "there is no such setting of Hydra"),
     "an empty directory": ("hydra.run.dir=", "it must be a folder"),
-    "no directory": ("hydra.run.dir=null", "is not Optional"),
+    "no directory": ("hydra.run.dir=null", "it must be a folder"),
     "a search path": ("hydra.searchpath=[x]", "name your folder with --config-dir"),
     "a help text": ("hydra.help.header=x", "embexp has its own help"),
     "a number of Hydra's": ("hydra.job.num=3", "embexp sets it"),
     "an output directory": ("hydra.runtime.output_dir=x", "embexp sets it"),
-    "an unknown mode": ("hydra.mode=x", "expected one of [RUN, MULTIRUN]"),
-    "a wrong switch": ("hydra.job.chdir=maybe", "is not a valid bool"),
+    "an unknown mode": ("hydra.mode=x", "it must be RUN or MULTIRUN"),
+    "a wrong switch": ("hydra.job.chdir=maybe", "it must be true or false"),
     "a wrong verbosity": ("hydra.verbose=1.5", "it must be true, false, the name of a logger"),
     "a folder outside": ("hydra.output_subdir=../x", "it must be inside the directory above it"),
     "an unnamed folder": ("hydra.output_subdir=", "it must be the name of a folder"),
     "a removal": ("~hydra.run.dir", "a setting of Hydra can't be removed"),
     "a variable without +": ("hydra.job.env_set.A=b", "add it with +: +hydra.job.env_set.A=b"),
     "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback is a mapping with _target_"),
-    "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "it can't be made"),
-    "a callback that is none": ("+hydra.callbacks.x._target_=collections.OrderedDict", "does not extend"),
+    "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "there is no module 'no'"),
+    "a callback that is none": ("+hydra.callbacks.x._target_=tests.cli.test_run.FakeRunner", "does not extend"),
     "a launcher by its class": ("hydra.launcher._target_=x", "choose one: hydra/launcher=NAME"),
     "a key of the launcher": ("hydra.launcher.jbos=2", "did you mean hydra.launcher.jobs"),
     "a setting of sweeps": ("hydra.launcher.jobs=2", "add -m, or leave it out"),
@@ -121,6 +121,10 @@ IN_SWEEPS = {
     "loggers": ("hydra/job_logging=default", "hydra/job_logging=none"),
     "several values": ("hydra.verbose=true,false", "a setting of Hydra has one value"),
     "a key of the sweeper": ("+hydra.sweeper.max_bach_size=2", "did you mean max_batch_size?"),
+    "a key of what another launcher hands on": (
+        "hydra.launcher.additional_parameters.x=1",
+        "add it with +: +hydra.launcher.additional_parameters.x=1",
+    ),
     "a sweeper by its class": ("hydra.sweeper._target_=x", "choose one: hydra/sweeper=NAME"),
 }
 
@@ -128,7 +132,8 @@ IN_SWEEPS = {
 @pytest.mark.parametrize("case", IN_SWEEPS)
 def test_a_fault_in_a_sweep(case: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     override, words = IN_SWEEPS[case]
-    assert commands.main(["run", "-m", "seed=1,2", override]) == 2
+    other = ["hydra/launcher=submitit_slurm"] if "another launcher" in case else []
+    assert commands.main(["run", "-m", "seed=1,2", *other, override]) == 2
     assert words in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
 

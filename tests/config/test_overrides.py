@@ -13,16 +13,16 @@ from embexp.errors import ConfigError
 FILES: dict[str, tuple[bytes, str]] = {
     "defaults that are no list": (
         b"defaults: 5\n",
-        "can't be composed: Invalid defaults list in 'experiment/mine'",
+        "its defaults are a list of choices, and these are 5",
     ),
-    "a default that is a number": (b"defaults: [5]\n", "can't be composed: Unsupported type in defaults : int"),
+    "a default that is a number": (b"defaults: [5]\n", "its defaults are a list of choices, and these are [5]"),
     "a default of two groups": (b"defaults: [{a: 1, b: 2}]\n", "Too many keys in default item"),
     "a default of no group": (b"defaults: [{'': a}]\n", "the defaults of one of them name no group"),
-    "a file in itself": (b"defaults: ['/experiment/mine']\n", "the defaults of one of them lead back to itself"),
-    "a value in itself": (b"x: &a [*a]\n", "the defaults of one of them lead back to itself"),
-    "no UTF-8": (b"\xff\xfe\x00a", "'utf-8' codec can't decode byte 0xff"),
+    "a file in itself": (b"defaults: ['/experiment/mine']\n", "its defaults lead back to itself"),
+    "a value in itself": (b"x: &a [*a]\n", "one of its values leads back to itself"),
+    "no UTF-8": (b"\xff\xfe\x00a", "it is not UTF-8"),
     "no YAML": (b"a: {b: [}\n", "it is not valid YAML: expected the node content"),
-    "no mapping": (b"5\n", "can't be composed: Invalid loaded object type: int"),
+    "no mapping": (b"5\n", "a config is a mapping of keys, and this is 5"),
     "code": (b"x: !!python/object:os.system {}\n", "it is not valid YAML: could not determine a constructor"),
 }
 

@@ -18,6 +18,7 @@ def told(*overrides: str, config_dir: Path | None = None) -> dict[str, str]:
 
 
 INITS = list(folders.find().choices()["init"])
+OPTIMIZERS = list(folders.find().choices()["optimizer"])
 CHOSEN = "it is already chosen|write {}=… without the +"
 NOTHING = "nothing in this config is chosen there|did you mean {}?"
 CASES = {
@@ -44,7 +45,7 @@ CASES = {
             "study": CHOSEN.format("study"),
             "init": f"group init has {', '.join(INITS[:-1])} or {INITS[-1]}|did you mean assign?",
             "freeze@tables.itm.freeze": NOTHING.format("freeze@tables.item.freeze or freeze@tables.user.freeze"),
-            "optimizer": "they can't be composed: Config group override must be a string or a list. Got NoneType|",
+            "optimizer": f"group optimizer has {', '.join(OPTIMIZERS[:-1])} or {OPTIMIZERS[-1]}|choose one of them",
         },
     ),
 }

@@ -19,10 +19,26 @@ STRATEGIES: dict[str, Any] = {
 }
 """By name. Those with 1 core, and with 4 cores on 2 hosts, take longest to trace."""
 SLOW = ("tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
-NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES]
+LIKE_ANOTHER = ("mirrored, 2", *SLOW)
+"""Those whose code is that of another, with other numbers."""
+KINDS = ("cpu", "mirrored, 3", "tpu_simulator, 2", "tpu_simulator, 4 on 2 hosts")
+"""One of each kind."""
+
+
+def kinds() -> list[str]:
+    """The strategies of tests that each take long: one of each kind, or all if they are to be thorough."""
+    return list(STRATEGIES) if thorough() else list(KINDS)
+
+
+def marked(names: list[str]) -> list[Any]:
+    """Strategies as parameters of a test."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+
+
+NAMES = marked(list(STRATEGIES))
 
 
 def skip_unless_thorough(strategy: str, first: bool) -> None:
-    """Skips all but the first case of a slow strategy: what the cases differ in is the same code on all of them."""
-    if strategy in SLOW and not first and not thorough():
+    """Skips all but the first case of such a strategy: what the cases differ in is the same code on all of them."""
+    if strategy in LIKE_ANOTHER and not first and not thorough():
         pytest.skip("in every run, one case of this strategy: see `make test-thorough`")

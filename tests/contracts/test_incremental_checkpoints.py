@@ -16,7 +16,7 @@ from embexp.specs.tables import Storage
 from embexp.tensor_bundle.increments import is_incremental
 from tests import checkpoint_values
 from tests.contracts import experiments
-from tests.contracts.strategies import NAMES, STRATEGIES
+from tests.contracts.strategies import STRATEGIES, kinds, marked
 from tests.contracts.test_touched_rows import BATCHES
 
 SPLIT: dict[str, Any] = {"freeze": FreezeRows(rows=((2, 5), (9, 10))), "storage": Storage.SPLIT}
@@ -58,7 +58,7 @@ def check_restored(
             assert {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)} == set()
 
 
-@pytest.mark.parametrize("strategy", NAMES)
+@pytest.mark.parametrize("strategy", marked(kinds()))
 def test_every_point_is_restored_to_the_bit(strategy: str, tmp_path: Path) -> None:
     check(strategy, tmp_path)
 

@@ -14,7 +14,7 @@ from embexp.specs.optimizers import Adam
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.experiments import ROWS
-from tests.contracts.strategies import NAMES, STRATEGIES
+from tests.contracts.strategies import STRATEGIES, kinds, marked
 
 ADAM = Adam(learning_rate=0.0625)
 
@@ -45,7 +45,7 @@ def digests(made: experiments.Made) -> list[str]:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
     """What each strategy saved."""
     found = {}
-    for strategy in STRATEGIES:
+    for strategy in kinds():
         directory = tmp_path_factory.mktemp("saved") / "first"
         with experiments.making(experiments.spec_of(STRATEGIES[strategy], ADAM)) as made:
             batches = iter(made.execution.dataset(experiments.dataset(experiments.examples()[:15])))
@@ -55,7 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
     return found
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=marked(kinds()))
 def restorer(request: pytest.FixtureRequest, saved: dict[str, Saved]) -> Iterator[Restorer]:
     """An experiment of another seed in each strategy; it has trained when it restores another time."""
     with experiments.making(experiments.spec_of(STRATEGIES[request.param], ADAM, seed=7)) as made:
@@ -64,7 +64,7 @@ def restorer(request: pytest.FixtureRequest, saved: dict[str, Saved]) -> Iterato
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("saver", STRATEGIES)
+@pytest.mark.parametrize("saver", kinds())
 def test_each_restores_what_each_saved(saver: str, restorer: Restorer, saved: dict[str, Saved], tmp_path: Path) -> None:
     first, made = saved[saver], restorer.made
     made.execution.restore(first.directory)

@@ -14,7 +14,7 @@ from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import CPU
 from tests.contracts import experiments
 from tests.contracts.experiments import ROWS
-from tests.contracts.strategies import NAMES, STRATEGIES
+from tests.contracts.strategies import STRATEGIES, kinds, marked
 from tests.exact_training import Examples
 
 
@@ -76,7 +76,7 @@ def check(strategy: Any, runtime: RuntimeKind, folder: Path) -> None:
         assert taken() == {name: set() for name in ROWS}
 
 
-@pytest.mark.parametrize("strategy", NAMES)
+@pytest.mark.parametrize("strategy", marked(kinds()))
 def test_strategies(strategy: str, tmp_path: Path) -> None:
     check(STRATEGIES[strategy], RuntimeKind.FUNCTION, tmp_path)
 

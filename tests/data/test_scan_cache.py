@@ -339,3 +339,13 @@ class TestLaterFaults:
             ConfigError, match=r"data\.timestamp = null: data\.split.kind=time needs the column of the time"
         ):
             scan(csv_of(file, split={"kind": "time"}), COLUMNS, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["codes-*/labels.npy", "scan-*/ids.npy", "scan-*/facts.json", "codes-*/layout.json"])
+def test_encoded_data_that_was_cut_off_is_encoded_again(name: str, file: Path, tmp_path: Path) -> None:
+    """It would fail every later run otherwise."""
+    cache = tmp_path / "cache"
+    one = content(scan(csv_of(file), COLUMNS, cache=cache))
+    [damaged] = cache.glob(name)
+    os.truncate(damaged, damaged.stat().st_size // 2)
+    assert content(scan(csv_of(file), COLUMNS, cache=cache)) == one

@@ -16,13 +16,16 @@ import pytest
 from rich.console import Console
 
 import embexp
+from embexp.data.vocabulary import IdentityVocabulary
 from embexp.freezing import diagnosis
 from embexp.freezing.diagnosis import Training, learning_steps
 from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved
+from embexp.freezing.policies import TablePolicy
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
+from embexp.specs.tables import Storage
 
 OLD, NEW, USERS, DIM = 25, 15, 20, 8
 MODEL = '''
@@ -183,19 +186,37 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
     assert warning == f"trainable rows never moved ({shown}): {words}"
 
 
-def test_a_table_with_another_cause_has_a_line_of_its_own() -> None:
-    def of(name: str, words: str | None) -> diagnosis.Diagnosis:
+def test_tables_with_the_same_reason_share_a_line() -> None:
+    def of(name: str, *reasons: str) -> diagnosis.Diagnosis:
         found = NeverMoved(1, {Cause.NEVER_MET: np.ones(1, np.bool_)}, 0)
-        return diagnosis.Diagnosis(found, f"tables.{name}: all of it", words, f"tables.{name} 1 of 2")
+        return diagnosis.Diagnosis(found, name, 2, tuple(diagnosis.Reason(each, 1, "row 0") for each in reasons))
 
-    quiet = diagnosis.Diagnosis(NeverMoved(2, {}, 0), None)
-    found = [of("a", "were never met"), of("b", None), quiet, of("c", "were never met"), of("d", "else")]
-    assert diagnosis.warnings(found) == [
+    quiet = diagnosis.Diagnosis(NeverMoved(2, {}, 0))
+    assert diagnosis.warnings(
+        [of("a", "were never met"), of("b", "had no rate"), quiet, of("c", "were never met")]
+    ) == [
         "trainable rows never moved (tables.a 1 of 2, tables.c 1 of 2): they were never met",
-        "tables.b: all of it",
-        "tables.d: all of it",
+        "tables.b: 1 of 2 trainable rows never moved: they had no rate (row 0)",
     ]
+    assert diagnosis.warnings([of("a", "were never met", "had no rate")]) == [
+        "tables.a: 1 of 2 trainable rows never moved: they were never met (row 0)",
+        "tables.a: 1 of 2 trainable rows never moved: they had no rate (row 0)",
+    ]
+    [warning] = diagnosis.warnings([of(f"c{number}", "were never met") for number in range(26)])
+    counts = "tables.c0 1 of 2, tables.c1 1 of 2, tables.c2 1 of 2 and 23 more tables"
+    assert warning == f"trainable rows never moved ({counts}): they were never met"
     assert diagnosis.warnings([quiet]) == []
+
+
+@pytest.mark.parametrize(("unmoved", "told"), [(0, False), (1, False), (9, False), (10, True), (1000, True)])
+def test_a_gradient_of_zero_for_a_few_of_many_rows_is_no_warning(unmoved: int, told: bool) -> None:
+    changed = np.arange(1000 + unmoved) >= unmoved
+    policy = TablePolicy(len(changed), Storage.VARIABLE)
+    training = Training(SGD(learning_rate=0.1), steps=5, total_steps=5, epochs=1.0)
+    vocabulary = IdentityVocabulary(len(changed))
+    found = diagnosis.diagnose("item", changed, np.ones_like(changed), policy, vocabulary, training)
+    assert found.as_json()["never_moved_because"] == because(no_gradient=unmoved)
+    assert bool(diagnosis.warnings([found])) == told
 
 
 def test_a_learning_rate_that_is_zero_throughout(folder: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_dot_product_does_not_classify() -> None:
 def test_all_faults_come_at_once() -> None:
     model = Dot(left=("usr",), right=("item",), biases=("item",))
     paths = [fault.path for fault in shapes.faults(model, shapes=GOOD, dense_width=1)]
-    assert paths == ["model.left", "model.biases", "features.user", "features.user_bias", "data.dense_features"]
+    assert paths == ["model.left", "model.biases", "features.user_bias", "data.dense_features"]
 
 
 def test_the_dense_input_can_not_be_a_feature() -> None:

@@ -261,11 +261,27 @@ def test_parent_packages_are_not_run_either(folder: Path) -> None:
     assert user_path.faults("mine.good:tower") == []
 
 
-def test_the_working_directory_comes_first_as_in_python_m(folder: Path) -> None:
+def test_the_working_directory_comes_last(folder: Path) -> None:
     elsewhere = folder / "elsewhere"
     (elsewhere / "mine").mkdir(parents=True)
     (elsewhere / "mine" / "__init__.py").write_text("")
-    (elsewhere / "mine" / "good.py").write_text("raise SystemExit('the wrong module was run')")
+    (folder / "mine" / "good.py").write_text("raise SystemExit('the wrong module was run')")
+    (elsewhere / "mine" / "good.py").write_text(GOOD)
     sys.path.insert(0, str(elsewhere))
     assert user_path.faults("mine.good:tower") == []
     build("mine.good:tower")
+    assert sys.path[-1] == str(folder)
+
+
+def test_a_file_of_the_working_directory_hides_no_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that a model imports late."""
+    (folder / "sched.py").write_text("raise SystemExit('the wrong module was run')")
+    (folder / "mine" / "good.py").write_text(f"import sched\n{GOOD}")
+    monkeypatch.delitem(sys.modules, "sched", raising=False)
+    build("mine.good:tower")
+
+
+def test_where_the_user_has_put_the_working_directory_it_stays(folder: Path) -> None:
+    for entry in ("", str(folder)):
+        sys.path[:] = [entry, *(each for each in sys.path if each not in ("", str(folder)))]
+        assert user_path.search_path() == sys.path

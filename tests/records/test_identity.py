@@ -51,6 +51,7 @@ def test_what_may_change_bits_is_a_part(run_id: Callable[..., str], monkeypatch:
         TPU(pipeline_execution_with_tensor_core=True),
         TPUSimulator(),
         TPUSimulator(hosts=2),
+        TPUSimulator(pipeline_execution_with_tensor_core=True),
     ]
     assert len({run_id(each) for each in strategies}) == len(strategies)
     assert run_id(CPU(), name="other") == run_id(CPU()) != run_id(CPU(), seed=1)

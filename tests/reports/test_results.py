@@ -113,3 +113,36 @@ def test_paths_outside_the_working_directory_are_absolute(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "here")
     assert shown_path(tmp_path / "run") == str(tmp_path / "run")
     assert shown_path(tmp_path / "here" / "run") == "run"
+
+
+def many(count: int, **facts: Any) -> dict[str, Any]:
+    names = [f"a_table_with_a_long_name_{number}" for number in range(count)]
+    return {
+        "status": "completed",
+        "tables": {name: {"vocabulary_size": 1000, "dim": 8, "storage": "variable"} for name in names},
+        "freeze": {name: {"frozen_rows": 0, "trainable_rows_touched": 900} | facts for name in names},
+    }
+
+
+def test_the_tables_of_a_click_log_are_all_named(tmp_path: Path) -> None:
+    text = shown(many(26), tmp_path, width=120)
+    assert sum("a_table_with_a_long_name_" in line for line in text) == 26
+    assert not any("more" in line for line in text)
+
+
+def test_further_tables_share_a_row(tmp_path: Path) -> None:
+    text = shown(many(100, trainable_rows_never_moved=100), tmp_path, width=120)
+    assert sum("a_table_with_a_long_name_" in line for line in text) == 30
+    [row] = [line for line in text if "70 more" in line]
+    assert row.split() == ["70", "more", "70,000", "2.24", "63,000", "(90%)", "7,000", "(10%)", "0"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [72, 80, 100, 120])
+def test_names_are_not_broken_for_columns_that_say_nothing(tmp_path: Path, width: int, terminal: bool) -> None:
+    text = shown(many(26, trainable_rows_never_moved=100), tmp_path, width=width, terminal=terminal)
+    assert sum("a_table_with_a_long_name_" in line for line in text) == 26
+    assert any("a_table_with_a_long_name_25" in line and "900 (90%)" in line for line in text)
+    assert max(map(len, text)) <= width
+    frozen = shown(many(26, trainable_rows_never_moved=100, frozen_rows=50), tmp_path, width=width, terminal=terminal)
+    assert sum("50 (5%)" in line for line in frozen) == 26

@@ -30,6 +30,7 @@ from embexp.studies.rerun import Rerun
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
+from tests.thoroughness import thorough
 
 PLACES = 20
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -214,6 +215,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = words(graph, "train.epochs=1", "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep")
     assert commands.main(["run", "-m", *overrides, "model=transe,distmult"]) == 0
@@ -229,6 +231,8 @@ def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["umls", "kinship"])
 def test_real_graphs(name: str, tmp_path: Path) -> None:
+    if name != "umls" and not thorough():
+        pytest.skip("in every run, one real graph: see `make test-thorough`")
     if not (DATA / name).is_dir():
         pytest.skip(f"without the real data: {name}")
     settings = ["train.epochs=4", "tables.entity.dim=64", "output.tensorboard=false", "output.plots=false"]

@@ -19,7 +19,7 @@ from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
-from tests.thoroughness import examples
+from tests.thoroughness import thorough
 
 SCRIPT = Path(__file__).with_name("killed.py")
 SMALL = (
@@ -78,6 +78,12 @@ EXPERIMENTS = {
     "session": ("runtime=session", "optimizer=adagrad"),
     "estimator": ("runtime=estimator", "optimizer=adam", "train.steps=60", "checkpoint.every_steps=15"),
 }
+ELSEWHERE = {
+    "adagrad": "test_a_torn_checkpoint_is_skipped",
+    "adam, dropout": "test_a_run_is_killed_again_and_again",
+    "split, frozen rows": "its case 'split, incremental'",
+}
+"""Experiments that are killed and resumed in every run by another test, too."""
 VARYING = ("throughput", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
 
@@ -173,8 +179,10 @@ def instants(name: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_killed_and_resumed_is_as_if_never_killed(name: str, killing: Killing, tmp_path: Path) -> None:
+    if name in ELSEWHERE and not thorough():
+        pytest.skip(f"in every run by {ELSEWHERE[name]}: see `make test-thorough`")
     expected, killed = content(killing.reference(name)), 0
-    for number, when in enumerate(instants(name, examples(1).max_examples)):
+    for number, when in enumerate(instants(name, 10 if thorough() else 1)):
         directory = tmp_path / str(number)
         killed += killing.start(name, directory, when) != 0
         assert killing.start(name, directory, None) == 0
@@ -291,8 +299,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return start
 
 
-def test_a_completed_run_is_left_as_it_is(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    directory = run()
+@pytest.fixture(scope="module")
+def whole(run: Callable[..., Path]) -> Path:
+    """A run of 60 steps, which no test changes."""
+    return run()
+
+
+def test_a_completed_run_is_left_as_it_is(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = whole
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     assert embexp.resume(directory).status == "completed"
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
@@ -317,24 +331,24 @@ def test_a_schedule_that_spans_the_training_is_named(
     assert "optimizer.schedule: the schedule spans the whole training" in capsys.readouterr().out
 
 
-def test_checkpoints_are_kept_as_configured(run: Callable[..., Path]) -> None:
+def test_checkpoints_are_kept_as_configured(run: Callable[..., Path], whole: Path) -> None:
     def names(directory: Path) -> list[str]:
         return sorted(path.name for path in (directory / "checkpoints").iterdir())
 
-    assert names(run()) == ["final"]
+    assert names(whole) == ["final"]
     assert names(run("checkpoint.keep=null")) == ["final", "step_00000020", "step_00000040", "step_00000060"]
     assert names(run("checkpoint.keep_best=true")) == ["best", "final"]
     assert names(run("checkpoint.save=end", "checkpoint.every_steps=null")) == ["final"]
     assert not (run("checkpoint.save=never", "checkpoint.every_steps=null") / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("character", list("[]*?\\{}=,'\"% ü"))
-def test_any_character_in_the_directory(run: Callable[..., Path], character: str) -> None:
-    directory = run("train.steps=40", name=f"a{character}b")
+@pytest.mark.parametrize("name", ["a[b]*?", "a\\{}=,b", "a'\"% üb"])
+def test_any_character_in_the_directory(run: Callable[..., Path], whole: Path, name: str) -> None:
+    directory = run("train.steps=40", name=name)
     assert embexp.load_run(directory).evaluate()
     result = embexp.resume(directory, ["train.steps=60"])
     assert result.status == "completed"
-    assert content(directory)["tensors"] == content(run())["tensors"]
+    assert content(directory)["tensors"] == content(whole)["tensors"]
 
 
 def test_what_cannot_be_written_is_said_before_training(run: Callable[..., Path], monkeypatch: Any) -> None:

@@ -30,6 +30,7 @@ SMALL_CLICKS = (
     "data.items=40",
     "train.batch_size=128",
 )
+QUIET = ("output.plots=false", "output.tensorboard=false")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_same_spec_same_seed_same_bits(clicks_run: single.RunResult, tmp_path: P
 
 
 def test_another_seed_gives_other_bits(clicks_run: single.RunResult, cache: Path, tmp_path: Path) -> None:
-    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=60", "seed=1"), tmp_path / "other")
+    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=60", "seed=1", *QUIET), tmp_path / "other")
     assert other.summary["run_id"] != clicks_run.summary["run_id"]
     assert other.summary["tables"]["item"]["digest"] != clicks_run.summary["tables"]["item"]["digest"]
 
@@ -254,7 +255,7 @@ class InterruptAt(Listener):
 
 def test_an_interrupted_run_ends_with_what_it_has(cache: Path, tmp_path: Path) -> None:
     listener = InterruptAt(20)
-    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=1000000", "train.evaluate_every=1000000")
+    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=1000000", "train.evaluate_every=1000000", *QUIET)
     result = run(spec, tmp_path / "run", [listener])
     assert result.status == listener.status == "interrupted"
     assert 20 <= result.summary["steps"] < 1000000
@@ -267,7 +268,7 @@ def test_an_interrupted_run_ends_with_what_it_has(cache: Path, tmp_path: Path) -
 def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
     clicks_run: single.RunResult, cache: Path, tmp_path: Path
 ) -> None:
-    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", "optimizer=adam"), tmp_path / "adam")
+    other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", "optimizer=adam", *QUIET), tmp_path / "adam")
     spec = RunFolder(clicks_run.directory).spec.read_text()
     RunFolder(other.directory).spec.write_text(spec)
     with pytest.raises(
@@ -282,7 +283,7 @@ def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 def test_a_feature_with_an_output_shape_is_evaluated_on_whole_batches(cache: Path, tmp_path: Path) -> None:
-    plain = (*SMALL_CLICKS, "train.steps=10", "train.evaluation_batch_size=128")
+    plain = (*SMALL_CLICKS, *QUIET, "train.steps=10", "train.evaluation_batch_size=128")
     shaped = run(spec_of(cache, *plain, "features.history.output_shape=[128]"), tmp_path / "shaped")
     usual = run(spec_of(cache, *plain), tmp_path / "usual")
     # 400 examples to test on are three batches of 128 and 16 more: the last batch is filled up, and cut off again.
@@ -305,7 +306,7 @@ def test_the_manifest_tells_circumstances_but_no_secrets(
 ) -> None:
     monkeypatch.setenv("TF_VAR_password", "hunter2")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    result = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1"), tmp_path / "run")
+    result = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", *QUIET), tmp_path / "run")
     text = RunFolder(result.directory).manifest.read_text()
     assert "hunter2" not in text
     manifest = json.loads(text)

@@ -102,7 +102,7 @@ def test_the_best_values_come_back(run: Run) -> None:
 
 @pytest.mark.slow
 def test_the_same_run_gives_the_same_bits(run: Run) -> None:
-    first, second = run(*SIMULATED), run(*SIMULATED, "name=again")
+    first, second = (run(*CASES["loaded"], *SMALL, *more) for more in ((), ("name=again",)))
     assert losses(first) == losses(second)
     assert first.summary["tables"] == second.summary["tables"]
 

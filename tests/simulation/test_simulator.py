@@ -182,13 +182,6 @@ class TestSteps:
                 expected[row] -= 0.5 * gradient / np.sqrt(1 + gradient**2)
             np.testing.assert_allclose(rows(embedding), expected, rtol=1e-6)
 
-    def test_pipelined_execution_is_one_step_after_the_other(self) -> None:
-        with simulated() as strategy:
-            embedding = new_embedding(strategy, pipeline_execution_with_tensor_core=True)
-            step = trainer(strategy, embedding)
-            step(IDS)
-            np.testing.assert_allclose(step(IDS).values[1], rows(embedding)[IDS] + 0.5 * np.array([[4], [4], [2]]))
-
     def test_enqueueing_in_a_function_of_its_own(self) -> None:
         with simulated() as strategy:
             embedding = new_embedding(strategy)

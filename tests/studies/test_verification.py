@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from embexp.studies import runs_compared, verification
 from embexp.studies.rerun import Rerun, in_own_process
 from embexp.training.listeners import Listener
 from embexp.training.saving import Replay
-from tests import preloaded
 
 MODEL = """import keras
 from sizes import WIDTH
@@ -280,14 +278,15 @@ def test_an_unfinished_run_is_refused(copy: Path, again: Reruns) -> None:
 
 
 @pytest.mark.slow
-def test_from_python_in_a_process_of_its_own(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_python_in_a_process_of_its_own(
+    project: Path, tmp_path: Path, forked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = spec_of(project, *USER_MODEL, "train.steps=2", "strategy.intra_op_threads=1")
     broken = spec.model_copy(update={"restore": spec.restore.model_copy(update={"path": str(tmp_path / "nowhere")})})
     for name in ("run", "broken"):
         (tmp_path / name).mkdir()
-    with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as commands:
-        monkeypatch.setattr(sys, "executable", str(commands / "python"))
-        in_own_process(Rerun(spec, Replay()), tmp_path / "run")
-        assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
-        with pytest.raises(RunError, match="nowhere"):
-            in_own_process(Rerun(broken), tmp_path / "broken")
+    monkeypatch.setattr(sys, "executable", str(forked / "python"))
+    in_own_process(Rerun(spec, Replay()), tmp_path / "run")
+    assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
+    with pytest.raises(RunError, match="nowhere"):
+        in_own_process(Rerun(broken), tmp_path / "broken")

@@ -34,6 +34,10 @@ if seed == 104:  # crashes once
 if seed == 105:
     (directory / "ready").touch()
     time.sleep(600)
+if seed == 106:  # does not hear that it is to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    (directory / "ready").touch()
+    time.sleep(600)
 if seed >= 1000:  # runs only beside another job
     place = sweep / "met"
     place.mkdir(exist_ok=True)

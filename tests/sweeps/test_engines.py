@@ -15,6 +15,7 @@ import pytest
 
 from embexp.config import composition
 from embexp.config.compose import compose
+from embexp.config.permission import OWN_MODULES
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.sweeps import elsewhere, engines
@@ -69,7 +70,7 @@ def engine(launcher: str, folder: Path) -> Engine:
     job = folder / "job.py"
     job.write_text(JOB)
     config = compose(composition.loader(), [f"hydra/launcher={launcher}"]).config
-    return dataclasses.replace(engines.engine(config), command=(sys.executable, str(job)))
+    return dataclasses.replace(engines.engine(config, OWN_MODULES), command=(sys.executable, str(job)))
 
 
 def run(made: Engine, jobs: Ledger, numbers: list[int]) -> list[Outcome]:
@@ -173,7 +174,7 @@ def test_a_launcher_that_fails_is_told(tmp_path: Path) -> None:
 def test_a_setting_that_a_launcher_lacks_is_a_fault(overrides: list[str], words: str) -> None:
     pytest.importorskip("submitit")
     with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{words}"):
-        engines.engine(compose(composition.loader(), overrides).config)
+        engines.engine(compose(composition.loader(), overrides).config, OWN_MODULES)
 
 
 @pytest.mark.slow

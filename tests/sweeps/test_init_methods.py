@@ -15,6 +15,7 @@ WAYS = ("constant", "scaffold", "assign", "memory_map")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_one_table_of_several_ways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from embexp.specs.sweeping import Launching
 from embexp.sweeps import resuming, shares
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.sweep import sweep
+from embexp.system import machine_faults
 
 Command = Callable[[Path, int], Sequence[str]]
 
@@ -335,11 +337,13 @@ def test_a_failed_job_tells_its_own_faults(tmp_path: Path) -> None:
     from embexp.sweeps import failures
 
     faults = [Fault("train.steps", "0", "it must be at least 1", "remedy"), Fault("", "x", "no")]
+    full = OSError(errno.ENOSPC, "No space left on device", "/runs/3/metrics.jsonl")
     for error, sentence, crash in [
         (ConfigError(faults), "train.steps = 0: it must be at least 1; config = x: no", False),
         (DataError("a.csv: line 3\n    is not a number"), "a.csv: line 3 is not a number", False),
         (ValueError("bad\nluck"), "ValueError: bad luck", False),
-        (MemoryError(), "MemoryError", True),
+        (full, machine_faults.sentence(full), False),
+        (MemoryError(), machine_faults.sentence(MemoryError()), True),
     ]:
         failures.note(tmp_path, error)
         assert failures.why(tmp_path, 1) == sentence

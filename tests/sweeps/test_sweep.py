@@ -16,6 +16,7 @@ import yaml
 
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.sweep import sweep
+from embexp.system import interruption
 
 Command = Callable[[Path, int], Sequence[str]]
 BAD_LUCK = "exit status 1; the last line of its log: ValueError: bad luck"
@@ -266,3 +267,27 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
     assert [job["status"] for job in jobs()] == ["completed", "interrupted", "planned"]
     assert jobs()[2]["reason"] == "the sweep was interrupted"
     assert "ending the running job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_kills_the_jobs_which_are_interrupted(
+    number: signal.Signals, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And did not run out of memory."""
+
+    def press() -> None:
+        give_up = time.monotonic() + 30
+        while not Path("s/1/ready").exists() and time.monotonic() < give_up:
+            time.sleep(0.05)
+        for _ in range(2):
+            signal.pthread_kill(threading.get_ident(), number)
+            time.sleep(0.3)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    with interruption.taken_over():
+        assert not sweep(["seed=5,106,6", "hydra.sweep.dir=s"], command=command)
+        assert interruption.exit_status() == 128 + number
+    presser.join()
+    assert [job["status"] for job in jobs()] == ["completed", "interrupted", "planned"]
+    assert "out of memory" not in capsys.readouterr().out

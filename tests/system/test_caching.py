@@ -1,15 +1,21 @@
-"""Folders of the cache that a killed process left half-made."""
+"""Folders of the cache: what a killed process left half-made, and what was damaged later."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from embexp.system import caching
+import numpy as np
+import pytest
+
+from embexp.system import caching, digests
 
 KILLED = """
 import os, signal, sys
@@ -74,3 +80,117 @@ def test_of_makers_elsewhere_only_the_day_tells(tmp_path: Path) -> None:
                 os.utime(folder, (yesterday, yesterday))
     caching.folder(tmp_path, "vectors", "key", make)
     assert left(tmp_path) == sorted(f"{name}{age}" for name in names for age in ("new", "busy"))
+
+
+class Made:
+    """Makes a folder of two files, and counts how often."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache, self.count = cache, 0
+
+    def __call__(self) -> Path:
+        def make(folder: Path) -> None:
+            self.count += 1
+            (folder / "a.npy").write_bytes(b"a" * 1000)
+            (folder / "b.json").write_text("{}")
+
+        return caching.folder(self.cache, "kind", "key", make)
+
+
+def truncated(folder: Path) -> None:
+    os.truncate(folder / "a.npy", 500)
+
+
+def altered(folder: Path) -> None:
+    """One byte is another one, and size and modification time are as before."""
+    before = (folder / "a.npy").stat()
+    with (folder / "a.npy").open("r+b") as file:
+        file.write(b"b")
+    os.utime(folder / "a.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced(folder: Path) -> None:
+    """By another file of the same size and times, as `cp -p` does."""
+    before = (folder / "a.npy").stat()
+    (folder / "a.npy").unlink()
+    (folder / "a.npy").write_bytes(b"c" * 1000)
+    os.utime(folder / "a.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def removed(folder: Path) -> None:
+    (folder / "b.json").unlink()
+
+
+def added(folder: Path) -> None:
+    (folder / "c.json").write_text("{}")
+
+
+def without_record(folder: Path) -> None:
+    (folder / ".content.json").unlink()
+
+
+def damaged_record(folder: Path) -> None:
+    (folder / ".content.json").write_text('{"a.npy": {"stamp": [1')
+
+
+def strange_record(folder: Path) -> None:
+    (folder / ".content.json").write_text('{"a.npy": {"stamp": 7, "digest": null}}')
+
+
+DAMAGES = (truncated, altered, replaced, removed, added, without_record, damaged_record, strange_record)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
+def test_a_damaged_folder_is_made_again_once(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    damage(made())
+    assert made.count == 1
+    place = made()
+    assert made.count == 2
+    assert ((place / "a.npy").read_bytes(), (place / "b.json").read_text()) == (b"a" * 1000, "{}")
+    made()
+    assert made.count == 2
+    assert [each.name for each in tmp_path.iterdir()] == [place.name]
+
+
+def test_a_folder_that_is_as_it_was_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(tmp_path)
+    made()
+    monkeypatch.setattr(digests, "of_file", lambda path: pytest.fail(f"{path} was read"))
+    made()
+    assert made.count == 1
+
+
+def test_a_copy_of_the_cache_is_read_once_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(tmp_path / "first")
+    made()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    copy = Made(tmp_path / "second")
+    copy()
+    assert copy.count == 0
+    monkeypatch.setattr(digests, "of_file", lambda path: pytest.fail(f"{path} was read"))
+    copy()
+
+
+def test_who_has_mapped_a_damaged_folder_keeps_it(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    mapped = np.memmap(made() / "a.npy", np.uint8, "r")
+    added(tmp_path / "kind-key")
+    made()
+    assert made.count == 2
+    assert (np.asarray(mapped) == ord("a")).all()
+
+
+def test_the_digest_of_a_file_follows_it_whatever_its_times_say(tmp_path: Path) -> None:
+    file, long_ago = tmp_path / "a.txt", (1_000_000_000, 1_000_000_000)
+    file.write_bytes(b"one")
+    os.utime(file, long_ago)
+    first = caching.file_digest(file, cache=tmp_path / "cache")
+    assert list((tmp_path / "cache" / "digests").iterdir())  # it is remembered
+    file.write_bytes(b"two")
+    os.utime(file, long_ago)
+    assert caching.file_digest(file, cache=tmp_path / "cache") == hashlib.sha256(b"two").hexdigest() != first
+    (tmp_path / "b.txt").write_bytes(b"six")
+    os.utime(tmp_path / "b.txt", long_ago)
+    (tmp_path / "b.txt").replace(file)
+    assert caching.file_digest(file, cache=tmp_path / "cache") == hashlib.sha256(b"six").hexdigest()

@@ -48,3 +48,18 @@ def test_seeds_follow_from_names_alone() -> None:
     assert digests.seed_of(1, "a", "b") != digests.seed_of(1, "ab")
     digest = hashlib.sha256(b'[1, "item"]').digest()
     assert digests.seed_of(1, "item")[0] == int.from_bytes(digest[:4], "little") & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("dim", [1, 3, 1 << 21])
+def test_a_matrix_that_is_read_has_the_digest_of_its_blocks_and_is_read_in_small_parts(dim: int) -> None:
+    rows = np.random.default_rng(dim).normal(size=(digests.ROWS_PER_BLOCK + 5 if dim < 9 else 3, dim)).astype("f4")
+    sizes = []
+
+    def read(start: int, stop: int) -> np.ndarray:
+        sizes.append((stop - start) * dim * 4)
+        return rows[start:stop]
+
+    blocks = [rows[: digests.ROWS_PER_BLOCK], rows[digests.ROWS_PER_BLOCK :]]
+    assert digests.of_float_rows(read, *rows.shape) == digests.of_rows(block for block in blocks if len(block))
+    assert max(sizes) <= max(1 << 22, 4 * dim)
+    assert sum(sizes) == rows.nbytes

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,3 +183,19 @@ def test_a_killed_conversion_leaves_nothing_half_made(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").glob("vectors-*"))
     command = [sys.executable, "-c", PARSE, str(tmp_path / "v.txt")]
     assert subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout == expected
+
+
+@pytest.mark.parametrize("name", ["matrix.npy", "tokens.arrow", "notes.json"])
+def test_a_conversion_that_was_cut_off_is_made_again(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "v.txt"
+    path.write_text("".join(f"w{row} {row} {-row}\n" for row in range(100)))
+
+    def read() -> list[Any]:
+        source = open_vectors(path, cache=tmp_path / "cache")
+        assert source.tokens is not None
+        return [source.tokens.to_pylist(), source.read(0, source.rows).tolist()]
+
+    whole = read()
+    [damaged] = (tmp_path / "cache").glob(f"vectors-*/{name}")
+    os.truncate(damaged, damaged.stat().st_size // 2)
+    assert read() == whole

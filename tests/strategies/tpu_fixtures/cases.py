@@ -48,14 +48,6 @@ class Case:
         return f"{prefix}_{self.file}_test.py"
 
 
-LEGACY_OPTIMIZERS = (
-    "trains a TPUEmbeddingV0 with Keras' legacy optimizers and their `add_slot`, which Keras 3 does not have; "
-    "no TPU embedding op takes part"
-)
-REAL_TPU = "starts a TPU system through TPUClusterResolver: needs a TPU"
-SPMD = "compiles with XLA for one replica of two cores: needs a TPU and its compiler"
-
-
 def _all(file: str, test: str, variants: tuple[str, ...] = ("",), **rest: object) -> list[Case]:
     return [Case(file, test, variant, **rest) for variant in variants]  # type: ignore[arg-type]
 
@@ -109,7 +101,7 @@ CASES: tuple[Case, ...] = (
     Case("v2_initialization", "test_multiple_creation"),
     Case("v2_initialization", "test_same_config_different_instantiations"),
     Case("v2_initialization", "test_learning_rate_tag_order"),
-    *_all("v2_mp_strategy", "test_spmd_training", ("whole", "per_device"), outcome=Outcome.NOT_RUN, reason=SPMD),
+    *_all("v2_mp_strategy", "test_spmd_training", ("whole", "per_device")),
     *_all(
         "v1_correctness",
         "test_embedding",
@@ -119,14 +111,12 @@ CASES: tuple[Case, ...] = (
                 OLD_OPTIMIZERS, ("training", "forward"), ("sparse", "ragged"), ("high_dimensional", "flat")
             )
         ),
-        outcome=Outcome.NOT_RUN,
-        reason=LEGACY_OPTIMIZERS,
     ),
     *_all("v1_correctness", "test_enqueue_with_weights", ("ragged", "sparse")),
     Case("v1_checkpoint", "test_checkpoint_save_and_restore"),
     Case("v1_checkpoint", "test_model_export_cpu"),
     *_all("v1_checkpoint", "test_check_checkpoint_variable_names_are_same_on_cpu_and_tpu", OLD_OPTIMIZERS),
-    Case("initialization", "test_tpu_initialization", outcome=Outcome.NOT_RUN, reason=REAL_TPU),
+    Case("initialization", "test_tpu_initialization"),
 )
 
 

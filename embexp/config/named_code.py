@@ -1,0 +1,144 @@
+"""Classes and functions that the node `hydra` names: each has to be one that may be named. Imports none of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig, OmegaConf
+
+from embexp.config import hydra_globals
+from embexp.config.permission import Permission
+from embexp.config.shown import shown
+from embexp.errors import ConfigError, Fault
+from embexp.models import user_path
+
+NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
+"""Parts of the node `hydra` that name code."""
+_LOGGING = re.compile(r"logging(\.handlers)?\.\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
+"""Classes for logs, which only write."""
+_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+_FINE = (
+    "hydra_plugins.embexp_",
+    "hydra._internal.core_plugins.basic_",
+    "hydra.experimental.callbacks.",
+)
+"""Starts of classes of embexp and Hydra that run nothing but jobs."""
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, Any]:
+    """Checks a part of the node `hydra`.
+
+    Args:
+        config: composed.
+        kind: one of `NODES`.
+        permission: which code it may name.
+
+    Returns:
+        The part, with interpolations resolved.
+
+    Raises:
+        ConfigError: it names code that may not be run, or can't be resolved.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            node: Any = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+    except Exception as error:  # also of a resolver
+        text = str(error).split("\n")[0]
+        raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
+    if found := list(_faults(node, kind, permission)):
+        raise ConfigError(found)
+    return node if isinstance(node, dict) else {}
+
+
+def faults(config: DictConfig, permission: Permission) -> list[Fault]:
+    """The faults that `check` would raise, but for what can't be resolved before the run has its directory."""
+    found: list[Fault] = []
+    with hydra_globals.borrowed(config):
+        for kind in NODES:
+            try:
+                node = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+            except Exception:  # also of a resolver
+                continue
+            found += _faults(node, kind, permission)
+    return found
+
+
+def plugins() -> Mapping[str, type]:
+    """The classes of installed plugins of Hydra, by their path."""
+    return {f"{each.__module__}.{each.__name__}": each for each in Plugins.instance().discover()}
+
+
+def function_of(target: str) -> str:
+    """A dotted path as `package.module:name`; the longest part that is a module counts as such. Imports nothing."""
+    parts = target.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if user_path.find(".".join(parts[:length])) is not None:
+            return f"{'.'.join(parts[:length])}:{'.'.join(parts[length:])}"
+    return f"{'.'.join(parts[:-1])}:{parts[-1]}"
+
+
+def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
+    logs = kind.endswith("_logging")
+    known = _known(kind) if permission.own and not logs else {}
+    for path, key, value in _texts(node, f"hydra.{kind}"):
+        if logs:
+            names = key in ("class", "()") and not _LOGGING.fullmatch(value)
+            target = value.removeprefix("ext://") if names or _is_external(value) else None
+        else:
+            fine = value in known or value.startswith(_FINE)
+            target = value if key == "_target_" and not fine else None
+        if target is not None:
+            yield from _fault(path, target, permission)
+        elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
+            yield Fault(path, shown(value), "it is an interpolation behind another one", "write out what it names")
+
+
+def _is_external(value: str) -> bool:
+    return value.startswith("ext://") and value not in _STREAMS
+
+
+def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
+    if not _TARGET.fullmatch(target):
+        yield Fault(
+            path, shown(target), "it must be the path of a class", f"{path.rpartition('.')[2]}: package.module.Class"
+        )
+        return
+    function = function_of(target)
+    module, _, name = function.partition(":")
+    if refusal := permission.refusal(function):
+        yield Fault(path, shown(target), refusal, permission.remedy(function))
+    elif function not in permission.allowed and user_path.find(module) is None:
+        yield Fault(
+            path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
+        )
+    elif function not in permission.allowed and "." in name:
+        yield Fault(path, shown(target), "it must be a class of a module", permission.remedy(function))
+
+
+def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """The texts of nested mappings and lists: path, key, text."""
+    for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
+        if isinstance(value, str):
+            yield f"{path}.{key}", str(key), value
+        else:
+            yield from _texts(value, f"{path}.{key}")
+
+
+def _known(kind: str) -> Container[str]:
+    """The classes of installed plugins: launchers and sweepers, and what the configs that plugins bring name."""
+    own = plugins() if kind in ("launcher", "sweeper") else ()
+    return {*_targets(ConfigStore.instance().repo), *own}
+
+
+def _targets(node: Any) -> Iterator[str]:
+    for value in node.values():
+        if isinstance(value, dict):
+            yield from _targets(value)
+        elif isinstance(value.node, DictConfig):
+            content = OmegaConf.to_container(value.node, resolve=False)
+            yield from (text for _, key, text in _texts(content, "") if key == "_target_")

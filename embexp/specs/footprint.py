@@ -1,0 +1,187 @@
+"""The memory that a run needs at least: of tables, their slots, a batch, the dense part and the data.
+
+What the config does not tell, such as the length of lists or the layers of a user's own model, is left out, so a run
+that needs more than there is here can't succeed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from embexp.errors import Fault
+from embexp.specs.data import Clicks
+from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.inits import MemoryMap
+from embexp.specs.models import DLRM, MLP, TextCNN
+from embexp.specs.optimizers import slot_count
+from embexp.specs.run import RunSpec
+from embexp.specs.tables import Storage
+
+_FLOAT_BYTES = 4
+_INDEX_BYTES = 8
+_DRAWN = 65_536
+"""Examples that a synthetic log draws together: `embexp.data.click_log.CHUNK`."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table.
+
+    Attributes:
+        in_memory: that are not in a mapped file.
+        with_slots: that have slots.
+    """
+
+    in_memory: int
+    with_slots: int
+
+
+@dataclass(frozen=True)
+class Need:
+    """Memory that something needs.
+
+    Attributes:
+        kind: what: tables, slots, batch, dense part or data.
+        bytes: how much.
+        path: the config path that decides it.
+        value: what stands there.
+    """
+
+    kind: str
+    bytes: int
+    path: str
+    value: str
+
+
+_REMEDIES = {
+    "tables": "a smaller dim, fewer rows (data.vocabulary.max_size, data.vocabulary.min_frequency), or, of a pretrained"
+    " table, freeze=table init=memory_map, which leaves it in its file",
+    "slots": "an optimizer without slots (optimizer=sgd), a smaller dim, or frozen rows, which have none"
+    " (storage=split)",
+    "batch": "a smaller train.batch_size, or train.evaluation_batch_size",
+    "dense part": "smaller layers",
+    "data": "a smaller data.window, or fewer examples at once",
+}
+
+
+def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]:
+    """The rows that take memory, before the data is read: at least so many.
+
+    Args:
+        spec: of the run.
+        rows: of each table; None where only the data tells.
+    """
+    found = {}
+    for name, count in rows.items():
+        if count is None:
+            continue
+        some_frozen = not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)
+        apart = some_frozen and spec.tables[name].storage is not Storage.VARIABLE
+        mapped = isinstance(spec.init_of(name), MemoryMap) and spec.mappable(name)
+        found[name] = Rows(0 if mapped else count, 0 if spec.frozen(name) or apart else count)
+    return found
+
+
+def needs(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int], examples: int | None = None) -> list[Need]:
+    """What a run needs, as far as it is known.
+
+    Args:
+        spec: of the run.
+        rows: of each table that is known.
+        dims: of each table that is known.
+        examples: of the training split; None: unknown.
+    """
+    found: list[Need] = []
+    if not spec.strategy.own_memory or spec.strategy.simulated:
+        found += _tables(spec, rows, dims)
+    found += [*_batch(spec, dims), *_dense(spec), *_data(spec, examples)]
+    return found
+
+
+def fault(found: Sequence[Need], available: int, limit: str) -> Fault | None:
+    """The fault of a run that needs more memory than there is; None: it may have enough.
+
+    Args:
+        found: see `needs`.
+        available: bytes that it can have.
+        limit: what allows no more.
+    """
+    total = sum(each.bytes for each in found)
+    if total <= available or not found:
+        return None
+    kinds = {kind: sum(each.bytes for each in found if each.kind == kind) for kind in _REMEDIES}
+    largest = max(found, key=lambda each: each.bytes)
+    tables = [each for each in found if each.kind == "tables"]
+    words = [f"{kind} {_shown(size)}" for kind, size in kinds.items() if size]
+    if tables and max(tables, key=lambda each: each.bytes).bytes:
+        table = max(tables, key=lambda each: each.bytes)
+        words[0] += f" (the largest is {table.path} with {_shown(table.bytes)})"
+    rule = f"the run needs at least {_shown(total)} of memory, and {limit} has {_shown(available)}: {', '.join(words)}"
+    return Fault(largest.path, largest.value, rule, f"choose {_REMEDIES[largest.kind]}")
+
+
+def _tables(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int]) -> Iterator[Need]:
+    for name, count in rows.items():
+        if (dim := dims.get(name)) is None:
+            continue
+        path, row = f"tables.{name}", _FLOAT_BYTES * dim
+        if count.in_memory:
+            yield Need("tables", row * count.in_memory, path, f"{count.in_memory:,} rows of {dim:,}")
+        optimizer = spec.optimizer_of(name)
+        if slots := slot_count(optimizer) * count.with_slots:
+            value = f"{optimizer.kind} with {slot_count(optimizer)} slots for {count.with_slots:,} rows of {dim:,}"
+            yield Need("slots", row * slots, path, value)
+
+
+def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
+    """The activations of a batch, and in training their gradients."""
+    known = [feature for feature in spec.features.values() if feature.table in dims]
+    numbers = sum(math.prod(feature.activation_shape(dims[feature.table])) for feature in known)
+    numbers += sum(sum(widths) for widths in _widths(spec).values())
+    sizes = {"train.batch_size": 2 * spec.train.batch_size, "train.evaluation_batch_size": spec.evaluation_batch_size}
+    path = max(sizes, key=lambda each: sizes[each])
+    shown = spec.train.batch_size if path == "train.batch_size" else spec.evaluation_batch_size
+    yield Need("batch", _FLOAT_BYTES * numbers * sizes[path], path, f"{shown:,} examples of {numbers:,} numbers")
+
+
+def _dense(spec: RunSpec) -> Iterator[Need]:
+    """Weights between hidden layers, with gradient and slots."""
+    slots = {"sgd": 0, "adagrad": 1, "adam": 2}[spec.dense_optimizer.kind]
+    for path, widths in _widths(spec).items():
+        weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
+        yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, str(list(widths)))
+
+
+def _widths(spec: RunSpec) -> dict[str, Sequence[int]]:
+    """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
+    match spec.model:
+        case MLP(hidden=hidden):
+            return {"model.hidden": hidden}
+        case DLRM(bottom=bottom, top=top):
+            return {"model.bottom": bottom, "model.top": top}
+        case TextCNN(widths=widths, maps=maps):
+            return {"model.maps": [maps for _ in widths]}
+        case _:
+            return {}
+
+
+def _data(spec: RunSpec, examples: int | None) -> Iterator[Need]:
+    """The order of a window, and what a synthetic log draws at once; the examples themselves are mapped."""
+    if isinstance(spec.data, Clicks):
+        data = spec.data
+        examples = data.examples if examples is None else examples
+        at_once = min(_DRAWN, data.examples) * (2 + data.history_length // 2)
+        yield Need("data", _FLOAT_BYTES * at_once * (data.rank + 1), "data.rank", str(data.rank))
+    if examples is not None and spec.data.shuffle:
+        window = min(spec.data.window, examples)
+        yield Need("data", _INDEX_BYTES * window, "data.window", f"{window:,} examples")
+
+
+def _shown(size: int) -> str:
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size / 1e3:,.1f} kB"

@@ -1,0 +1,60 @@
+"""Output where the encoding is not UTF-8: what it lacks is written in other characters, and never raises an error."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import sys
+
+_NAME = "embexp"
+_OTHERS = {
+    "…": "...",
+    "·": "-",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "‖": "||",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "µ": "u",
+    "█": "#",
+    "▁": "_",
+    "“": '"',
+    "”": '"',
+    "‘": "'",
+    "’": "'",
+}
+_REPLACED = ("strict", "backslashreplace", "surrogateescape")
+"""Error handlers that Python sets by itself; one that the user has chosen (PYTHONIOENCODING) stays."""
+
+
+def fit_streams() -> None:
+    """Has the standard output and the standard error write what their encoding lacks in other characters."""
+    codecs.register_error(_NAME, _replacement)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _REPLACED:
+            with contextlib.suppress(OSError):  # what this process was forked from had another file there
+                stream.reconfigure(errors=_NAME)
+
+
+def write_utf8() -> None:
+    """Has the standard output and the standard error, which go to a file, write UTF-8 whatever the terminal has."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_other, error.object[error.start : error.end])), error.end
+
+
+def _other(character: str) -> str:
+    if "\u2800" <= character <= "\u28ff":  # dots, which turn while something is done
+        return "*"
+    if "\u2500" <= character <= "\u257f":  # lines of tables
+        return "-"
+    return _OTHERS.get(character) or character.encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,213 @@
+"""SIGINT, SIGTERM and SIGHUP: each asks for the end, which is a tidy one.
+
+While a command has taken the signals over, one of them raises `Interrupted`: blocks clean up behind themselves, and the
+process ends with the status that shells give it, 128 + the signal's number. Three kinds of blocks do something else:
+
+- `training` only notes the first one, so that the training ends by itself, with a checkpoint and a summary;
+- `finished_first` puts the first one off to its end: what is being saved is saved;
+- `leaving_at_once` ends the process there, for imports: an exception inside a half-imported module has strange effects.
+
+The second signal ends what the first one has not ended yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that ask for the end: Ctrl-C, a scheduler or `kill`, a terminal that is closed."""
+STATUSES = tuple(128 + number for number in NUMBERS)
+"""The exit statuses of processes that they have ended, by convention."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asks for the end."""
+
+
+@dataclass
+class _State:
+    """Of this process.
+
+    Attributes:
+        received: numbers of the signals so far.
+        deferring: how many blocks of `finished_first` are running.
+        pending: the signal that such a block has put off.
+        leaving: the file that tells of the end, while a signal ends the process at once.
+        terminals: file descriptors of the output that goes to a terminal.
+    """
+
+    received: list[int] = field(default_factory=list)
+    deferring: int = 0
+    pending: int | None = None
+    leaving: int | None = None
+    terminals: tuple[int, ...] = ()
+
+
+_state = _State()
+
+
+class Interruption:
+    """Whether the user, or the system, has requested the end of training: `interruption()`."""
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    def __call__(self) -> bool:
+        """Whether training should end."""
+        return self._requested
+
+    def request(self) -> None:
+        """Requests the end of training."""
+        self._requested = True
+
+
+@contextmanager
+def taken_over() -> Iterator[None]:
+    """Within the block, the signals raise `Interrupted`. Outside the main thread, nothing is changed."""
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            stack.callback(_restore, take_over())
+        yield
+
+
+def take_over() -> dict[int, Any]:
+    """Has the signals raise `Interrupted` from now on, and forgets earlier ones; returns the handlers before.
+
+    A SIGHUP that is ignored stays so: that is what `nohup` is for.
+    """
+    _state.received.clear()
+    _state.pending = None
+    _state.terminals = tuple(number for number in (1, 2) if os.isatty(number))
+    return _handle_by(_raise)
+
+
+def received() -> bool:
+    """Whether one of the signals has come since they were taken over."""
+    return bool(_state.received)
+
+
+def exit_status() -> int:
+    """The status of a process that the last signal has ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + (_state.received[-1] if _state.received else int(signal.SIGINT))
+
+
+def name() -> str:
+    """The name of the last signal."""
+    return signal.Signals(_state.received[-1] if _state.received else signal.SIGINT).name
+
+
+@contextmanager
+def finished_first() -> Iterator[None]:
+    """A block that the first signal does not interrupt: `Interrupted` is raised at its end."""
+    _state.deferring += 1
+    try:
+        yield
+    finally:
+        _state.deferring -= 1
+    if _state.pending is not None and not _state.deferring:
+        _state.pending = None
+        raise Interrupted
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """A block in which a signal that was taken over ends the process, without cleaning up."""
+    before, _state.leaving = _state.leaving, os.dup(2)
+    try:
+        yield
+    finally:
+        told, _state.leaving = _state.leaving, before
+        os.close(told)
+
+
+@contextmanager
+def training() -> Iterator[Interruption]:
+    """Within the block, the first signal requests a clean end; a second one has the effect that it had before.
+
+    Outside the main thread, where signals can't be caught, nothing is changed.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    previous: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _restore(previous)
+        note(number)
+        interruption.request()
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(
+                "\nStopping and keeping what is trained; interrupt again to quit at once.", file=sys.stderr, flush=True
+            )
+
+    previous |= _handle_by(handle)
+    try:
+        yield interruption
+    finally:
+        _restore(previous)
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Within the block, signals are collected in the list. Outside the main thread, nothing is changed."""
+    found: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield found
+        return
+
+    def count(number: int, frame: FrameType | None) -> None:
+        note(number)
+        found.append(number)
+
+    before = _handle_by(count)
+    try:
+        yield found
+    finally:
+        _restore(before)
+
+
+def note(number: int) -> None:
+    """Takes note of a signal; output to a terminal that is gone is dropped from now on."""
+    _state.received.append(number)
+    for each in _state.terminals:
+        if not os.isatty(each):  # it was closed, and every line written to it would be an error
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, each)
+                os.close(nowhere)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    first = not _state.received
+    note(number)
+    if _state.leaving is not None:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            os.write(_state.leaving, b"\nembexp: interrupted\n")
+        os._exit(128 + number)
+    if first and _state.deferring:
+        _state.pending = number
+        return
+    raise Interrupted
+
+
+def _handle_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Sets the handler of all signals, and returns those before."""
+    chosen = [number for number in NUMBERS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in chosen}
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -1,0 +1,276 @@
+"""No command that reads a run imports the code that its spec names, unless the user allows it by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embexp
+from embexp.cli import commands
+from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
+from embexp.runs import run as single
+from embexp.specs.sweeping import Launching
+from embexp.studies import verification
+from embexp.sweeps import jobs, resuming
+from embexp.sweeps.checking import PlannedJob
+from embexp.sweeps.enrolling import Enrolment
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.system import files
+
+TOWER = """import keras
+
+def tower(activations):
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(each) for each in activations.values()])
+    return keras.Model(inputs=activations, outputs=keras.layers.Dense(1)(x))
+"""
+BOMB = "from pathlib import Path\nPath({marker!r}).touch()\n" + TOWER
+SMALL = (
+    "model=keras",
+    "~model.args",
+    "data.examples=300",
+    "data.users=20",
+    "data.items=30",
+    "train.batch_size=64",
+    "train.epochs=null",
+    "train.steps=3",
+    "output.plots=false",
+    "output.tensorboard=false",
+)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder with a module that leaves a mark when it is imported, and runs that name it.
+
+    `run` has ended, `unfinished` has not.
+    """
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", list(sys.path))
+        (folder / "bomb.py").write_text(BOMB.format(marker=str(folder / "pwned")))
+        spec = embexp.compose([*SMALL, "model.function=bomb:tower", f"output.cache={folder / 'cache'}"])
+        single.run(spec, files.new_directory(folder / "run"))
+        shutil.copytree(folder / "run", folder / "unfinished")
+        (folder / "unfinished" / "summary.json").unlink()
+        patch.delitem(sys.modules, "bomb")
+        yield folder
+        sys.modules.pop("bomb", None)
+
+
+@pytest.fixture
+def unmarked(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, without the mark, and with the attack of a program that is always there."""
+    monkeypatch.chdir(project)
+    sys.modules.pop("bomb", None)
+    (project / "pwned").unlink(missing_ok=True)
+    shutil.rmtree(project / "out", ignore_errors=True)
+    (project / "out").mkdir()
+    return project
+
+
+def rewritten(run: Path, to: Path, function: str, **args: Any) -> Path:
+    """A copy of a run whose spec names another function."""
+    shutil.copytree(run, to)
+    spec = json.loads((to / "spec.json").read_text())
+    spec["model"] = {"kind": "keras", "function": function, "args": args}
+    (to / "spec.json").write_text(json.dumps(spec))
+    return to
+
+
+REFUSED = {
+    "evaluate": ["evaluate", "RUN"],
+    "evaluate a file": ["evaluate", "RUN", "--data", "x.csv"],
+    "predict": ["predict", "RUN", "--data", "x.csv"],
+    "export": ["export", "RUN", "out/model", "--as", "savedmodel"],
+    "resume": ["resume", "UNFINISHED"],
+    "resume for longer": ["resume", "RUN", "train.steps=5"],
+    "verify": ["verify", "RUN"],
+    "run --spec": ["run", "--spec", "RUN", "hydra.run.dir=out/again"],
+    "vectors of a run that has not ended": ["vectors", "neighbors", "UNFINISHED", "1", "--table", "item"],
+}
+READ = {
+    "vectors neighbors": ["vectors", "neighbors", "RUN", "1", "--table", "item"],
+    "vectors convert": ["vectors", "convert", "RUN", "out/item.npy", "--table", "item"],
+    "export a table": ["export", "RUN", "out/tables", "--as", "npy"],
+    "checkpoint list": ["checkpoint", "list", "RUN/checkpoints/final"],
+    "checkpoint diff": ["checkpoint", "diff", "RUN/checkpoints/final", "run/checkpoints/final"],
+    "checkpoint graph": ["checkpoint", "graph", "RUN/checkpoints/final"],
+    "checkpoint convert": ["checkpoint", "convert", "RUN", "out/named", "--to", "name"],
+    "report": ["report", "RUN", "--csv", "out/runs.csv"],
+    "diff": ["diff", "RUN", "run"],
+    "pretrained=checkpoint": ["plan", "--scan", "pretrained=checkpoint", "pretrained.path=RUN", *SMALL[2:4]],
+    "restore": ["plan", "restore.path=RUN"],
+}
+FUNCTIONS = {"bomb:tower": {}, "subprocess:run": {"executable": "/usr/bin/touch", "env": {}}, "os:system": {}}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_command_that_needs_the_code_says_which(
+    unmarked: Path, case: str, function: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rewritten(unmarked / "run", tmp_path / "theirs", function, **FUNCTIONS[function])
+    unfinished = rewritten(unmarked / "unfinished", tmp_path / "unfinished", function)
+    before = sorted(run.rglob("*"))
+    words = [each.replace("UNFINISHED", str(unfinished)).replace("RUN", str(run)) for each in REFUSED[case]]
+    assert commands.main(words) == 2
+    told = capsys.readouterr().err
+    assert f"spec.json names code to run, {function} (model.function)" in told
+    assert f"allow it by --allow-code {function}" in told
+    assert not (unmarked / "pwned").exists()
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.parametrize("case", READ)
+def test_a_command_that_does_not_need_it_reads_the_run_without(
+    unmarked: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rewritten(unmarked / "run", tmp_path / "theirs", "bomb:tower")
+    shutil.copytree(run, tmp_path / "grown")
+    words = [each.replace("RUN", str(run)) for each in READ[case]]
+    assert commands.main(words) in (0, 1), capsys.readouterr().err  # 1: diff has found differences
+    assert not (unmarked / "pwned").exists()
+
+
+ATTACKS: dict[str, Callable[[Path], object]] = {
+    "evaluate": lambda run: embexp.load_run(run).evaluate(),
+    "predict": lambda run: embexp.load_run(run).predict("x.csv"),
+    "model": lambda run: embexp.load_run(run).model,
+    "export": lambda run: embexp.load_run(run).export("out/model"),
+    "resume": lambda run: embexp.resume(run, ["train.steps=5"], quiet=True),
+    "verify": lambda run: verification.verify(run, again=lambda rerun, place: None),
+}
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_python_refuses_it_too(unmarked: Path, case: str) -> None:
+    with pytest.raises(UsageError, match="names code to run, bomb:tower"):
+        ATTACKS[case](unmarked / "run")
+    assert not (unmarked / "pwned").exists()
+
+
+def test_what_needs_no_model_needs_no_code(unmarked: Path) -> None:
+    run = embexp.load_run(unmarked / "run")
+    assert run.table("item").shape == (len(run.vocabulary("item").tokens()), run.spec.tables["item"].dim)
+    assert run.metrics()
+    assert run.neighbors("item", "1", 3)
+    assert not (unmarked / "pwned").exists()
+
+
+def test_what_is_allowed_is_run(unmarked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = embexp.load_run(unmarked / "run", allow_code=["bomb:tower"])
+    assert run.evaluate() == pytest.approx(run.summary["metrics"]["test"])
+    assert (unmarked / "pwned").exists()
+    (unmarked / "pwned").unlink()
+    sys.modules.pop("bomb", None)
+    assert commands.main(["evaluate", "run", "--allow-code", "bomb:tower"]) == 0
+    assert (unmarked / "pwned").exists()
+    with pytest.raises(UsageError, match=r"--allow-code os:system: .* names only bomb:tower"):
+        embexp.load_run(unmarked / "run", allow_code=["bomb:tower", "os:system"])
+
+
+OWN = {
+    "of Python's library": ("subprocess:run", "module 'subprocess' is in Python's library"),
+    "of an installed package": ("keras:Model", "module 'keras' is installed"),
+    "only imported by an own module": ("shell:run", "shell imports it, and module 'subprocess' is in Python's library"),
+    "hidden by a library": ("random:tower", "rename random.py, which that hides"),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_config_names_code_of_the_user_s_own_modules(
+    unmarked: Path, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shell.py").write_text("from subprocess import run\n")
+    Path("random.py").write_text(TOWER)
+    function, told = OWN[case]
+    words = [*SMALL, f"model.function={function}"]
+    for command in (["run"], ["plan"], ["run", "-m", "seed=1,2"], ["plan", "-m", "seed=1,2"]):
+        assert commands.main([*command, *words]) == 2
+        found = capsys.readouterr().err
+        assert told in found
+        assert f"allow it: --allow-code {function}" in found
+    assert list(Path().iterdir()) == [Path("random.py"), Path("shell.py")] or not Path("outputs").exists()
+    with pytest.raises(ConfigError, match="own modules only"):
+        embexp.compose(words)
+    if case == "of an installed package":
+        spec = embexp.compose(words, allow_code=[function])
+        assert commands.main(["plan", *words, "--allow-code", function]) == 0
+        with pytest.raises(ConfigError, match="own modules only"):
+            embexp.run(spec)
+
+
+@pytest.fixture
+def sweep(unmarked: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Makes the folder of a sweep that has a job left to do."""
+
+    def make(engine: dict[str, Any] | None = None, **job: Any) -> Path:
+        spec = (unmarked / "run" / "spec.json").read_text()
+        command = {"folder": str(unmarked), "search": False, "overrides": []}
+        notes = {"command": command, "launching": Launching().model_dump(mode="json"), "engine": engine}
+        (tmp_path / "sweep").mkdir()
+        with Ledger(tmp_path / "sweep", create=True) as ledger:
+            ledger.add([LedgerJob(0, ("seed=0",), {"seed": "0"}, spec, "one", **{"directory": "0", **job})], notes)
+        return tmp_path / "sweep"
+
+    return make
+
+
+def test_a_sweep_is_resumed_with_the_code_that_is_allowed(
+    unmarked: Path, sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = sweep()
+    assert commands.main(["resume", str(directory)]) == 2
+    told = capsys.readouterr().err
+    assert f"of a sweep with the working folder {unmarked}, names code to run, bomb:tower" in told
+    with pytest.raises(UsageError, match="--allow-code bomb:tower"):
+        embexp.resume(directory, quiet=True)
+    assert not (unmarked / "pwned").exists()
+    marks = [sys.executable, "-c", "import sys, pathlib; pathlib.Path(sys.argv[1], 'ran').touch()"]
+    resuming.resume(directory, allow_code=["bomb:tower"], command=lambda sweep, number: [*marks, str(sweep)])
+    assert (directory / "ran").exists()
+
+
+def test_a_launcher_that_a_sweep_names_is_code_too(
+    unmarked: Path, sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+    engine = {"name": "basic", "hydra": {"launcher": {"_target_": target}}, "folder": str(unmarked)}
+    directory = sweep(engine | {"command": ["touch", str(unmarked / "pwned")]})
+    allowed = ["--allow-code", "bomb:tower"]
+    assert commands.main(["resume", str(directory), *allowed]) == 2
+    launcher = "hydra._internal.core_plugins.basic_launcher:BasicLauncher"
+    assert f"names code to run, {launcher} (hydra.launcher)" in capsys.readouterr().err
+    assert not (unmarked / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "job", [{"directory": "../elsewhere"}, {"directory": "/elsewhere"}, {"hydra": {"../../.profile": "touch pwned"}}]
+)
+def test_a_forged_ledger_writes_nothing_outside(
+    unmarked: Path, sweep: Callable[..., Path], job: dict[str, Any]
+) -> None:
+    directory = sweep(**job)
+    with Ledger(directory) as ledger, pytest.raises(RunError, match="its ledger is damaged"):
+        jobs.made_directory(directory, ledger.job(0))
+    assert {each.name for each in directory.parent.iterdir()} == {"sweep"}
+
+
+def test_another_job_than_the_one_that_is_asked_for_is_noticed(unmarked: Path, tmp_path: Path) -> None:
+    """A sweep goes on in a folder from elsewhere, whose job has the identity of one that names no code."""
+    asked = embexp.compose([])
+    planned = PlannedJob(0, (), asked, None)
+    forged = (unmarked / "run" / "spec.json").read_text()
+    (tmp_path / "sweep").mkdir()
+    with Ledger(tmp_path / "sweep", create=True) as ledger:
+        ledger.add([LedgerJob(0, (), {}, forged, planned.identity, directory="0")])
+        with pytest.raises(CommandLineError, match="job 0 names other code than the sweep that you ask for"):
+            Enrolment(ledger, at_once=1).find([planned])

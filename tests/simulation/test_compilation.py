@@ -1,0 +1,166 @@
+"""What a TPU could not compile is refused, with the line that made it; what it can compile or its host does is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp.errors import RunError
+
+Step = Callable[[Any], Any]
+
+
+@pytest.fixture(scope="module")
+def strategy() -> Iterator[Any]:
+    with embexp.tpu_simulator(cores=1) as strategy:
+        yield strategy
+
+
+def squares(x: Any) -> Any:
+    result = tf.numpy_function(lambda value: value**2, [x], tf.float32)
+    result.set_shape(x.shape)
+    return result
+
+
+def in_a_branch(x: Any) -> Any:
+    return tf.cond(x[0] > 0, lambda: tf.strings.length(tf.strings.as_string(x)), lambda: tf.zeros([3], tf.int32))
+
+
+def in_a_loop(x: Any) -> Any:
+    return tf.while_loop(lambda x: x[0] < 9, lambda x: (squares(x),), (x,))
+
+
+def table(x: Any) -> Any:
+    initial = tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6], tf.int64, tf.int64)
+    with tf.init_scope():
+        made = tf.lookup.StaticHashTable(initial, -1)
+    return made.lookup(tf.cast(x, tf.int64))
+
+
+REFUSED: dict[str, tuple[Step, str, str]] = {
+    "py_function": (lambda x: tf.py_function(lambda y: y, [x], tf.float32), "EagerPyFunc", "it calls Python"),
+    "numpy_function": (squares, "PyFunc", "it calls Python"),
+    "hash table": (table, "LookupTableFindV2", "it needs a table in the host's memory"),
+    "strings": (lambda x: tf.strings.as_string(x), "AsString", "a TPU has no strings"),
+    "strings in a branch": (in_a_branch, "StringLength", "a TPU has no strings"),
+    "python in a loop": (in_a_loop, "PyFunc", "it calls Python"),
+    "unique": (lambda x: tf.unique(x)[0], "Unique", "the shape of its result depends on values"),
+    "boolean_mask": (lambda x: tf.boolean_mask(x, x > 1), "Where", "the shape of its result depends on values"),
+    "where": (lambda x: tf.where(x > 1), "Where", "the shape of its result depends on values"),
+    "range": (lambda x: tf.range(tf.cast(x[0], tf.int32)), "Range", "the shape of its result depends on values"),
+    "slice": (lambda x: x[: tf.cast(x[0], tf.int32)], "StridedSlice", "the shape of its result depends on values"),
+    "partition": (
+        lambda x: tf.dynamic_partition(x, tf.cast(x > 1, tf.int32), 2)[0],
+        "DynamicPartition",
+        "the shape of its result depends on values",
+    ),
+    "sparse": (lambda x: tf.sparse.from_dense(x).values, "Where", "the shape of its result depends on values"),
+    "no kernel": (lambda x: x + tf.cast(tf.timestamp(), tf.float32), "Timestamp", "TensorFlow has no XLA kernel"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(strategy: Any, name: str) -> None:
+    step, kind, why = REFUSED[name]
+    with pytest.raises(RunError) as caught:
+        strategy.run(tf.function(step), args=(tf.constant([1.0, 2.0, 3.0]),))
+    message = str(caught.value)
+    assert "a TPU can't compile this step" in message
+    assert any(f" {kind} (" in line and why in line and "test_compilation.py:" in line for line in message.splitlines())
+    assert "tf.compat.v1.tpu.outside_compilation" in message
+
+
+def test_all_are_named_at_once(strategy: Any) -> None:
+    def step(x: Any) -> Any:
+        return tf.unique(x)[0], squares(x)
+
+    with pytest.raises(RunError, match=r"(?s) Unique \(.*tf\.unique\(x\).* PyFunc \("):
+        strategy.run(tf.function(step), args=(tf.ones([3]),))
+
+
+def host(x: Any) -> Any:
+    kept = tf.boolean_mask(x, x > 1)
+    return tf.pad(tf.unique(kept)[0], [[0, 3 - tf.size(tf.unique(kept)[0])]])
+
+
+def outside(x: Any) -> Any:
+    return tf.ensure_shape(tf.compat.v1.tpu.outside_compilation(host, x), [3])
+
+
+def printed(x: Any) -> Any:
+    tf.print("x is", x, output_stream=tf.compat.v1.logging.info)
+    tf.debugging.assert_positive(x, message="not positive")
+    tf.strings.as_string(x)  # nobody needs it
+    return x
+
+
+def repeated(x: Any) -> Any:
+    total = tf.TensorArray(tf.float32, 3)
+    for number in tf.range(3):
+        if x[number] > 1:
+            x = x + tf.random.uniform([3])
+        total = total.write(number, tf.reduce_sum(x))
+    return total.stack()
+
+
+def masked(x: Any) -> Any:
+    x = tf.reshape(x, [1, -1])
+    return tf.where(x > 1, x, 0.0), tf.gather(x, tf.argmax(x, 1), axis=1), tf.math.top_k(x, 2), tf.sort(x), x[:, ::2]
+
+
+def differentiated(x: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = repeated(tf.nn.softmax(x)) * tf.vectorized_map(lambda one: one * 2, x)
+    return tape.gradient(y, x)
+
+
+ALLOWED: dict[str, Step] = {
+    "outside compilation": outside,
+    "print and assert": printed,
+    "loops": repeated,
+    "masks": masked,
+    "gradients": differentiated,
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_allowed(strategy: Any, name: str) -> None:
+    x = tf.constant([1.0, 2.0, 3.0])
+    found = strategy.run(tf.function(ALLOWED[name]), args=(x,))
+    if name == "outside compilation":
+        np.testing.assert_array_equal(found, [2.0, 3.0, 0.0])
+
+
+def test_layers_metrics_and_optimizers_of_keras_are_allowed(strategy: Any) -> None:
+    """Recurrence, attention, normalisation and dropout with their gradients, and metrics."""
+    with strategy.scope():
+        inputs = keras.Input((2, 4))
+        x = keras.layers.MultiHeadAttention(1, 2, dropout=0.5)(inputs, inputs)
+        x = keras.layers.SimpleRNN(2)(keras.layers.BatchNormalization()(x))
+        model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(x))
+        optimizer, metrics = keras.optimizers.SGD(clipnorm=1.0), [keras.metrics.AUC(5), keras.metrics.Precision()]
+        optimizer.build(model.trainable_variables)
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        for metric in metrics:
+            metric.update_state(tf.ones([4, 1]), model(x))
+        return loss
+
+    assert np.isfinite(strategy.run(tf.function(step), args=(tf.ones([4, 2, 4]),)))
+
+
+def test_an_input_of_strings_that_no_operation_takes(strategy: Any) -> None:
+    """As TensorFlow drops it from the program."""
+    found = strategy.run(tf.function(lambda x: x["a"] + 1), args=({"a": tf.constant(1), "b": tf.constant("text")},))
+    assert int(found) == 2

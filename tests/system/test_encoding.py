@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from embexp.system import encoding
+
+TEXT = "Café · 3 × 5 … │ ⠋ ü → 5 µs"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ascii", "Caf\\xe9 - 3 x 5 ... - * \\xfc -> 5 us"),
+        ("latin-1", "Café · 3 × 5 ... - * ü -> 5 µs"),
+        ("utf-8", TEXT),
+    ],
+)
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape", "backslashreplace"])
+def test_what_an_encoding_lacks_is_written_in_other_characters(
+    name: str, shown: str, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=name, errors=errors)
+    monkeypatch.setattr(sys, "stdout", stream)
+    encoding.fit_streams()
+    print(TEXT, end="", flush=True)
+    assert stream.buffer.getvalue().decode(name) == shown  # type: ignore[attr-defined]
+
+
+def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    encoding.fit_streams()
+    print("é", end="", flush=True)
+    assert stream.buffer.getvalue() == b"?"  # type: ignore[attr-defined]
+
+
+def test_a_log_is_utf8_whatever_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    encoding.write_utf8()
+    print(TEXT, end="", flush=True)
+    assert stream.buffer.getvalue().decode() == TEXT  # type: ignore[attr-defined]

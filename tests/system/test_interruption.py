@@ -1,0 +1,148 @@
+"""Signals that ask for the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from embexp.system import interruption
+from embexp.system.interruption import Interrupted
+
+BY_CONVENTION = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+@pytest.fixture
+def taken_over() -> Iterator[None]:
+    with interruption.taken_over():
+        yield
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0)  # Python calls the handler between two of its instructions
+
+
+@pytest.mark.parametrize("number", BY_CONVENTION)
+def test_a_signal_is_an_exception_and_has_its_status(number: signal.Signals, taken_over: None) -> None:
+    assert not interruption.received()
+    with pytest.raises(KeyboardInterrupt):
+        send(number)
+    assert interruption.received()
+    assert (interruption.exit_status(), interruption.name()) == (BY_CONVENTION[number], number.name)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in BY_CONVENTION]
+    with interruption.taken_over():
+        assert before != [signal.getsignal(number) for number in BY_CONVENTION]
+    assert before == [signal.getsignal(number) for number in BY_CONVENTION]
+
+
+def test_what_nohup_has_set_stays() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruption.taken_over(), interruption.training() as interrupted:
+            send(signal.SIGHUP)
+            assert not interrupted()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_save_is_finished_first(taken_over: None) -> None:
+    done = []
+
+    def save() -> None:
+        with interruption.finished_first():
+            send(signal.SIGTERM)
+            done.append("the save")
+            with interruption.finished_first():  # one inside the other
+                done.append("its index")
+            done.append("its name")
+        done.append("not reached")
+
+    with pytest.raises(Interrupted):
+        save()
+    assert done == ["the save", "its index", "its name"]
+
+
+def test_the_second_signal_does_not_wait(taken_over: None) -> None:
+    def save() -> None:
+        with interruption.finished_first():
+            send(signal.SIGINT)
+            send(signal.SIGINT)
+            raise AssertionError("not reached")
+
+    with pytest.raises(Interrupted):
+        save()
+
+
+def test_an_error_of_the_save_is_what_is_told(taken_over: None) -> None:
+    def save() -> None:
+        with interruption.finished_first():
+            send(signal.SIGINT)
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        save()
+
+
+@pytest.mark.parametrize("number", BY_CONVENTION)
+def test_training_is_asked_to_end_and_a_second_signal_ends_it(
+    number: signal.Signals, taken_over: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with interruption.training() as interrupted:
+        assert not interrupted()
+        send(number)
+        assert interrupted()
+        assert "keeping what is trained" in capsys.readouterr().err
+        with pytest.raises(Interrupted):
+            send(number)
+    assert interruption.exit_status() == BY_CONVENTION[number]
+
+
+def test_signals_are_counted(taken_over: None) -> None:
+    with interruption.counted() as found:
+        send(signal.SIGHUP)
+        send(signal.SIGINT)
+        assert found == [signal.SIGHUP, signal.SIGINT]
+    assert interruption.exit_status() == 130
+
+
+@pytest.mark.parametrize("number", BY_CONVENTION)
+def test_imports_are_left_at_once(number: signal.Signals) -> None:
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        try:
+            with interruption.taken_over(), interruption.leaving_at_once():
+                send(number)
+        except BaseException:
+            os._exit(1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == BY_CONVENTION[number]
+
+
+def test_nothing_is_written_to_a_terminal_that_was_closed() -> None:
+    """Else the first line after it would be an error, and no table would be written."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            outer, inner = os.openpty()
+            for each in (1, 2):
+                os.dup2(inner, each)
+            os.close(inner)
+            with interruption.taken_over(), interruption.counted():
+                os.close(outer)
+                send(signal.SIGHUP)
+                sys.__stdout__.write("a line\n")  # type: ignore[union-attr]
+                sys.__stdout__.flush()  # type: ignore[union-attr]
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
