@@ -6,8 +6,9 @@ BENCH_STAMP := .venv/.installed-bench
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
 OVERRIDES ?=
+FUZZ ?=
 
-.PHONY: run test test-fast test-thorough check graph format bench lock clean help
+.PHONY: run test test-fast test-thorough fuzz check graph format bench lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -35,6 +36,9 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
 	  tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
 	  -k 'any_graph or policies or strategies or restores or point or examples or real_graphs or killed or by_reference'
+
+fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
 	$(BIN)/ruff format --check .

@@ -55,9 +55,9 @@ class Dataset:
         Raises:
             DataError: there are no such rows, or they can't be read.
         """
-        if not self.shape:
+        if not self.shape and self.dtype is not None:
             raise DataError(f"{self.path}: {self.key}: it is a scalar and has no rows")
-        if not 0 <= start <= stop <= self.shape[0]:
+        if self.shape and not 0 <= start <= stop <= self.shape[0]:
             raise DataError(
                 f"{self.path}: {self.key}: there are no rows {start:,} to {stop:,}, it has {self.shape[0]:,}"
             )

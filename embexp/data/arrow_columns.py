@@ -105,7 +105,7 @@ def finite_numbers(
             continue
         column = flat(numbers[one.name])
         values = pc.fill_null(column.values, np.nan).to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             bad = np.flatnonzero(~np.isfinite(values.astype(np.float32)))
         if bad.size:
             place = int(bad[0])

@@ -25,6 +25,7 @@ from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.splits import Split, SplitKind
 from embexp.specs.texts import SkipGram
 from embexp.specs.texts import Text as LabelledTexts
+from embexp.system import regular
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class Corpus:
         found = [file for folder in folders or [self.path] for file in sorted(folder.glob("*.txt"))]
         if not found:
             raise unreadable(self.path, "the folder holds no texts, NAME.txt" + (" in folders" if folders else ""))
+        for file in found:
+            if fault := regular.fault_of(file):
+                raise unreadable(file, fault)
         return found
 
     @property

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from embexp.system import regular
+
 ROWS_PER_BLOCK = 65_536
 _BYTES_AT_ONCE = 1 << 22
 """Read at once: a table whose rows are gathered from a file needs no more memory than that."""
@@ -23,7 +25,7 @@ def of_json(value: Any) -> str:
 
 def of_file(path: Path) -> str:
     """Digest of a file's bytes."""
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -35,7 +35,7 @@ class Dataset:
 
     Attributes:
         name: path of the dataset in the file.
-        shape: of the dataset; None: it has none, or its values are elsewhere.
+        shape: of the dataset; None: it has none, or it is virtual.
         dtype: NumPy's type of its values, written as `np.dtype` takes it.
         type_name: the name of that type.
         strings: `any` or `fixed` where its values are strings, by their length; "" where they are not.

@@ -82,7 +82,7 @@ class _Section(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         self._file.seek(self._offset + self._at)
-        count = self._file.readinto(memoryview(buffer)[: max(0, self._size - self._at)])  # type: ignore[attr-defined]
+        count = self._file.readinto(memoryview(buffer)[: max(0, self._size - self._at)])
         self._at += count
         return int(count)
 
@@ -108,9 +108,9 @@ def _listed(file: h5py.File) -> list[dict[str, Any]]:
 
 def _described(name: str, dataset: h5py.Dataset) -> dict[str, Any]:
     elsewhere = _elsewhere(dataset)
-    shape = None if elsewhere else dataset.shape  # that of a virtual one may be in other files
+    shape = None if dataset.is_virtual else dataset.shape  # that of a virtual one may be in other files
     strings = h5py.check_string_dtype(dataset.dtype)
-    place = dataset.id.get_offset() if shape is not None and dataset.chunks is None else None
+    place = dataset.id.get_offset() if not elsewhere and dataset.chunks is None else None
     return {
         "name": name,
         "shape": None if shape is None else [int(size) for size in shape],

@@ -6,10 +6,10 @@ looked at here before a library opens them by their path.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -34,7 +34,7 @@ def fault_of(path: Path) -> str:
         return f"the file can't be read: {error.strerror}"
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> io.BufferedReader:
     """Opens a regular file for reading, without ever waiting for a writer at the other end.
 
     Raises:

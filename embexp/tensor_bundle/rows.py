@@ -70,8 +70,10 @@ class PieceReader:
         Raises:
             DataError: there is no such file.
         """
+        if not piece.path.exists():
+            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
         if fault := regular.fault_of(piece.path):
-            raise DataError(f"{piece.path}: {fault}, with {key} in it")
+            raise DataError(f"{piece.path}: {fault}")
         self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
         self._file = regular.opened(piece.path)
         if piece.offset + piece.size > os.fstat(self._file.fileno()).st_size:

@@ -194,7 +194,7 @@ def tokens_of(folder: Path) -> pa.LargeStringArray:
 
 def as_float32(values: np.ndarray) -> np.ndarray:
     """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid
         return np.array(values, np.float32, order="C")
 
 

@@ -235,8 +235,8 @@ def keras() -> list[Files]:
 
 def _weights(file: h5py.File) -> None:
     group = file.create_group("layers/dense")
-    group.attrs["name"] = "hidden"
     group["vars/0"] = VALUES
+    group["vars"].attrs["name"] = "hidden"
     stored = group.create_dataset("vars/1", data=VALUES.astype(np.float16).view("V2"))
     stored.attrs["dtype"] = "bfloat16"
     file["optimizer/vars/0"] = np.int64(3)

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz import corpus, running
 from tests.fuzz.readers import READERS, Reader
 
-INPUTS = 60  # the corpus is among them
+INPUTS = 40  # the corpus is among them
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -21,7 +21,7 @@ def test_only_our_errors_leave_a_reader(reader: Reader, tmp_path: Path) -> None:
         found = [running.outcome_of(reader, files, 0, number, tmp_path) for number in range(INPUTS)]
     assert [(each.number, each.fault) for each in found if each.fault] == []
     accepted = [each.number for each in found if not each.refused]
-    assert 0 in accepted  # so that the reader is reached
+    assert min(accepted) < len(files)  # so that the reader is reached
     assert len(accepted) < INPUTS
 
 
