@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-from embexp.errors import RunError
+from embexp.tables import bounds
 
 ON_HOST = "_simulated_on_host"
 """Attribute of operations that run on a TPU's host."""
@@ -69,7 +69,8 @@ def check(operations: Sequence[Any], results: Any) -> None:
         results: what the step returns, nested.
 
     Raises:
-        RunError: a TPU could not compile some; names them, the line that made each, the reason and the remedy.
+        tf.errors.InvalidArgumentError: a TPU could not compile some; names them, the line that made each, the reason
+            and the remedy. `bounds.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
     work = _Work(returned)
@@ -81,13 +82,14 @@ def check(operations: Sequence[Any], results: Any) -> None:
     if found:
         unique = list(dict.fromkeys(found))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
-        raise RunError(
-            "a TPU can't compile this step:\n"
+        message = (
+            f"{bounds.UNCOMPILED}\n"
             + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
             + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
             " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape. Shapes can"
             " be fixed by padding and masks: tf.where(condition, x, 0.0) keeps the shape."
         )
+        raise tf.errors.InvalidArgumentError(None, None, message)
 
 
 class _Work:
