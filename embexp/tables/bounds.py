@@ -57,7 +57,8 @@ def translated_errors() -> Iterator[None]:
             ) from error
         _, begun, rest = text.partition(UNCOMPILED)
         if begun:
-            raise RunError(begun + rest) from error
+            lines = [line.strip() for line in rest.splitlines() if line.strip()]  # AutoGraph indents them
+            raise RunError("\n  ".join([begun, *lines])) from error
         if found := _INPUT.search(text):
             raise RunError(found.group()) from error
         raise
