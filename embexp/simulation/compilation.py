@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-from embexp.errors import RunError
+from embexp.tables import bounds
 
 ON_HOST = "_simulated_on_host"
 """Attribute of operations that run on a TPU's host."""
@@ -69,67 +69,60 @@ def check(operations: Sequence[Any], results: Any) -> None:
         results: what the step returns, nested.
 
     Raises:
-        RunError: a TPU could not compile some; names them, the line that made each, the reason and the remedy.
+        tf.errors.InvalidArgumentError: a TPU could not compile some; names them, the line that made each, the reason
+            and the remedy. `bounds.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
-    work = _Work(returned)
-    found = [
-        _described(operation, why)
-        for operation in work.all(operations)
-        if (why := _fault(operation)) and not work.for_host(operation)
-    ]
+    found = [_described(operation, why) for operation in _all(operations, returned) if (why := _fault(operation))]
     if found:
         unique = list(dict.fromkeys(found))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
-        raise RunError(
-            "a TPU can't compile this step:\n"
+        message = (
+            f"{bounds.UNCOMPILED}\n"
             + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
             + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
             " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape. Shapes can"
             " be fixed by padding and masks: tf.where(condition, x, 0.0) keeps the shape."
         )
+        raise tf.errors.InvalidArgumentError(None, None, message)
 
 
-class _Work:
-    """Which operations a core computes, and which only its host needs."""
-
-    def __init__(self, returned: set[Any]) -> None:
-        """Takes the operations whose results the step returns."""
-        self._returned = returned
-        self._for_host: dict[Any, bool] = {}
-
-    def all(self, operations: Sequence[Any]) -> Iterator[Any]:
-        """The operations, and those of the functions that a core calls in them."""
-        seen: set[str] = set()
-        waiting = collections.deque(operations)
-        while waiting:
-            operation = waiting.popleft()
+def _all(operations: Sequence[Any], returned: set[Any]) -> Iterator[Any]:
+    """The operations that a core computes, and those of the functions that it calls in them."""
+    seen: set[str] = set()
+    waiting = collections.deque([(operations, returned)])
+    while waiting:
+        for operation in _needed(*waiting.popleft()):
             yield operation
             for name in _functions(operation):
                 graph = _graph_of(operation, name)
-                if name not in seen and graph is not None and not self.for_host(operation):
-                    waiting += graph.get_operations()
-                    seen.add(name)
+                if name not in seen and graph is not None:
+                    waiting.append((graph.get_operations(), {tensor.op for tensor in graph.outputs}))
+                seen.add(name)
 
-    def for_host(self, operation: Any) -> bool:
-        """Whether an operation is on the host, or computed only for what is, or for nothing."""
-        if operation not in self._for_host:
-            self._for_host[operation] = False  # ends the search in a loop
-            self._for_host[operation] = ON_HOST in operation.node_def.attr or (
-                operation not in self._returned and self._only_for_host(operation)
-            )
-        return self._for_host[operation]
 
-    def _only_for_host(self, operation: Any) -> bool:
-        consumers = [one for tensor in operation.outputs for one in tensor.consumers()]
-        if consumers:
-            return all(one.type in _HOST_OPERATIONS or self.for_host(one) for one in consumers)
-        returned = {id(tensor) for tensor in getattr(operation.graph, "outputs", [])}
-        return not operation.op_def.is_stateful and not any(id(tensor) in returned for tensor in operation.outputs)
+def _needed(operations: Sequence[Any], returned: set[Any]) -> list[Any]:
+    """The operations of a graph that are neither on the host, nor computed only for what is, or for nothing."""
+    compiled = {one for one in operations if one.type not in _HOST_OPERATIONS and not _marked(one)}
+    needed = {one for one in compiled if one in returned or one.op_def.is_stateful}
+    waiting = list(needed)
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.op in compiled and tensor.op not in needed:
+                needed.add(tensor.op)
+                waiting.append(tensor.op)
+    return [one for one in operations if one in needed]
+
+
+def _marked(operation: Any) -> bool:
+    try:
+        return bool(operation.get_attr(ON_HOST))
+    except ValueError:
+        return False
 
 
 def _functions(operation: Any) -> list[str]:
-    if operation.type in _HOST_OPERATIONS or not _calls(operation.type):
+    if not _calls(operation.type):
         return []
     found = []
     for attribute in operation.node_def.attr.values():
@@ -154,7 +147,7 @@ def _graph_of(operation: Any, name: str) -> Any:
 def _fault(operation: Any) -> str:
     """Why a TPU can't compile an operation; "" if it can."""
     kind = operation.type
-    if kind in _ARGUMENTS or kind in _HOST_OPERATIONS:
+    if kind in _ARGUMENTS:
         return ""
     strings = [one for one in (*operation.inputs, *operation.outputs) if one.dtype == tf.string]
     if strings:
@@ -211,11 +204,17 @@ def _sized_by_values(operation: Any) -> bool:
 
 def _constant(operation: Any) -> bool:
     """Whether a compiler knows an operation's results."""
-    if operation.type in _KNOWN:
-        return True
-    if operation.type in _ARGUMENTS or operation.op_def.is_stateful or _calls(operation.type):
-        return False
-    return all(_constant(one.op) for one in operation.inputs)
+    seen, waiting = {operation}, [operation]
+    while waiting:
+        one = waiting.pop()
+        if one.type in _KNOWN:
+            continue
+        if one.type in _ARGUMENTS or one.op_def.is_stateful or _calls(one.type):
+            return False
+        before = {tensor.op for tensor in one.inputs} - seen
+        seen |= before
+        waiting += before
+    return True
 
 
 def _described(operation: Any, why: str) -> str:

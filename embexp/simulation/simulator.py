@@ -88,7 +88,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         ValueError: `cores` or `hosts` is below 1.
         RuntimeError: inside another `tpu_simulator`.
         VocabularyError: an id is outside its table.
-        RunError: a TPU could not compile a step.
+        RunError: a TPU could not compile a step; inside the block it is TensorFlow's InvalidArgumentError, as on a TPU.
     """
     global _inside
     if cores < 1 or hosts < 1:

@@ -12,6 +12,8 @@ import tensorflow as tf
 from embexp.errors import RunError, VocabularyError
 
 _OUTSIDE = re.compile(r"\[ids of feature (.*?) in table (.*?) of (\d+) rows, int(32|64)\] \[(\d+)\]")
+UNCOMPILED = "a TPU can't compile this step:"
+"""How the message begins of an error about operations that no TPU compiles."""
 _INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
 
 
@@ -40,7 +42,7 @@ def translated_errors() -> Iterator[None]:
 
     Raises:
         VocabularyError: an id is outside its table; names feature, table, id and vocabulary size.
-        RunError: weights or an output shape do not fit the ids; names the feature.
+        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step.
     """
     try:
         yield
@@ -53,6 +55,10 @@ def translated_errors() -> Iterator[None]:
                 f"feature '{feature}' looks up id {number} in table '{table}', whose ids are 0 to {int(rows) - 1}"
                 f" (vocabulary size {rows})"
             ) from error
+        _, begun, rest = text.partition(UNCOMPILED)
+        if begun:
+            lines = [line.strip() for line in rest.splitlines() if line.strip()]  # AutoGraph indents them
+            raise RunError("\n  ".join([begun, *lines])) from error
         if found := _INPUT.search(text):
             raise RunError(found.group()) from error
         raise

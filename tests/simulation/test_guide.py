@@ -200,4 +200,4 @@ def test_after_the_block(tmp_path: Path) -> None:
     exported = tf.saved_model.load(tmp_path / "exported")
     np.testing.assert_allclose(exported.serve(X), keras.models.load_model(tmp_path / "model.keras")(X), rtol=1e-6)
     with pytest.raises(RuntimeError, match="block has ended; run steps inside the block"):
-        strategy.run(lambda: tf.constant(1))
+        strategy.run(tf.function(lambda: tf.constant(1)))

@@ -16,7 +16,7 @@ from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_replication, tpu_st
 from tensorflow.python.tpu.ops import tpu_ops
 
 import embexp
-from embexp.errors import VocabularyError
+from embexp.errors import RunError, VocabularyError
 
 api = tf.tpu.experimental.embedding
 ROWS, DIM, BATCH = 8, 2, 3
@@ -141,6 +141,11 @@ class TestTheBlock:
             with pytest.raises(tf.errors.InvalidArgumentError, match="ids of feature seen of replica 0 in table items"):
                 trainer(strategy, embedding)(tf.constant([1, -1, 3], tf.int64))
             np.testing.assert_array_equal(rows(embedding), START)
+
+    def test_what_a_tpu_could_not_compile_is_an_error_of_ours(self) -> None:
+        message = r"^a TPU can't compile this step:\n.*Unique"
+        with pytest.raises(RunError, match=message), simulated() as strategy:
+            strategy.run(tf.function(lambda: tf.unique([1, 2])[0]))
 
 
 class TestOneEmbeddingPerInitialization:
