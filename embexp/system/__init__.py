@@ -1,1 +1,1 @@
-"""Arrays and their alignment, the cache, digests, files written whole, processes and memory."""
+"""Arrays and their alignment, the cache, digests, files written whole, processes, signals and memory."""

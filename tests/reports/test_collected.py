@@ -157,8 +157,18 @@ DAMAGED = {
         "summary.json has the status 'x', which is unknown",
     ),
     "not text": ("spec.json", b"\xff\xfe\x00", Status.COMPLETED, "spec.json is damaged: it is not JSON"),
-    "metrics a list": ("summary.json", b'{"status": "completed", "metrics": [1]}', Status.COMPLETED, ""),
-    "split a number": ("summary.json", b'{"status": "completed", "metrics": {"test": 1}}', Status.COMPLETED, ""),
+    "metrics a list": (
+        "summary.json",
+        b'{"status": "completed", "metrics": [1]}',
+        Status.FAILED,
+        "summary.json is damaged: metrics: input should be a valid dictionary",
+    ),
+    "split a number": (
+        "summary.json",
+        b'{"status": "completed", "metrics": {"test": 1}}',
+        Status.FAILED,
+        "summary.json is damaged: metrics.test: input should be a valid dictionary",
+    ),
     "overrides": (".hydra/overrides.yaml", b"{[", Status.COMPLETED, ""),
 }
 
