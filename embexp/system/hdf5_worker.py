@@ -1,9 +1,10 @@
 """The process in which HDF5 files are read, as `python -m embexp.system.hdf5_worker`; `hdf5_files` asks it.
 
-HDF5's own library (1.14) ends the process, or never returns, on some damaged files: of the first 2,000 mutated ones, one
-crashed and one hung. And what a dataset claims is compared here with what the file holds, before memory is taken for it: a dataset of 10^16
-numbers fits into a file of a kilobyte, as rows that were never written read as a fill value. Its values may also be in
-other files (external storage, virtual datasets); those are never read, nor are links followed.
+HDF5's own library (1.14) ends the process, or never returns, on some damaged files: of the first 2,000 mutated ones,
+one crashed and one hung. And what a dataset claims is compared here with what the file holds, before memory is taken
+for it: a dataset of 10^16 numbers fits into a file of a kilobyte, as rows that were never written read as a fill
+value. Its values may also be in other files (external storage, virtual datasets); those are never read, nor are links
+followed.
 """
 
 from __future__ import annotations
