@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell starts what it runs in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # As nohup starts what it runs.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     distributes = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if distributes:
         stack = contextlib.ExitStack()
