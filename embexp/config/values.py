@@ -31,8 +31,8 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     try:
         if override.is_delete():
             return _remove(override, config)
-        group = next((each for each in choices(config) if each.endswith(f"@{key}")), None)
-        if group is not None and isinstance(value, str):
+        groups = choices(config) if isinstance(value, str) and isinstance(_node(config, key), DictConfig) else ()
+        if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
             return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either

@@ -119,8 +119,8 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
         raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
     if all(job.skip for job in jobs):  # an error, which is to name the sources of the settings
         first = {numbers[0]: candidates.by_hydra(batch[numbers[0]]) for numbers in impossible.values()}
-        sources = {fault.path: fault for job in first.values() for fault in job.impossible}
-        impossible = {sources.get(fault.path, fault): numbers for fault, numbers in impossible.items()}
+        sources = {(fault.path, fault.value): fault for job in first.values() for fault in job.impossible}
+        impossible = {sources.get((fault.path, fault.value), fault): numbers for fault, numbers in impossible.items()}
     told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.items())
     return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
 

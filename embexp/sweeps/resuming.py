@@ -78,7 +78,7 @@ def resume(
                 return _finish(ledger, runner)
     with contextlib.chdir(folder):
         return sweep(
-            [*noted["overrides"], *overrides],
+            [*(each for each in noted["overrides"] if _key(each) not in set(map(_key, overrides))), *overrides],
             config_dir=noted["config_dir"],
             config_name=noted["config_name"],
             config_path=noted["config_path"],
@@ -86,6 +86,10 @@ def resume(
             command=command,
             permission=permission,
         )
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:

@@ -131,7 +131,8 @@ def test_a_sweep_goes_on_after_a_failure_and_tells_all(folder: Path, embexp: Emb
 
 
 def test_ctrl_c_ends_a_sweep_tidily(folder: Path) -> None:
-    words = [*SMALL, "train.epochs=100000", "seed=0,1", "hydra.sweep.dir=stopped", f"output.cache={folder}/cache"]
+    small = [each for each in SMALL if not each.startswith("train.epochs")]
+    words = [*small, "train.epochs=100000", "seed=0,1", "hydra.sweep.dir=stopped", f"output.cache={folder}/cache"]
     process = subprocess.Popen(
         [sys.executable, "-m", "embexp", "run", "-m", *words],
         cwd=folder,

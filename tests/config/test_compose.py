@@ -300,7 +300,8 @@ def test_broken_files_of_the_user_are_named(tmp_path: Path) -> None:
     (tmp_path / "optimizer").mkdir()
     file = tmp_path / "optimizer" / "mine.yaml"
     file.write_text("kind: sgd\nlearning_rate: [1\n")
-    with pytest.raises(ConfigError, match=r"optimizer = 'mine': it is not valid YAML: .*\n *set in .*mine.yaml:3"):
+    told = r"optimizer = 'mine': it is not valid YAML: .*\n *close the list with \]\n *set in .*mine.yaml:3"
+    with pytest.raises(ConfigError, match=told):
         embexp.compose(["optimizer=mine"], config_dir=tmp_path)
     file.write_text("defaults:\n  - sdg\nkind: sgd\n")
     with pytest.raises(ConfigError, match=r"there is no file optimizer/sdg.yaml in .*\n *did you mean sgd\?"):

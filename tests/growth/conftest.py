@@ -18,6 +18,14 @@ from embexp.specs.run import RunSpec
 
 DIM = 3
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
+SUMMARY = {
+    "status": "completed",
+    "steps": 1,
+    "metrics": {},
+    "initialization": {"tables": {}},
+    "freeze": {},
+    "tables": {},
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Runs:
         (path / "vocabularies").mkdir()
         spec = self.spec(f"tables.item.dim={dim}", "model=mlp")
         (path / "spec.json").write_text(spec.model_dump_json())
-        (path / "summary.json").write_text(json.dumps({"initialization": {"tables": {}}}))
+        (path / "summary.json").write_text(json.dumps(SUMMARY))
         generator = np.random.default_rng(len(items) + 100 * self._count)
         values: dict[str, np.ndarray] = {}
         for name in spec.tables:

@@ -105,7 +105,8 @@ def test_a_sweep_without_a_possible_job_is_a_fault(command: Command, elsewhere: 
     with pytest.raises(ConfigError) as caught:
         sweep(["init=scaffold,constant", "runtime=function", "hydra.sweep.dir=s"], command=command)
     assert [(fault.path, fault.value) for fault in caught.value.faults] == [("init", "scaffold"), ("init", "constant")]
-    assert caught.value.faults[1].source == "job 1 (init=constant runtime=function)"
+    job = "job 1 (init=constant runtime=function)"
+    assert caught.value.faults[1].source == f"the command line (init=constant), in {job}"
     assert list(elsewhere.iterdir()) == []
 
 
@@ -175,7 +176,7 @@ def test_a_fault_of_one_job_names_it(command: Command) -> None:
     [
         ("optimizer=sgd,adagat", "optimizer = 'adagat'"),
         ("trian.epochs=1,2", "trian.epochs = 1"),
-        ("seed=1,", "seed=1,"),
+        ("seed=1,", "quote the value"),
     ],
 )
 def test_typos_of_sweeps(override: str, match: str, command: Command, elsewhere: Path) -> None:
