@@ -42,14 +42,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted_triples.divided(folder, planted_triples.circle(PLACES), test=14, valid=12)
 
 
-def words(graph: Path, *more: str) -> list[str]:
+def words(graph: Path, *more: str, epochs: int = 10) -> list[str]:
     return [
         "experiment=new_entities",
         f"data.path={graph}",
         "study.share=0.2",
         "tables.entity.dim=8",
         "train.batch_size=32",
-        "train.epochs=10",
+        f"train.epochs={epochs}",
         "train.early_stopping.patience=null",
         "study.grown.patience=null",
         "output.tensorboard=false",
@@ -217,7 +217,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    overrides = words(graph, "train.epochs=1", "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep")
+    overrides = words(graph, "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1)
     assert commands.main(["run", "-m", *overrides, "model=transe,distmult"]) == 0
     jobs = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["jobs"]
     assert [job["status"] for job in jobs] == ["completed", "completed"]

@@ -274,7 +274,7 @@ def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
     with pytest.raises(
         CheckpointError, match=r"(?s)missing in the checkpoint.*accumulators.* extra .*momenta.*velocities"
     ):
-        embexp.load_run(other.directory).table("item")
+        _ = embexp.load_run(other.directory).model
 
 
 def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
