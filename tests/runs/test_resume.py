@@ -60,7 +60,7 @@ EXPERIMENTS = {
         "freeze@tables.item.freeze=pretrained_rows",
         "init@tables.item.init=memory_map",
     ),
-    "frozen table": ("optimizer=adagrad_momentum", *PRETRAINED, "freeze@tables.item.freeze=table"),
+    "frozen table": "tests of resumed and restored runs that are not killed",
     "early stopping": (
         "optimizer=adam",
         "optimizer.learning_rate=0.05",
@@ -86,8 +86,8 @@ ELSEWHERE = {
     "adagrad, incremental": "its case 'split, incremental'",
     "adagrad, by name": "its case 'early stopping'",
     "the best, cosine": "its case 'early stopping'",
-    "frozen table": "its cases 'split, incremental' and 'session'",
-    "memory-mapped rows": "its cases 'split, incremental' and 'session'",
+    "frozen table": "tests of resumed and restored runs that are not killed",
+    "memory-mapped rows": "tests of resumed and restored runs that are not killed",
 }
 """Experiments that are killed and resumed in every run by another test, too."""
 VARYING = ("throughput", "initialization", "resumed_at")
