@@ -35,7 +35,8 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
 	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
 	  tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
-	  -k 'any_graph or policies or strategies or restores or point or examples or real_graphs or killed or by_reference'
+	  tests/runs/test_strategy_runs.py tests/runs/test_continued_runs.py tests/runs/test_exported_models.py \
+	  tests/runs/test_signals.py tests/strategies tests/mistakes tests/fuzz
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)

@@ -3,7 +3,8 @@
 Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
 `yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
 folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` are
-overrides that make the runs and sweeps of a block smaller; with `--hypothesis-profile=thorough` all run as they stand.
+overrides that make the runs and sweeps of a block smaller, in the place of those that it has for a key; with
+`--hypothesis-profile=thorough` all run as they stand.
 """
 
 from __future__ import annotations
@@ -43,8 +44,16 @@ def smaller(block: Block) -> str:
     """The commands of a block, with what makes its runs smaller."""
     if "with" not in block.options or thorough():
         return block.text
-    more = " ".join(block.options["with"].split(","))
-    return re.sub(r"^embexp run( -m)?\b", rf"\g<0> {more}", block.text, flags=re.MULTILINE)
+    overrides = [each.split("=", 1) for each in re.split(r",(?=[\w.@/]+=)", block.options["with"])]
+
+    def command(found: re.Match[str]) -> str:
+        text = found[0]
+        for key, value in overrides:
+            text, there = re.subn(rf"(?<=[\s']){re.escape(key)}=[^\s']*", f"{key}={value}", text)
+            text = text if there else re.sub(r"^embexp run( -m)?\b", rf"\g<0> {key}={value}", text)
+        return text
+
+    return re.sub(r"^embexp run\b([^\n]*\\\n)*[^\n]*", command, block.text, flags=re.MULTILINE)
 
 
 @pytest.mark.slow

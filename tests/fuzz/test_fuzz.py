@@ -9,8 +9,9 @@ import pytest
 
 from tests.fuzz import corpus, running
 from tests.fuzz.readers import READERS, Reader
+from tests.thoroughness import thorough
 
-INPUTS = 40  # the corpus is among them
+INPUTS = 40 if thorough() else 15  # the corpus is among them
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

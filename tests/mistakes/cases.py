@@ -22,7 +22,7 @@ class Mistake:
         run: the command, without `embexp`.
         says: what it must tell, each line of it in this order.
         status: its exit status.
-        thorough: whether it is left to `make test-thorough`, as it composes a config of its own.
+        thorough: whether it is left to `make test-thorough`, as it takes long or is like another.
         files: texts by path, UTF-8.
         latin: the same in Latin-1, for bytes that are no UTF-8.
         folders: empty folders.

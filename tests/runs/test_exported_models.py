@@ -20,6 +20,7 @@ from embexp.runs.exports.texts import words
 from embexp.system.progress import quiet
 from embexp.training.evaluation import predictions
 from tests import planted_triples, short_runs
+from tests.thoroughness import left_out
 
 QUIET = ("output.plots=false", "output.tensorboard=false")
 
@@ -42,8 +43,8 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> short_runs.Run:
         ("runtime=session",),
         ("runtime=estimator",),
         (*short_runs.PRETRAINED, "tables.item.storage=split"),
-        (*short_runs.PRETRAINED, "init@tables.item.init=memory_map"),
-        ("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=table"),
+        pytest.param((*short_runs.PRETRAINED, "init@tables.item.init=memory_map"), marks=left_out()),
+        pytest.param(("pretrained@tables.item.pretrained=file", "freeze@tables.item.freeze=table"), marks=left_out()),
         (
             "pretrained@tables.item.pretrained=file",
             "freeze@tables.item.freeze=table",

@@ -14,6 +14,7 @@ from embexp.cli import commands
 from embexp.runs import run as single
 from tests import planted_triples
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
+from tests.thoroughness import chosen, thorough
 
 MIRRORED = ("strategy=mirrored", "strategy.replicas=3")
 CASES: dict[str, tuple[str, ...]] = {
@@ -34,13 +35,16 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 
+IN_EVERY_RUN = ("loaded, rows frozen in place", "rows frozen apart", "a frozen table in its file")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return runner(tmp_path_factory)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", chosen(CASES, IN_EVERY_RUN))
 def test_mirrored_runs_learn_what_one_device_learns(run: Run, case: str) -> None:
     alone, shared = run(*CASES[case]), run(*CASES[case], *MIRRORED)
     assert shared.summary["strategy"] == "mirrored"
@@ -70,7 +74,7 @@ def test_the_same_run_gives_the_same_bits(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "rows frozen apart", "a frozen table in its file"])
+@pytest.mark.parametrize("case", chosen(["plain", *IN_EVERY_RUN[1:]], IN_EVERY_RUN))
 def test_a_finished_mirrored_run_is_read_on_one_device(run: Run, case: str) -> None:
     result = run(*CASES[case], *MIRRORED)
     again = embexp.load_run(result.directory)
@@ -169,7 +173,12 @@ def test_movielens_ends_where_it_does_on_one_device(root: Path, tmp_path: Path) 
         pytest.skip("without the real data: ml-100k")
     found = {}
     for strategy in ("cpu", "mirrored", "tpu_simulator"):
-        words = ["experiment=movielens", f"data.path={data}", "train.epochs=4", f"strategy={strategy}"]
+        words = [
+            "experiment=movielens",
+            f"data.path={data}",
+            f"train.epochs={4 if thorough() else 1}",
+            f"strategy={strategy}",
+        ]
         (tmp_path / strategy).mkdir()
         more = ["output.plots=false", f"output.cache={tmp_path / 'c'}"]
         result = single.run(embexp.compose([*words, *more]), tmp_path / strategy)

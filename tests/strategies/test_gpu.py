@@ -16,6 +16,7 @@ from embexp.runs import run as single
 from embexp.specs.strategies import GPU
 from embexp.strategies import build, gpu, mirrored
 from embexp.strategies.one_device import OneDevice
+from tests.thoroughness import chosen
 
 MISSING = {
     "none": (1, 0, True, r"strategy=gpu: TensorFlow sees no GPU\. It needs a GPU that CUDA supports, its driver"),
@@ -96,7 +97,7 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
+@pytest.mark.parametrize("runtime", chosen(["function", "session", "estimator"], ["function", "session"]))
 def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str) -> None:
     """Another logical processor in the place of the GPU."""
     monkeypatch.setattr(gpu, "build", lambda count: OneDevice("/CPU:1"))

@@ -124,7 +124,7 @@ def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str
     generator = random.Random(0)
     seen: dict[int, float | None] = {}
     directory = folder / "killed"
-    for attempt in range(4 if thorough() else 2):
+    for attempt in range(4 if thorough() else 1):
         started = ("resume", "killed", *ALLOWED) if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
         process = embexp(*started, folder=folder)
         _wait_for_a_checkpoint(process, directory, attempt)
