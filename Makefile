@@ -36,7 +36,7 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
 	  tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
 	  tests/runs/test_strategy_runs.py tests/runs/test_continued_runs.py tests/runs/test_exported_models.py \
-	  tests/runs/test_signals.py tests/strategies tests/mistakes tests/fuzz
+	  tests/runs/test_signals.py tests/freezing/test_drift.py tests/strategies tests/mistakes tests/fuzz
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
