@@ -46,7 +46,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     """
     try:
         with hydra_globals.borrowed(config):
-            node: Any = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+            node = _resolved(config, kind)
     except Exception as error:  # also of a resolver
         text = str(error).split("\n")[0]
         raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
@@ -61,7 +61,7 @@ def faults(config: DictConfig, permission: Permission) -> list[Fault]:
     with hydra_globals.borrowed(config):
         for kind in NODES:
             try:
-                node = OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+                node = _resolved(config, kind)
             except Exception:  # also of a resolver
                 continue
             found += _faults(node, kind, permission)
@@ -80,6 +80,10 @@ def function_of(target: str) -> str:
         if user_path.find(".".join(parts[:length])) is not None:
             return f"{'.'.join(parts[:length])}:{'.'.join(parts[length:])}"
     return f"{'.'.join(parts[:-1])}:{parts[-1]}"
+
+
+def _resolved(config: DictConfig, kind: str) -> Any:
+    return OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
 
 
 def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:

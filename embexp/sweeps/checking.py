@@ -72,8 +72,12 @@ class Checked:
 
 def settings(overrides: Iterable[str]) -> dict[str, str]:
     """Value by key of overrides, without + and ~."""
-    pairs = (each.lstrip("+~").partition("=") for each in overrides)
-    return {key: value for key, _, value in pairs}
+    return {key_of(each): each.partition("=")[2] for each in overrides}
+
+
+def key_of(override: str) -> str:
+    """The key of an override, without + and ~."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet) -> Checked:
@@ -139,7 +143,7 @@ def _repeated(
     if first.spec.seeds == 1:
         yield overrides, first
         return
-    others = [each for each in overrides if each.lstrip("+~").partition("=")[0] != "seed"]
+    others = [each for each in overrides if key_of(each) != "seed"]
     for number in range(first.spec.seeds):
         words = [*others, f"seed={first.spec.seed + number}"]
         yield words, candidates.candidate(words)

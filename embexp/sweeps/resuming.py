@@ -15,6 +15,7 @@ from embexp.errors import RunError
 from embexp.runs import recorded_code
 from embexp.specs.run import RunSpec
 from embexp.sweeps import launching, locks
+from embexp.sweeps.checking import key_of
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.processes import Command
@@ -76,9 +77,10 @@ def resume(
                 ) as runner,
             ):
                 return _finish(ledger, runner)
+    changed = set(map(key_of, overrides))
     with contextlib.chdir(folder):
         return sweep(
-            [*(each for each in noted["overrides"] if _key(each) not in set(map(_key, overrides))), *overrides],
+            [*(each for each in noted["overrides"] if key_of(each) not in changed), *overrides],
             config_dir=noted["config_dir"],
             config_name=noted["config_name"],
             config_path=noted["config_path"],
@@ -86,10 +88,6 @@ def resume(
             command=command,
             permission=permission,
         )
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
 
 
 def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
