@@ -34,6 +34,7 @@ class Step:
         inputs: for each feature the columns it reads.
         counter: int64 variable, the number of steps done; schedules read it.
         strategy: how the step's replicas share a batch.
+        gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
     backend: EmbeddingBackend
@@ -43,6 +44,7 @@ class Step:
     inputs: Mapping[str, Input]
     counter: Any
     strategy: Replication
+    gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
@@ -65,7 +67,8 @@ class Step:
                 loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
             if batch.share is not None:
                 loss *= batch.share
-        row_gradients, gradients = tape.gradient(loss, (activations, variables))
+            scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
+        row_gradients, gradients = tape.gradient(scaled, (activations, variables))
         self.backend.apply_gradients(row_gradients)
         if variables:
             self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
