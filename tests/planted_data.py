@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -79,9 +78,7 @@ def clicks(file: Path, *, examples: int, users: int, items: int, rate: float, se
     return file
 
 
-def texts(
-    file: Path, *, examples: int, classes: int, words: int, length: int, share: float, seed: int
-) -> Path:
+def texts(file: Path, *, examples: int, classes: int, words: int, length: int, share: float, seed: int) -> Path:
     """Writes labelled texts, `label<TAB>text`: words are common to all classes, or typical of one.
 
     Args:

@@ -106,7 +106,9 @@ class Results:
         }
         compared = any(name in truth for name in names)
         # Of the split that a reader looks at last.
-        constants = {split: values for split, values in (self.summary.get("constant") or {}).items() if split in by_split}
+        constants = {
+            split: values for split, values in (self.summary.get("constant") or {}).items() if split in by_split
+        }
         against = next((split for split in ("test", "validation") if constants.get(split)), None)
         headings = [] if against is None else [f"constant on {against}"]
         headings += ["best possible on test", "difference"] if compared else []

@@ -94,9 +94,7 @@ def assemble(
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     schedule = spec.dense_optimizer.schedule
     with strategy.scope():
-        model = dense_model(
-            spec, {name: table.dim for name, table in tables.items()}, dense
-        )
+        model = dense_model(spec, {name: table.dim for name, table in tables.items()}, dense)
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,

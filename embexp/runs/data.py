@@ -45,9 +45,7 @@ class Data:
     def constant(self, task: Task) -> Constant:
         """The constant prediction that fits the training split best, for a task other than ranking."""
         assert self.scan.examples.labels is not None  # every task but ranking has some
-        return constants.fitted(
-            task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes)
-        )
+        return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
 
     @property
     def dense_width(self) -> int:

@@ -1,4 +1,4 @@
-"""The best constant prediction of a task, fitted to the training split: what a model must beat to have learned anything.
+"""The best constant prediction of a task, fitted to the training split: what a model that has learned must beat.
 
 | task | prediction for every example | metrics |
 |---|---|---|

@@ -11,7 +11,7 @@ LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
 _USEFUL_AUC = 0.6
-"""Where clicks are rare, even the best model removes little of the log loss: then the order of its predictions counts."""
+"""Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
     Task.RATING: "the mean of the training labels",
     Task.CLICK: "the click rate of the training split",
