@@ -65,7 +65,7 @@ def summarise(
         "warnings": merged(
             [
                 *prepared.warnings,
-                *_no_better(spec, final, constant),
+                *(_no_better(spec, final, constant) if outcome.status != "interrupted" else []),
                 *_warnings(spec),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),
