@@ -53,6 +53,11 @@ def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | No
     )(x)
 
 
+def linear(x: Any, width: int, *, seed: int, name: str) -> Any:
+    """A linear layer without bias [B, n] -> [B, width]."""
+    return keras.layers.Dense(width, use_bias=False, kernel_initializer=_kernel(seed, name), name=name)(x)
+
+
 def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
     """Dropout of `x` in training; `x` itself at a rate of 0."""
     return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x

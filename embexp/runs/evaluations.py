@@ -10,8 +10,10 @@ from embexp.data import batches
 from embexp.data.candidates import Candidates, head_predictions, known_answers
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.runs import recommending
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.training.evaluation import evaluate
 from embexp.training.loop import Outcome
@@ -59,6 +61,9 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
     rows = data.scan.splits[split]
     if not len(rows):
         return None
+    if spec.task is Task.RECOMMENDATION:
+        held = recommending.held_out(data, split)
+        return recommending.evaluation(spec, data, held, data.columns, data.scan.examples)
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
@@ -77,3 +82,10 @@ def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dic
         elif (measured := split_evaluation(prepared.spec, prepared.data, split)) is not None:
             final[split] = measured(runtime)
     return final
+
+
+def baselines(prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
+    """Metrics of a baseline by its name and split, to compare those of the model with; none for most tasks."""
+    if prepared.spec.task is not Task.RECOMMENDATION:
+        return {}
+    return {"popularity": recommending.popularity(prepared.spec, prepared.data)}

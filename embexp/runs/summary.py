@@ -9,6 +9,7 @@ from embexp.checkpoints.account import Account
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.runs import evaluations, recommending
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.alike import few, merged
@@ -31,6 +32,7 @@ def summarise(
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known = describe(prepared, started)
+    baselines = evaluations.baselines(prepared)
     frozen = {
         name: {
             **known["freeze"][name],
@@ -48,6 +50,7 @@ def summarise(
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
+        **({"baselines": baselines} if baselines else {}),
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -59,6 +62,7 @@ def summarise(
             [
                 *prepared.warnings,
                 *_warnings(spec),
+                *_against(prepared, final, baselines),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),
                 *_tables_without_effect(prepared.tables.pretrained),
@@ -67,6 +71,17 @@ def summarise(
             ]
         ),
     }
+
+
+def _against(
+    prepared: Prepared,
+    final: Mapping[str, Mapping[str, float]],
+    baselines: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> list[str]:
+    """Warnings of a run that is compared with a baseline."""
+    if "popularity" not in baselines:
+        return []
+    return recommending.warnings(prepared.spec, prepared.data, final, baselines["popularity"])
 
 
 def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
