@@ -102,9 +102,7 @@ class Interactions:
         what = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
         return _lists(who, what, users, self.catalogue.size)
 
-    def held_out(
-        self, examples: Examples, rows: np.ndarray, before: Examples, seen: Sequence[np.ndarray]
-    ) -> HeldOut:
+    def held_out(self, examples: Examples, rows: np.ndarray, before: Examples, seen: Sequence[np.ndarray]) -> HeldOut:
         """What is to be recommended to the users of some examples.
 
         Args:
@@ -137,9 +135,7 @@ class Interactions:
             examples=rows[first[known]],
             relevant=_lists(who[kept], what[kept], users, self.catalogue.size),
             unknown=np.bincount(np.searchsorted(everyone, lost), minlength=len(everyone))[known],
-            seen=_lists(
-                np.repeat(everyone, np.diff(left_out.splits)), left_out.values, users, self.catalogue.size
-            ),
+            seen=_lists(np.repeat(everyone, np.diff(left_out.splits)), left_out.values, users, self.catalogue.size),
             skipped=int(len(everyone) - len(users)),
         )
 

@@ -46,9 +46,7 @@ class Scan:
     classes: tuple[str, ...] = ()
 
 
-def scan(
-    data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet
-) -> Scan:
+def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
@@ -69,7 +67,7 @@ def scan(
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)
-    division = source.division_key() | ({"only_ones": True} if only_ones else {})
+    division = {**source.division_key(), **({"only_ones": True} if only_ones else {})}
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **division})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))

@@ -53,7 +53,7 @@ def build(
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
         [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
-        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns a list:
+        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns two:
         vectors of users [B, d] and of items [N, d].
 
     Raises:

@@ -45,9 +45,7 @@ def bpr(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.softplus(-ahead))
 
 
-def sampled_softmax(
-    labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True
-) -> tf.Tensor:
+def sampled_softmax(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
     """The mean of -log softmax over the items of the batch, as negatives of each other (Yi et al. 2019, eq. 3 to 6).
 
     The score of item j is corrected by - log q[j], as it is a negative as often as it is in the data. Another place of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
+from embexp.errors import DataError
 from embexp.runs.data import Data
 from embexp.specs.run import RunSpec
 from embexp.training import top_n
@@ -95,6 +96,41 @@ def vectors(
     )
 
 
+def lists(
+    spec: RunSpec, data: Data, runtime: Runtime, users: np.ndarray | None, count: int
+) -> Iterator[tuple[np.ndarray, top_n.Best]]:
+    """The best items for users of the run's own data, without all that they have seen in any of its splits.
+
+    A user's features are read from the last example of the user.
+
+    Args:
+        spec: of the run.
+        data: of the run.
+        runtime: computes vectors.
+        users: int64, their rows in the vocabulary, rising; None: all that are known.
+        count: items of each list.
+
+    Yields:
+        Some users, by their rows, and their lists.
+
+    Raises:
+        DataError: the data has no example of a user.
+    """
+    known, examples = _interactions(data), data.scan.examples
+    splits = list(data.scan.splits.values())
+    rows = np.sort(np.concatenate(splits))
+    everyone, last = np.unique(known.pairs(examples, rows)[0][::-1], return_index=True)
+    users = everyone[everyone > 0] if users is None and known.oov[0] else everyone if users is None else users
+    place = np.minimum(np.searchsorted(everyone, users), len(everyone) - 1)
+    if (everyone[place] != users).any():
+        raise DataError("the run's data has no example of some of these users")
+    found = vectors(spec, data, runtime, data.columns, examples, rows[::-1][last[place]])
+    seen = known.seen(examples, splits, users)
+    scores = top_n.products(found.users, found.items)
+    for start, stop, block in top_n.blocks(scores, len(users), len(found.items), seen):
+        yield users[start:stop], top_n.best(block, count)
+
+
 def popularity(spec: RunSpec, data: Data) -> dict[str, dict[str, float]]:
     """By split the metrics of lists of the items that are most frequent in the training split, the same for all."""
     counts = _interactions(data).catalogue.counts.astype(np.float64)
@@ -121,8 +157,8 @@ def warnings(
     for split, popular in baseline.items():
         if skipped := held_out(data, split).skipped:
             found.append(
-                f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have seen"
-                " their held-out items before"
+                f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
+                " seen their held-out items before"
             )
         if split in final and final[split][first] <= popular[first]:
             found.append(

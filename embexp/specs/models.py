@@ -225,16 +225,6 @@ class KerasModel(Spec):
 
 
 Model = Annotated[
-    Dot
-    | MLP
-    | DLRM
-    | BagOfWords
-    | TextCNN
-    | TransE
-    | DistMult
-    | ComplEx
-    | MatrixFactorization
-    | TwoTower
-    | KerasModel,
+    Dot | MLP | DLRM | BagOfWords | TextCNN | TransE | DistMult | ComplEx | MatrixFactorization | TwoTower | KerasModel,
     Field(discriminator="kind"),
 ]

@@ -17,7 +17,8 @@ from embexp.reports.page import curves, figures
 from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
-from embexp.training.metrics import DIRECTIONS, Direction, direction
+from embexp.training import metrics
+from embexp.training.metrics import DIRECTIONS, Direction
 
 _MOST_COLUMNS = 16
 
@@ -78,7 +79,9 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "groups": [_described(columns, json.loads(setting)) for setting in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
-        "higher": [name for name in dict.fromkeys([*DIRECTIONS, *measured]) if direction(name) is Direction.HIGHER],
+        "higher": [
+            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metrics.direction(name) is Direction.HIGHER
+        ],
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),
