@@ -49,7 +49,7 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
         case Dot():
             return [*_dot_faults(model, shapes, dense_width), *(_one_logit() if classes else ())]
         case MLP():
-            return list(_static_faults(shapes))
+            return list(_static_faults(model.kind, shapes))
         case DLRM():
             return list(_dlrm_faults(shapes, dense_width))
         case BagOfWords():
@@ -78,44 +78,51 @@ def run_faults(spec: RunSpec) -> list[Fault]:
 
 
 def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
-    sides = {"left": model.left, "right": model.right, "biases": model.biases}
-    yield from _named_faults("dot", sides, shapes)
+    named = {"left": model.left, "right": model.right, "biases": model.biases}
+    yield from _not_there(named, shapes)
     vectors = {name: shapes[name] for name in (*model.left, *model.right) if name in shapes}
     yield from _vector_faults("dot", vectors)
     yield from _bias_faults("model.biases", model.biases, shapes)
+    yield from _not_named("dot", named, shapes)
     yield from _no_dense("dot", dense_width)
 
 
 def _recommender_faults(model: Recommender, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
-    sides = {
+    named = {
         "user_features": model.user_features,
         "item_features": model.item_features,
         "item_biases": model.item_biases,
     }
-    yield from _named_faults(model.kind, sides, shapes)
+    yield from _not_there(named, shapes)
     if isinstance(model, MatrixFactorization):
         vectors = {name: shapes[name] for name in (*model.user_features, *model.item_features) if name in shapes}
         yield from _vector_faults(model.kind, vectors)
     else:
-        yield from _static_faults(shapes)
-    for name in set(model.user_features) & set(model.item_side):
-        yield Fault("model.item_features", repr(name), "it is also a feature of the user", "leave it to one side")
+        yield from _static_faults(model.kind, shapes)
+    for name in model.user_features:
+        if name in model.item_side:
+            yield Fault("model.user_features", repr(name), "it is also a feature of the item", "leave it to one side")
     yield from _bias_faults("model.item_biases", model.item_biases, shapes)
+    yield from _not_named(model.kind, named, shapes)
     yield from _no_dense(model.kind, dense_width)
 
 
-def _named_faults(kind: str, sides: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
-    """Features that a model names and the run lacks, and the reverse."""
-    meant = set()
-    for key, names in sides.items():
+def _not_there(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features that the settings of a model name and the run lacks."""
+    for key, names in named.items():
         for name in names:
             if name not in shapes:
                 near = difflib.get_close_matches(name, shapes, n=1)
-                meant.update(near)
                 remedy = f"did you mean {near[0]!r}?" if near else f"the features are {_listed(shapes)}"
                 yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
-    used = {*meant, *(name for names in sides.values() for name in names)}
-    *keys, last = (f"model.{key}" for key in sides)
+
+
+def _not_named(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features of the run that no setting of a model names, but for those that a misspelt name means."""
+    names = [name for names in named.values() for name in names]
+    meant = [difflib.get_close_matches(name, shapes, n=1) for name in names if name not in shapes]
+    used = {*names, *(near for found in meant for near in found)}
+    *keys, last = (f"model.{key}" for key in named)
     for name in shapes:
         if name not in used:
             yield Fault(
@@ -220,13 +227,13 @@ def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
         yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
 
 
-def _static_faults(shapes: Shapes) -> Iterator[Fault]:
+def _static_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     for name, shape in shapes.items():
         if None in shape:
             yield Fault(
                 f"features.{name}",
                 f"activations of shape {_shape(shape)}",
-                "mlp concatenates all activations, so their length must be known",
+                f"{kind} concatenates all activations, so their length must be known",
                 f"set features.{name}.max_sequence_length",
             )
 

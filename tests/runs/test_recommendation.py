@@ -235,7 +235,7 @@ def test_a_resumed_training_draws_what_it_would_have_drawn(run: Made, file: Path
         (["strategy=mirrored"], "strategy"),
         (["task=rating", "model=mlp", "loss=of_task"], "data.label"),
         (["train.early_stopping.metric=ndcg_at_10"], "train.early_stopping.metric"),
-        (["model.item_features=[user]"], "model.item_features"),
+        (["model.item_features=[item,user]"], "model.user_features"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(file: Path, overrides: list[str], path: str) -> None:
