@@ -147,7 +147,9 @@ def _entries(entries: Mapping[str, Any], place: str, columns: Columns, done: Exp
     for key, value in entries.items():
         if key in names_of:
             for name in names_of[key]:
-                expanded.setdefault(name, found[name] if entries.get(name) is None else _over(found[name], entries[name]))
+                expanded.setdefault(
+                    name, found[name] if entries.get(name) is None else _over(found[name], entries[name])
+                )
         elif key not in found:
             expanded[key] = value
     return expanded
@@ -219,4 +221,3 @@ def _general(fault: Fault, origins: Mapping[str, str]) -> tuple[str | None, Faul
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
     texts = {key: word.sub(_NAME, getattr(fault, key)) for key in ("value", "rule", "remedy")}
     return pattern, replace(fault, path=f"{pattern}{fault.path.removeprefix(owner)}", **texts)
-
