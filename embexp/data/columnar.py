@@ -144,6 +144,7 @@ class ColumnarSource(TokenSource):
                 "label": [columns.label, self.data.label_threshold],
                 "timestamp": timestamp,
                 "group": group,
+                **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             }
         )
 
