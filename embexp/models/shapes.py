@@ -67,7 +67,7 @@ def run_faults(spec: RunSpec) -> list[Fault]:
     return faults(
         spec.model,
         shapes=activations,
-        dense_width=len(spec.data.dense_columns),
+        dense_width=spec.data.dense_width,
         classes=spec.task is Task.CLASSIFICATION,
     )
 

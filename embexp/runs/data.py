@@ -42,8 +42,8 @@ class Data:
 
     @property
     def dense_width(self) -> int:
-        """Number of dense features."""
-        return len(self.columns.dense)
+        """How many numbers the model gets of an example, beside the embeddings."""
+        return self.columns.dense_width
 
 
 def read_data(spec: RunSpec, progress: Progress) -> Data:
