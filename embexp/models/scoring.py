@@ -143,9 +143,7 @@ class _Blocks:
             self.width = tf.clip_by_value(DIFFERENCES // (4 * dim) // batch, 1, tf.maximum(1, self.rows))
         self.count = -(-self.rows // self.width)
         self.padding = self.count * self.width - self.rows
-        self.candidates = tf.reshape(
-            tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim]
-        )
+        self.candidates = tf.reshape(tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim])
 
 
 def absolute(differences: Any) -> Any:
