@@ -1,8 +1,8 @@
 """Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all).
 
 Nothing has to look for distinct ids: a row's number is its position. The rule goes over the table block by block, which
-stays in a processor's cache, instead of over copies of all rows and slots. Each row gets the bits that the path by
-distinct ids gives it: the gradients of its other occurrences are summed first, in their order.
+stays in a processor's cache, instead of over copies of all rows and slots. The gradients of a row are summed in the same
+order as on the path by distinct ids.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from embexp.tables.inputs import Occurrences
 from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 
+_LEAST = 4 << 20
+"""Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: where a row is in a tensor decides
+whether TensorFlow computes the last bit of a root with vector instructions."""
 _BLOCK = 1 << 20
 """Bytes of rows in a block; with gradient, slots and intermediate results it takes some times as much."""
 
 
 def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, Occurrences]) -> bool:
     """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
+    large = 4 * table.rows * table.dim >= _LEAST
     alike = isinstance(table, EmbeddingTable) and table.groups is None and not rules.moves_every_row(optimizer)
     whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
-    return alike and bool(whole) and all(whole)
+    return large and alike and bool(whole) and all(whole)
 
 
 def gather(table: MovingTable, read: Mapping[str, Occurrences]) -> Any:

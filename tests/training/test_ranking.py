@@ -107,7 +107,9 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = ranking.evaluate([(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101))
+    found = ranking.evaluate(
+        [(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101)
+    )
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
