@@ -79,7 +79,7 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns)
-    numbers = _Mapped(rows)
+    numbers = Mapped(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
         # One group ahead, so that the next is in the making while this one is trained on.
@@ -116,7 +116,7 @@ def evaluation_batches(
     """
     columns = columns if candidates is None else stored(columns)
     read = _Reader(examples, columns)
-    numbers = _Mapped(rows)
+    numbers = Mapped(rows)
     count = -(-len(rows) // batch_size)
 
     def places(number: Any) -> Any:
@@ -136,15 +136,15 @@ class _Reader:
     def __init__(self, examples: Examples, columns: Columns) -> None:
         self._columns = columns
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
-        self._ids = _Mapped(examples.ids)
+        self._ids = Mapped(examples.ids)
         self._lists = {
-            name: (_Mapped(column.values), _Mapped(column.splits))
+            name: (Mapped(column.values), Mapped(column.splits))
             for name, column in examples.lists.items()
             if name in columns.ids
         }
-        self._weights = {name: _Mapped(examples.weights[name]) for name in columns.weights}
-        self._dense = _Mapped(examples.dense)
-        self._labels = None if examples.labels is None else _Mapped(examples.labels)
+        self._weights = {name: Mapped(examples.weights[name]) for name in columns.weights}
+        self._dense = Mapped(examples.dense)
+        self._labels = None if examples.labels is None else Mapped(examples.labels)
 
     @property
     def has_lists(self) -> bool:
@@ -181,7 +181,7 @@ class _Reader:
         return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
 
 
-class _Mapped:
+class Mapped:
     """An array as TensorFlow sees it: a variable whose value shares the array's memory, as far as its alignment allows.
 
     Not a plain tensor: tf.data would write the tensors that its functions capture, with all their bytes, into the graph

@@ -12,7 +12,7 @@ from embexp.models import layers, user
 from embexp.models import shapes as rules
 from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
-from embexp.models.knowledge_graph import Regularization, complex_product, distmult, transe
+from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
 from embexp.models.mlp import mlp
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
@@ -26,6 +26,7 @@ from embexp.specs.models import (
     KerasModel,
     KnowledgeGraph,
     Model,
+    RotatE,
     TextCNN,
     TransE,
 )
@@ -67,7 +68,7 @@ def build(
             hidden = _hidden(model, activations, seed)
             max_norm = model.max_norm if isinstance(model, TextCNN) else None
             logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
-        case TransE() | DistMult() | ComplEx():
+        case TransE() | DistMult() | ComplEx() | RotatE():
             logits = _scores(model, activations, seed)
         case KerasModel():
             return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
@@ -123,6 +124,8 @@ def _scores(model: KnowledgeGraph, activations: Mapping[str, Any], seed: int) ->
             return distmult(activations, regularization, seed=seed)
         case ComplEx():
             return complex_product(activations, regularization, seed=seed)
+        case RotatE():
+            return rotate(activations, regularization, margin=model.margin, seed=seed)
 
 
 def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:

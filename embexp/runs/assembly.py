@@ -14,9 +14,11 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
+from embexp.models.one_vs_all import OneVsAll
 from embexp.runs.prepare import Prepared
 from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules
@@ -106,9 +108,10 @@ def assemble(
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
-        inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
+        inputs={name: _input(spec, name) for name in spec.features},
         counter=counter,
         strategy=strategy,
+        one_vs_all=_one_vs_all(spec, model),
     )
     return Assembly(
         step=step,
@@ -120,6 +123,18 @@ def assemble(
             step=counter,
         ),
     )
+
+
+def _input(spec: RunSpec, feature: str) -> Input:
+    """The columns of a feature; on a TPU, all rows of a table are looked up as any others."""
+    every_row = isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is None
+    return Input(spec.column_of(feature), spec.features[feature].weights, every_row and not spec.strategy.own_memory)
+
+
+def _one_vs_all(spec: RunSpec, model: keras.Model) -> OneVsAll | None:
+    if isinstance(spec.model, KnowledgeGraph):
+        return OneVsAll(model, spec.model.loss, spec.model.label_smoothing)
+    return None
 
 
 def _loss(spec: RunSpec) -> losses.Loss:

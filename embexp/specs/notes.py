@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from embexp.specs.alike import few
 from embexp.specs.freezing import FreezeTable
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
+from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import NoPretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec
@@ -85,7 +85,7 @@ def _model(spec: RunSpec) -> Iterator[str]:
         yield "model.bottom: there are no dense features"
     if isinstance(spec.model, KnowledgeGraph):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
-    if isinstance(spec.model, TransE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
+    if isinstance(spec.model, TransE | RotatE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
         yield "model.margin: a softmax depends only on differences of scores"
 
 

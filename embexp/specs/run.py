@@ -210,5 +210,5 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
             "model",
             spec.model.kind,
             "task ranking needs a model that scores candidates",
-            "choose model=complex, model=distmult or model=transe",
+            "choose model=complex, model=distmult, model=transe or model=rotate",
         )
