@@ -77,6 +77,21 @@ def build(
     return keras.Model(inputs=activations, outputs=logits, name=model.kind)
 
 
+def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: float, deviation: float) -> keras.Model:
+    """A model of labels from one of standardised labels: its logits times `deviation`, plus `mean`.
+
+    Args:
+        model: as `build` returns it, for the same `shapes` and `dense_width`.
+        shapes: see `build`.
+        dense_width: see `build`.
+        mean: of the labels.
+        deviation: of the labels, in their unit.
+    """
+    activations = _symbolic(shapes, dense_width)
+    logits = layers.Rescaled(mean, deviation, name="head.rescaled")(model(activations))
+    return keras.Model(inputs=activations, outputs=logits, name=model.name)
+
+
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
     """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0."""
     return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)

@@ -104,6 +104,8 @@ def content_id(
     # Settings that came later: without them, ids stay what they were.
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
+    if not content["train"].get("standardize_labels"):
+        content["train"].pop("standardize_labels", None)
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

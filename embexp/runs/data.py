@@ -11,10 +11,12 @@ from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.system import caching
 from embexp.system.progress import Progress
-from embexp.training import metrics
+from embexp.training import constants, metrics
+from embexp.training.constants import Constant
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Data:
     def training_examples(self) -> int:
         """Number of examples in the training split."""
         return len(self.scan.splits["train"])
+
+    def constant(self, task: Task) -> Constant:
+        """The constant prediction that fits the training split best, for a task other than ranking."""
+        assert self.scan.examples.labels is not None  # every task but ranking has some
+        return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
 
     @property
     def dense_width(self) -> int:

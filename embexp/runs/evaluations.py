@@ -15,7 +15,7 @@ from embexp.data.ranked import ranked_batches
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
 from embexp.specs.run import RunSpec
-from embexp.training import entity_ranks
+from embexp.training import constants, entity_ranks
 from embexp.training.evaluation import evaluate
 from embexp.training.loop import Outcome
 from embexp.training.ranking import Queries
@@ -88,6 +88,31 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
     if not len(rows):
         return None
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
+
+
+def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
+    """Metrics by split of the best constant prediction, see `embexp.training.constants`; of training its loss.
+
+    Args:
+        prepared: the run.
+    """
+    data, task = prepared.data, prepared.spec.task
+    splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
+    if data.candidates is not None:
+        return {
+            name: constants.at_random(_choices(data.scan.examples, rows, data.candidates), head_predictions(rows))
+            for name, rows in splits.items()
+            if name != "train"
+        }
+    constant, labels = data.constant(task), data.scan.examples.labels
+    assert labels is not None  # every task but ranking has some
+    found = {name: constant.metrics(labels, rows) for name, rows in splits.items()}
+    return {name: {"loss": values["loss"]} if name == "train" else values for name, values in found.items()}
+
+
+def _choices(examples: Examples, rows: np.ndarray, candidates: Candidates) -> np.ndarray:
+    """How many candidates of each query are ranked: all entities, but for its other known answers."""
+    return candidates.entities + 1 - known_answers(examples, rows).counts
 
 
 def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dict[str, dict[str, float]]:

@@ -15,11 +15,16 @@ from embexp.specs.alike import few, merged
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
+from embexp.training import verdict
 from embexp.training.loop import Outcome
 
 
 def summarise(
-    prepared: Prepared, started: Started, outcome: Outcome, final: Mapping[str, Mapping[str, float]]
+    prepared: Prepared,
+    started: Started,
+    outcome: Outcome,
+    final: Mapping[str, Mapping[str, float]],
+    constant: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """The content of summary.json.
 
@@ -28,6 +33,7 @@ def summarise(
         started: its tables with their final values, and the watch over their rows.
         outcome: of the training.
         final: metrics by split.
+        constant: those of the best constant prediction.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known = describe(prepared, started)
@@ -48,6 +54,7 @@ def summarise(
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
+        "constant": constant,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -58,6 +65,7 @@ def summarise(
         "warnings": merged(
             [
                 *prepared.warnings,
+                *_no_better(spec, final, constant),
                 *_warnings(spec),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),
@@ -167,6 +175,23 @@ def _tables_without_effect(pretrained: Pretrained) -> list[str]:
     """A warning of the tables that the top-level file does not fit."""
     names = list(pretrained.mismatches)
     return [f"pretrained has no effect on {few(names)}; see coverage.json"] if names else []
+
+
+def _no_better(
+    spec: RunSpec, final: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """The warning of a run that is no better than a constant."""
+    if all(spec.frozen(name) for name in spec.tables):
+        rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
+    else:
+        rates = {
+            f"optimizer.{key}": value
+            for key in ("learning_rate", "initial_accumulator_value")
+            if (value := getattr(spec.optimizer, key, None)) is not None
+        }
+    settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
+    found = verdict.warning(spec.task, final, constant, rates=settings)
+    return [] if found is None else [found]
 
 
 def _warnings(spec: RunSpec) -> list[str]:

@@ -96,6 +96,8 @@ def _train(spec: RunSpec) -> Iterator[str]:
         if spec.strategy.fixed_batch:
             why = f"strategy {spec.strategy.kind} requires batches of one size"
         yield f"train.evaluation_batch_size: {why}, so evaluations use train.batch_size ({used:,})"
+    if spec.train.standardize_labels and not spec.standardizes_labels:
+        yield f"train.standardize_labels: labels of task {spec.task} have no unit"
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

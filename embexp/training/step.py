@@ -47,6 +47,7 @@ class Step:
         counter: int64 variable, the number of steps done; schedules read it.
         strategy: how the step's replicas share a batch.
         one_vs_all: the loss of batches with many candidates; None: they have few.
+        gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
     backend: EmbeddingBackend
@@ -57,6 +58,7 @@ class Step:
     counter: Any
     strategy: Replication
     one_vs_all: OneVsAll | None = None
+    gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
@@ -76,7 +78,8 @@ class Step:
                 loss = self._loss(models.inputs(activations, batch.dense), batch.labels)
             if batch.share is not None:
                 loss *= batch.share
-        row_gradients, gradients = tape.gradient(loss, (activations, variables))
+            scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
+        row_gradients, gradients = tape.gradient(scaled, (activations, variables))
         self.backend.apply_gradients(row_gradients)
         if variables:
             self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
