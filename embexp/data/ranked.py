@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from embexp.data.batches import Batch, Mapped, evaluation_batches
+from embexp.data.batches import Batch, evaluation_batches
 from embexp.data.candidates import Candidates, KnownAnswers
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.shared_memory import SharedArray
 from embexp.specs.triples import KNOWN
 
 
@@ -31,7 +32,7 @@ def ranked_batches(
         candidates: all entities.
         known: the known answers of the queries.
     """
-    places, values, splits = (Mapped(each) for each in (known.places, known.lists.values, known.lists.splits))
+    places, values, splits = (SharedArray(each) for each in (known.places, known.lists.values, known.lists.splits))
 
     def with_known(number: tf.Tensor, batch: Batch) -> Batch:
         start = number * batch_size

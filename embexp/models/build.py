@@ -14,6 +14,7 @@ from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
 from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
 from embexp.models.mlp import mlp
+from embexp.models.recommendation import matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
 from embexp.specs.models import (
@@ -25,10 +26,12 @@ from embexp.specs.models import (
     Dot,
     KerasModel,
     KnowledgeGraph,
+    MatrixFactorization,
     Model,
     RotatE,
     TextCNN,
     TransE,
+    TwoTower,
 )
 from embexp.specs.triples import CANDIDATES
 
@@ -51,7 +54,8 @@ def build(
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
         [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
-        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C].
+        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns a list:
+        vectors of users [B, d] and of items [N, d].
 
     Raises:
         ConfigError: the model can't take these inputs, or the user's function fails.
@@ -70,6 +74,15 @@ def build(
             logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
         case TransE() | DistMult() | ComplEx() | RotatE():
             logits = _scores(model, activations, seed)
+        case MatrixFactorization():
+            logits = matrix_factorization(
+                activations,
+                user_features=model.user_features,
+                item_features=model.item_features,
+                item_biases=model.item_biases,
+            )
+        case TwoTower():
+            logits = two_tower(activations, model, seed=seed)
         case KerasModel():
             return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
         case _:

@@ -16,7 +16,9 @@ import tensorflow as tf
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.one_vs_all import OneVsAll
+from embexp.models.recommendation_losses import PairLoss, recommendation
 from embexp.runs.prepare import Prepared
+from embexp.specs.losses import LossOfTask
 from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES, Triples
@@ -70,7 +72,7 @@ def output_bias(task: Task, label_mean: float) -> float:
         case Task.CLICK:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
-        case Task.CLASSIFICATION | Task.RANKING:
+        case Task.CLASSIFICATION | Task.RANKING | Task.RECOMMENDATION:
             return 0.0
 
 
@@ -162,7 +164,9 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
 
 
-def _loss(spec: RunSpec) -> losses.Loss:
+def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
+    if not isinstance(spec.loss, LossOfTask):
+        return recommendation(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)

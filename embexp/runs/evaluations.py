@@ -12,8 +12,10 @@ from embexp.data.candidates import Candidates, KnownAnswers, head_predictions, k
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.ranked import ranked_batches
+from embexp.runs import recommending
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.training import constants, entity_ranks
 from embexp.training.evaluation import evaluate
@@ -87,6 +89,9 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
     rows = data.scan.splits[split]
     if not len(rows):
         return None
+    if spec.task is Task.RECOMMENDATION:
+        held = recommending.held_out(data, split)
+        return recommending.evaluation(spec, data, held, data.columns, data.scan.examples)
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 
 
@@ -130,3 +135,10 @@ def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dic
         elif (measured := split_evaluation(prepared.spec, prepared.data, split)) is not None:
             final[split] = measured(runtime)
     return final
+
+
+def baselines(prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
+    """Metrics by the name of a baseline and by split: what a model that has learned must beat."""
+    if prepared.spec.task is not Task.RECOMMENDATION:
+        return {"constant": constant_metrics(prepared)}
+    return {"popularity": recommending.popularity(prepared.spec, prepared.data)}

@@ -12,6 +12,7 @@ from typing import Any
 from embexp.checkpoints import dense_part, restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
+from embexp.data.negatives import Items
 from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
@@ -21,6 +22,7 @@ from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
 from embexp.specs.checkpointing import Save
+from embexp.specs.losses import LossOfTask
 from embexp.specs.restoring import Restoring
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
@@ -94,7 +96,16 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
         steps=prepared.schedule.steps,
         start_step=first_step,
         candidates=data.candidates,
+        items=_items(prepared),
     )
+
+
+def _items(prepared: Prepared) -> Items | None:
+    """The items that the loss of recommendation compares; None for other tasks."""
+    spec, data = prepared.spec, prepared.data
+    if data.interactions is None or isinstance(spec.loss, LossOfTask):
+        return None
+    return Items(data.interactions, data.scan.examples, data.scan.splits["train"], spec.loss, spec.seed)
 
 
 def build(

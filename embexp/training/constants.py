@@ -27,7 +27,7 @@ _LEAST_RATE = 1e-6
 
 @dataclass(frozen=True)
 class Constant:
-    """The constant prediction for a task other than ranking.
+    """The constant prediction of a task that predicts labels.
 
     Attributes:
         task: of the run.
@@ -56,7 +56,7 @@ class Constant:
                 return self._click(labels, rows)
             case Task.CLASSIFICATION:
                 return self._classification(labels, rows)
-            case Task.RANKING:
+            case Task.RANKING | Task.RECOMMENDATION:
                 raise ValueError("a ranking has no constant prediction: use `at_random`")
             case _:
                 assert_never(self.task)

@@ -40,8 +40,9 @@ class Step:
 
     Attributes:
         backend: looks up activations and applies their gradients to rows.
-        model: the dense part; maps activations to logits.
-        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
+        model: the dense part; maps activations to logits, or to vectors of users and of items.
+        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
+            `models.recommendation_losses`.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         inputs: for each feature the columns it reads.
         counter: int64 variable, the number of steps done; schedules read it.
@@ -99,7 +100,8 @@ class Step:
     def predict(self, batch: Any) -> Any:
         """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable.
 
-        Where the batch has the known answers of queries, their `entity_ranks.standings`, float32 [B].
+        Where the batch has the known answers of queries, their `entity_ranks.standings`, float32 [B]; of
+        recommendation, the vectors of each example's user and item, [B, 2, d].
         """
         self.backend.enqueue(self.features(batch, training=False), training=False)
         function = self._predict
@@ -109,6 +111,8 @@ class Step:
 
     def _predict(self, batch: ReplicaBatch) -> Any:
         logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
+        if isinstance(logits, list):
+            return tf.stack(logits, 1)
         several = logits.shape.rank == 2 and logits.shape[1] != 1
         return logits if several else tf.reshape(logits, [-1])
 
