@@ -64,7 +64,7 @@ def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
     yield from shapes.faults(
         model,
         shapes={name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
-        dense_width=len(getattr(_if_complete(lambda: spec.data), "dense_columns", ())),
+        dense_width=getattr(_if_complete(lambda: spec.data), "dense_width", 0),
         classes=known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
     )
 

@@ -50,6 +50,11 @@ class ColumnarSource(TokenSource):
             return faults + unreadable.faults
         return faults + files.head_faults(located, needed, rows=HEAD_LINES)
 
+    def column_names(self) -> Sequence[str]:
+        """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
+        located = self._located(Path(self.data.path), Columns({}), divided=False)
+        return list(dict.fromkeys(name for table in located.tables for name in table.names))
+
     def description(self) -> Description:
         """The form of file, its path and the split."""
         return Description(f"{self.kind} {self.data.path}; {self.data.described_split()}")
@@ -152,6 +157,7 @@ class ColumnarSource(TokenSource):
                 "label": [columns.label, self.data.label_threshold],
                 "timestamp": timestamp,
                 "group": group,
+                **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             }
         )
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from embexp.data import splits
+from embexp.data import prepared_numbers, splits
 from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.factory import source_of
+from embexp.data.numbers import FittedColumn
+from embexp.data.prepared_numbers import PreparedNumbers
 from embexp.data.source import FORMAT, Source
 from embexp.data.vocabulary import Vocabulary
 from embexp.specs.data import Data
@@ -35,6 +37,7 @@ class Scan:
         truth: what only a synthetic source knows, on the test split: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
+        numbers: the numeric columns, as the model gets them.
     """
 
     examples: Examples
@@ -44,6 +47,7 @@ class Scan:
     truth: Mapping[str, float]
     digest: str
     classes: tuple[str, ...] = ()
+    numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
@@ -71,14 +75,18 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **division})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
+    found = examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder)
+    train = mapped(divided / "train.npy")
+    numbers = prepared_numbers.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
-        examples=examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder),
+        examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
         vocabularies=source.vocabularies(columns, encoded, divided),
         splits={name: mapped(divided / f"{name}.npy") for name in facts.get("parts", splits.SPLITS)},
         label_mean=facts["label_mean"],
         truth=facts["truth"],
         digest=encoded.digest,
         classes=encoded.classes,
+        numbers=numbers,
     )
 
 
@@ -90,6 +98,7 @@ def encode_file(
     *,
     cache: Path,
     classes: Sequence[str] = (),
+    numbers: Sequence[FittedColumn] = (),
     progress: Progress = quiet,
 ) -> Examples:
     """Encodes another file, or folder, of the same form with the vocabularies of a run.
@@ -101,6 +110,7 @@ def encode_file(
         vocabularies: by table.
         cache: folder for encoded data.
         classes: of a run on labelled texts, by number.
+        numbers: what the run fitted to its numeric columns; empty: they are used as they are.
         progress: called as the work goes on.
 
     Raises:
@@ -109,7 +119,10 @@ def encode_file(
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     source = source_of(data)
-    return source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
+    found = source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
+    if not numbers:
+        return found
+    return replace(found, dense=prepared_numbers.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
 def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) -> None:

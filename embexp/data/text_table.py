@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
 _SHOWN = 60
-_BLOCK_BYTES = 8 * 1024 * 1024
+_BLOCK_BYTES = 2 * 1024 * 1024
 _LARGEST = 3.4028235e38
+NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
+"""What fields of columns of numbers hold where there is no number."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,10 @@ class TextTable:
                 newlines_in_values=self.dialect.quoted,
             ),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=False
+                column_types=types,
+                include_columns=list(types),
+                null_values=NULLS,
+                strings_can_be_null=False,
             ),
         ) as reader:
             for batch in reader:
@@ -159,6 +164,11 @@ def is_number(text: str) -> bool:
         return False
 
 
+def is_missing(text: str) -> bool:
+    """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
+    return text in NULLS or text.strip().lower().lstrip("+-") == "nan"
+
+
 def _values(text: str, separator: str) -> list[str]:
     """The values in a field that holds several; separators in a row count once."""
     return [value for value in text.split(separator) if value]
@@ -180,7 +190,7 @@ def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tup
                 return f"bytes that are not UTF-8 in column {one.name!r}", "text in UTF-8"
         if one.numbers:
             for value in values:
-                if not is_number(value):
+                if not (is_number(value) or (one.may_be_missing and is_missing(value))):
                     return f"{_shown(value)} in column {one.name!r}", NUMBER
         if several and one.weighs in place:
             weighed = len(_values(fields[place[one.weighs]], table.dialect.list_separator))

@@ -22,6 +22,7 @@ class Wanted:
         single: must hold one value per example.
         several: why it must hold several; empty: it need not.
         weighs: the id column whose values this one weighs.
+        may_be_missing: of numbers, whether a row may have none: its value is then NaN.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Wanted:
     single: bool = False
     several: tuple[ListNeed, ...] = ()
     weighs: str | None = None
+    may_be_missing: bool = False
 
 
 def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
@@ -51,7 +53,8 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     for name, ids in columns.weights.items():
         need(name, "features", numbers=True, weighs=ids)
     for name in columns.dense:
-        need(name, "data.dense_features", numbers=True, single=True)
+        missing = name in columns.may_be_missing
+        need(name, "data.dense_features", numbers=True, single=True, may_be_missing=missing)
     if columns.label is not None:
         need(columns.label, "data.label", numbers=True, single=True)
     if timestamp is not None:
@@ -70,5 +73,6 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             single=one.single or other.single,
             several=other.several or one.several,
             weighs=other.weighs or one.weighs,
+            may_be_missing=all(each.may_be_missing for each in (one, other) if each.numbers),
         )
     return tuple(merged.values())

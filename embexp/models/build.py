@@ -12,7 +12,7 @@ from embexp.models import layers, user
 from embexp.models import shapes as rules
 from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
-from embexp.models.knowledge_graph import Regularization, complex_product, distmult, transe
+from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
 from embexp.models.mlp import mlp
 from embexp.models.recommendation import matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
@@ -28,6 +28,7 @@ from embexp.specs.models import (
     KnowledgeGraph,
     MatrixFactorization,
     Model,
+    RotatE,
     TextCNN,
     TransE,
     TwoTower,
@@ -71,7 +72,7 @@ def build(
             hidden = _hidden(model, activations, seed)
             max_norm = model.max_norm if isinstance(model, TextCNN) else None
             logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
-        case TransE() | DistMult() | ComplEx():
+        case TransE() | DistMult() | ComplEx() | RotatE():
             logits = _scores(model, activations, seed)
         case MatrixFactorization():
             logits = matrix_factorization(
@@ -87,6 +88,21 @@ def build(
         case _:
             assert_never(model)
     return keras.Model(inputs=activations, outputs=logits, name=model.kind)
+
+
+def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: float, deviation: float) -> keras.Model:
+    """A model of labels from one of standardised labels: its logits times `deviation`, plus `mean`.
+
+    Args:
+        model: as `build` returns it, for the same `shapes` and `dense_width`.
+        shapes: see `build`.
+        dense_width: see `build`.
+        mean: of the labels.
+        deviation: of the labels, in their unit.
+    """
+    activations = _symbolic(shapes, dense_width)
+    logits = layers.Rescaled(mean, deviation, name="head.rescaled")(model(activations))
+    return keras.Model(inputs=activations, outputs=logits, name=model.name)
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
@@ -136,6 +152,8 @@ def _scores(model: KnowledgeGraph, activations: Mapping[str, Any], seed: int) ->
             return distmult(activations, regularization, seed=seed)
         case ComplEx():
             return complex_product(activations, regularization, seed=seed)
+        case RotatE():
+            return rotate(activations, regularization, margin=model.margin, seed=seed)
 
 
 def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:

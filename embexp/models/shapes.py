@@ -18,6 +18,7 @@ from embexp.specs.models import (
     MatrixFactorization,
     Model,
     Recommender,
+    RotatE,
     Task,
     TextCNN,
     TransE,
@@ -56,7 +57,7 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
             return []
         case TextCNN():
             return list(_text_faults(shapes))
-        case TransE() | DistMult() | ComplEx():
+        case TransE() | DistMult() | ComplEx() | RotatE():
             return list(_graph_faults(model, shapes))
         case MatrixFactorization() | TwoTower():
             return list(_recommender_faults(model, shapes, dense_width))
@@ -72,7 +73,7 @@ def run_faults(spec: RunSpec) -> list[Fault]:
     return faults(
         spec.model,
         shapes=activations,
-        dense_width=len(spec.data.dense_columns),
+        dense_width=spec.data.dense_width,
         classes=spec.task is Task.CLASSIFICATION,
     )
 
@@ -194,7 +195,7 @@ def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
     vectors = {name: shapes[name] for name in required if name in shapes}
     yield from _vector_faults(model.kind, vectors)
     odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
-    if isinstance(model, ComplEx) and odd:
+    if isinstance(model, ComplEx | RotatE) and odd:
         found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
         rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
         yield Fault("model", model.kind, rule, "set an even dim for its table")

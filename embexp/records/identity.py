@@ -100,9 +100,13 @@ def content_id(
         restored_digest: of the checkpoint that variables are restored from.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
+    if isinstance(numeric := content["data"].get("dense_features"), dict):
+        content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     # Settings that came later: without them, ids stay what they were.
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
+    if not content["train"].get("standardize_labels"):
+        content["train"].pop("standardize_labels", None)
     if spec.task is not Task.RECOMMENDATION:
         del content["loss"], content["recommendation"]
     if content["study"]["kind"] == "none":

@@ -16,7 +16,8 @@ from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
 from embexp.system import caching
 from embexp.system.progress import Progress
-from embexp.training import metrics
+from embexp.training import constants, metrics
+from embexp.training.constants import Constant
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,15 @@ class Data:
         """Number of examples in the training split."""
         return len(self.scan.splits["train"])
 
+    def constant(self, task: Task) -> Constant:
+        """The constant prediction that fits the training split best, for a task other than ranking."""
+        assert self.scan.examples.labels is not None  # every task but ranking has some
+        return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
+
     @property
     def dense_width(self) -> int:
-        """Number of dense features."""
-        return len(self.columns.dense)
+        """How many numbers the model gets of an example, beside the embeddings."""
+        return self.columns.dense_width
 
 
 def read_data(spec: RunSpec, progress: Progress) -> Data:

@@ -26,6 +26,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import assembly, evaluations, exporting, recommending, stored_tables, tables
 from embexp.runs.data import read_data
 from embexp.runs.exporting import Exported
+from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs.alike import few
@@ -285,7 +286,16 @@ class Run:
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = caching.cache_folder(self.spec.output.cache)
         try:
-            return columns, encode_file(file, self.spec.data, columns, vocabularies, cache=cache, classes=self.classes)
+            found = encode_file(
+                file,
+                self.spec.data,
+                columns,
+                vocabularies,
+                cache=cache,
+                classes=self.classes,
+                numbers=fitted_numbers(self.folder, columns),
+            )
+            return columns, found
         except ConfigError as error:  # the file is wrong, not the config
             faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
             raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
@@ -309,7 +319,7 @@ class Run:
             embeddings,
             counter,
             dense=assembly.DenseSettings(
-                width=len(columns.dense), total_steps=total_steps, outputs=max(1, len(self.classes))
+                width=columns.dense_width, total_steps=total_steps, outputs=max(1, len(self.classes))
             ),
             strategy=strategy,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embexp.checkpoints import locating
+from embexp.data import tails
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
 from embexp.freezing import policies
@@ -97,6 +98,7 @@ class Prepared:
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
         found, scan = notes.doubtful(self.spec), self.data.scan
+        found += tails.warnings(scan.numbers.figures, self.data.columns.numeric)
         for split in ("validation", "test"):
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:

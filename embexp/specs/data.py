@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -11,6 +11,7 @@ from embexp.errors import Fault
 from embexp.specs import data_rules, recommendation_rules
 from embexp.specs.base import NonNegative, Number, Positive
 from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
+from embexp.specs.numbers import NumericColumn, NumericColumns
 from embexp.specs.partial import where_known
 from embexp.specs.sources import DividedData, VocabularyRules
 from embexp.specs.texts import SkipGram, Text
@@ -64,8 +65,8 @@ class Columnar(DividedData):
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
-    dense_features: tuple[str, ...] = ()
-    """Numeric columns that the model gets in addition to the embeddings."""
+    dense_features: NumericColumns = Field(default_factory=dict)
+    """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
     vocabulary: VocabularyRules = VocabularyRules()
 
     @property
@@ -76,6 +77,11 @@ class Columnar(DividedData):
     @property
     def dense_columns(self) -> tuple[str, ...]:
         """The columns of `dense_features`."""
+        return tuple(self.dense_features)
+
+    @property
+    def numeric_columns(self) -> Mapping[str, NumericColumn]:
+        """How the model gets their values."""
         return self.dense_features
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

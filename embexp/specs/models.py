@@ -163,7 +163,18 @@ class ComplEx(_KnowledgeGraph):
     kind: Literal["complex"] = "complex"
 
 
-KnowledgeGraph = TransE | DistMult | ComplEx
+class RotatE(_KnowledgeGraph):
+    """margin - sum |source * relation / |relation| - candidate| of complex numbers (Sun et al. 2019).
+
+    A row holds dim / 2 complex numbers: all real parts, then all imaginary parts. Those of a relation only rotate.
+    """
+
+    kind: Literal["rotate"] = "rotate"
+    margin: NonNegative = 0.0
+    """Score of a candidate at distance 0; has no effect on a softmax."""
+
+
+KnowledgeGraph = TransE | DistMult | ComplEx | RotatE
 
 
 class _Recommender(Spec):
@@ -225,6 +236,17 @@ class KerasModel(Spec):
 
 
 Model = Annotated[
-    Dot | MLP | DLRM | BagOfWords | TextCNN | TransE | DistMult | ComplEx | MatrixFactorization | TwoTower | KerasModel,
+    Dot
+    | MLP
+    | DLRM
+    | BagOfWords
+    | TextCNN
+    | TransE
+    | DistMult
+    | ComplEx
+    | RotatE
+    | MatrixFactorization
+    | TwoTower
+    | KerasModel,
     Field(discriminator="kind"),
 ]

@@ -68,6 +68,11 @@ class RunSpec(Spec):
     seeds: JobCount = 1
     """Seeds with which a sweep repeats each setting."""
 
+    @property
+    def standardizes_labels(self) -> bool:
+        """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
+        return self.train.standardize_labels and self.task is Task.RATING
+
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
         return self.tables[table].optimizer or self.optimizer
@@ -214,5 +219,5 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
             "model",
             spec.model.kind,
             "task ranking needs a model that scores candidates",
-            "choose model=complex, model=distmult or model=transe",
+            "choose model=complex, model=distmult, model=transe or model=rotate",
         )

@@ -52,6 +52,8 @@ class Train(Spec):
     """Steps between evaluations on the validation split; null: once per epoch."""
     log_every: Count | None = None
     """Steps between logged losses; null: about 100 lines a run."""
+    standardize_labels: bool = False
+    """Task rating: predict labels in units of their standard deviation, around their mean, in the training split."""
     early_stopping: EarlyStopping = EarlyStopping()
 
     @model_validator(mode="after")
