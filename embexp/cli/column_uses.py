@@ -88,7 +88,8 @@ def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> li
     """
     times = [each for each in columns if each.kind is Kind.TIME and each.name != label]
     separators = Counter(each.separator for each in columns if each.separator is not None)
-    separator = separators.most_common(1)[0][0] if separators else None
+    texts = any(each.kind is Kind.TEXT for each in columns)  # a file has one separator of lists: texts come first
+    separator = " " if texts else next((each for each, _ in separators.most_common(1)), None)
     found = []
     for each in columns:
         if each.name == label:
@@ -124,4 +125,4 @@ def dim_of(values: int) -> int:
     ratings of public data sets are commonly given.
     """
     power = round(math.log2(4 * max(1, values) ** 0.25))
-    return min(LARGEST_DIM, max(SMALLEST_DIM, 2**power))
+    return min(LARGEST_DIM, max(SMALLEST_DIM, 1 << power))

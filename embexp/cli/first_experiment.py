@@ -48,14 +48,15 @@ def text(experiment: Experiment) -> str:
     names = _names([column.name for column in tables])
     model = _model(experiment)
     left_out = [use for use in experiment.uses if use.role is Role.OUT]
-    looked = f"{experiment.sample.count:,} of about {experiment.sample.rows:,} rows"
+    sample = experiment.sample
+    looked = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     lines = [
         "# @package _global_",
-        f"# {_TITLES[experiment.task]} on {_text(experiment.sample.path.name)}. A first experiment by `embexp new`, which",
-        f"# looked at {'all ' + format(experiment.sample.rows, ',') + ' rows' if experiment.sample.whole else looked}.",
+        f"# {_TITLES[experiment.task]} on {_text(experiment.sample.path.name)}. A first experiment, for which",
+        f"# `embexp new` looked at {looked}.",
         f"#   {experiment.command}",
         "defaults:",
-        f"  - override /data: {experiment.sample.kind}",
+        f"  - override /data: {sample.kind}",
         "  - override /graph: null              # the tables and features are below",
         f"  - override /model: {model}",
         "  - override /optimizer: adam          # of the tables; a first try, with dense_optimizer.learning_rate",
@@ -66,7 +67,7 @@ def text(experiment: Experiment) -> str:
         *_data(experiment),
         *_tables(tables, names, shared=model == "dlrm_concat"),
         *_features(tables, names),
-        *_training(experiment.sample.rows),
+        *_training(sample.rows),
         *(["", "# Left out:"] if left_out else []),
         *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
     ]

@@ -27,7 +27,7 @@ usage: {USAGE}
 Looks at a sample of a file, shows what its columns hold and what becomes of them, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
-    --data FILE      A CSV or TSV file with a header line, a Parquet file, a folder of such files, or a folder of RecBole.
+    --data FILE      A CSV or TSV file with a header line, a Parquet file, a folder of such files, or RecBole's folder.
     --label COLUMN   The column to predict, a number. Without it, the columns are shown, and which may be the label.
     --out FOLDER     The folder of configs; it is made if it is not there.
     --name NAME      The name of the experiment (default: that of the file).

@@ -141,11 +141,12 @@ def kind_of(
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
     if all(_DATE.fullmatch(text) for text in list(counts)[:100]):
         return Kind.DATE, "dates", None
-    if separator := _separator(counts):
+    words = statistics.mean(len(text.split()) for text in counts)
+    is_text = words >= 4 and len(counts) > total / 2
+    if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):
         return Kind.LIST, f"the values between {separator!r} recur", separator
-    words = [len(text.split()) for text in counts]
-    if statistics.mean(words) >= 4 and len(counts) > total / 2:
-        return Kind.TEXT, f"{statistics.mean(words):.0f} words each, and nearly all differ", " "
+    if is_text:
+        return Kind.TEXT, f"{words:.0f} words each, and most differ", " "
     if unique:
         return Kind.UNIQUE, "another value in each row", None
     return Kind.CATEGORY, "text that recurs", None
@@ -176,22 +177,16 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
-def _separator(counts: Counter[str]) -> str | None:
+def _separator(counts: Counter[str], separators: Sequence[str]) -> str | None:
     """The one that parts most values into several, if the parts recur."""
     texts = list(counts.elements())[:5_000]
-    for separator in LIST_SEPARATORS:
+    for separator in separators:
         with_it = [text for text in texts if separator in text.strip(separator)]
         if len(with_it) < len(texts) / 5:
             continue
         parts = [part for text in texts for part in text.split(separator)]
-        if (
-            len(set(parts)) <= len(set(texts)) / 2
-            and len(parts) / len(texts) < 100
-            and len(set(parts)) < len(parts) / 5
-        ):
-            words = statistics.mean(len(text.split()) for text in with_it)
-            if separator != " " or words < 4 or len(set(parts)) < 200:
-                return separator
+        if len(set(parts)) <= len(set(texts)) / 2 and len(set(parts)) < len(parts) / 5:
+            return separator
     return None
 
 
@@ -204,8 +199,10 @@ def _is_heavy(numbers: Sequence[float]) -> bool:
 
 
 def _estimate(counts: Counter[str], sample: Sample) -> int:
-    """Different values of the whole data, by those seen once and twice: Chao (1984), Nonparametric estimation of the
-    number of classes in a population. It is a lower bound."""
+    """Different values of the whole data, at least, by those seen once and twice.
+
+    Chao (1984), Nonparametric estimation of the number of classes in a population.
+    """
     if sample.whole:
         return len(counts)
     once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))

@@ -122,8 +122,9 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
             for group in _spread(groups, max(1, BLOCKS // len(files))):
                 most = HEAD_ROWS if not columns else BLOCK_ROWS
                 batch = next(opened.iter_batches(batch_size=most, row_groups=[group]), None)
-                for name in () if batch is None else batch.schema.names:
-                    columns.setdefault(name, []).extend(map(_as_text, batch[name].to_pylist()))
+                if batch is not None:
+                    for name in batch.schema.names:
+                        columns.setdefault(name, []).extend(map(_as_text, batch[name].to_pylist()))
     if len({len(values) for values in columns.values()}) > 1:
         raise DataError(f"{path}: its files differ in their columns")
     count = len(next(iter(columns.values()), ()))
