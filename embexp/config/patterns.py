@@ -197,8 +197,8 @@ def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
         origins: see `Expansion`.
     """
     sizes: dict[str, int] = {}
-    for pattern in origins.values():
-        sizes[pattern] = sizes.get(pattern, 0) + 1
+    for each in origins.values():
+        sizes[each] = sizes.get(each, 0) + 1
     groups: dict[tuple[str | None, Fault], list[Fault]] = {}
     for fault in faults:
         groups.setdefault(_general(fault, origins), []).append(fault)

@@ -23,7 +23,7 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, exporting, stored_tables, tables
+from embexp.runs import assembly, evaluations, exporting, recommending, stored_tables, tables
 from embexp.runs.data import read_data
 from embexp.runs.exporting import Exported
 from embexp.runs.recorded_numbers import fitted_numbers
@@ -181,6 +181,10 @@ class Run:
                 raise RunError(f"the {split} split of this run's data is empty")
             return measured(self._restored.runtime)
         columns, examples = self._encode(Path(file), labelled=True)
+        if self.spec.task is Task.RECOMMENDATION:
+            data = read_data(self.spec, quiet)
+            held = recommending.held_out_file(data, examples)
+            return recommending.evaluation(self.spec, data, held, columns, examples)(self._restored.runtime)
         rows, candidates, known = np.arange(examples.count), None, []
         if self.spec.task is Task.RANKING:  # filtered ranks also skip the answers in the run's data
             data = read_data(self.spec, quiet)
@@ -192,7 +196,8 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
+            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            str [n], the names of classes.
 
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
@@ -214,6 +219,8 @@ class Run:
         match self.spec.task:
             case Task.RATING:
                 return logits
+            case Task.RECOMMENDATION:
+                return np.asarray((logits[:, 0] * logits[:, 1]).sum(axis=1))
             case Task.CLICK:
                 return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
             case Task.CLASSIFICATION:

@@ -57,6 +57,7 @@ NEEDS = {
     ("model", "complex"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("model", "distmult"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("model", "transe"): ["experiment=knowledge_graph", "data.path=FOLDER"],
+    ("model", "rotate"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "knowledge_graph"): ["data.path=FOLDER"],
     ("experiment", "new_entities"): ["data.path=FOLDER"],
     ("study", "new_entities"): ["experiment=knowledge_graph", "data.path=FOLDER"],
