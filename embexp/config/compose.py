@@ -106,7 +106,9 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
 
 def _of_data(override: Override) -> bool:
-    return override.key_or_group.partition(".")[0] == "data"
+    """Whether an override is about the data, but not about a column by its name."""
+    key = override.key_or_group
+    return key.partition(".")[0] == "data" and not key.startswith(f"data.{patterns.DENSE}.")
 
 
 def _expand(config: DictConfig) -> Expansion:
