@@ -223,4 +223,10 @@ def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
     elif rest:
         _make_absolute(section[key], rest, folder)
     elif isinstance(section[key], str) and section[key]:
-        section[key] = os.path.abspath(folder / os.path.expanduser(section[key]))
+        section[key] = _absolute(section[key], folder)
+    elif isinstance(section[key], list):
+        section[key] = [_absolute(each, folder) if isinstance(each, str) and each else each for each in section[key]]
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return os.path.abspath(folder / os.path.expanduser(path))

@@ -65,7 +65,7 @@ def sample(path: Path) -> Sample:
     """
     if path.is_dir() and (found := sorted(path.glob("*.inter"))):
         return _recbole(path, found[0])
-    files = data_files(path)
+    files = data_files([path])
     if files[0].suffix == ".inter":
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
