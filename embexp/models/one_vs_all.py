@@ -14,12 +14,9 @@ import keras
 import tensorflow as tf
 
 from embexp.models.scoring import Scoring
+from embexp.specs.graph_sizes import SCORES
 from embexp.specs.models import RankingLoss
 from embexp.specs.triples import CANDIDATES
-
-BLOCK = 32 << 20
-"""Bytes of scores in a block of queries. There are two of them at a time, scores and gradients. Smaller blocks would
-add the gradients of all entities, which are as large as the table, more often."""
 
 
 class OneVsAll:
@@ -87,8 +84,8 @@ class OneVsAll:
 def _rows(candidates: Any, queries: Any) -> Any:
     """Queries in a block."""
     if isinstance(candidates, int) and isinstance(queries, int):
-        return min(max(1, BLOCK // (4 * candidates)), queries)
-    return tf.clip_by_value(BLOCK // 4 // candidates, 1, queries)
+        return min(max(1, SCORES // (4 * candidates)), queries)
+    return tf.clip_by_value(SCORES // 4 // candidates, 1, queries)
 
 
 def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, answers: Any) -> tuple[Any, Any]:

@@ -32,6 +32,9 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
+_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None}
+"""Settings of data that came later, and their defaults."""
+
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
 
@@ -103,6 +106,9 @@ def content_id(
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     # Settings that came later: without them, ids stay what they were.
+    for key, unset in _LATER.items():
+        if content["data"].get(key) == unset:
+            content["data"].pop(key, None)
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
     if not content["train"].get("standardize_labels"):

@@ -22,10 +22,10 @@ LABELS = [0.0, 22.0, 5.0, 5.0, 1.0, 17.0, 11.0]
 
 @pytest.fixture(params=["blocks of queries and of entities", "one block"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "SCORES", 0)
+    monkeypatch.setattr(scoring, "SMALL", 0)
     monkeypatch.setattr(scoring, "DIFFERENCES", 0)
     if request.param == "blocks of queries and of entities":
-        monkeypatch.setattr(one_vs_all, "BLOCK", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
+        monkeypatch.setattr(one_vs_all, "SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
         monkeypatch.setattr(scoring, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
 
 
