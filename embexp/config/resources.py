@@ -64,7 +64,7 @@ def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
     yield from shapes.faults(
         model,
         shapes={name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
-        dense_width=len(getattr(_if_complete(lambda: spec.data), "dense_columns", ())),
+        dense_width=getattr(_if_complete(lambda: spec.data), "dense_width", 0),
         classes=known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
     )
 
@@ -74,10 +74,10 @@ def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
     metric = spec.train.early_stopping.metric
     if metric is None:
         return
-    from embexp.training import metrics
+    from embexp.training import metric_names
 
     try:
-        metrics.watched(spec.task, metric)
+        metric_names.watched(spec.task, metric, spec.recommendation.cutoffs)
     except ConfigError as error:
         yield from error.faults
 
@@ -90,7 +90,7 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.training.objectives import objectives
 
     try:
-        objectives(spec.task, chosen)
+        objectives(spec.task, chosen, spec.recommendation.cutoffs)
     except ConfigError as error:
         yield from error.faults
 

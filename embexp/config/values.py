@@ -18,6 +18,10 @@ _KEYED_BY_NAME = ("tables", "features")
 """Mappings with names as keys: a new key needs `+`, as a typo would otherwise create a new table."""
 
 
+_LISTS_OF_NAMES = ("data.dense_features",)
+"""Lists of names that may also be mappings of names to settings."""
+
+
 def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | None:
     """Sets a value in a composed config as Hydra would; returns a fault if that is impossible.
 
@@ -39,6 +43,7 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
             return Fault(key, shown(value), rule, f"write {key}=… without the +")
+        _name_listed(config, key, value)
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
@@ -51,6 +56,18 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
         return Fault(key, shown(value), rule, remedy)
     return None
+
+
+def _name_listed(config: DictConfig, key: str, value: object) -> None:
+    """Turns a list of names into a mapping of names where an override is about one of them, or is a mapping."""
+    for path in _LISTS_OF_NAMES:
+        listed = _node(config, path)
+        if not isinstance(listed, ListConfig):
+            continue
+        if key.startswith(f"{path}.") or (key == path and isinstance(value, dict)):
+            named: dict[str, object] = {name: {} for name in listed if isinstance(name, str)}
+            OmegaConf.update(config, path, None)
+            OmegaConf.update(config, path, named)
 
 
 def is_present(config: DictConfig, path: str) -> bool:

@@ -29,6 +29,15 @@ class Block:
     tokens: dict[str, pa.Array]
     numbers: dict[str, pa.Array]
 
+    def after(self, rows: int) -> Block:
+        """The block without its first rows."""
+        if not rows:
+            return self
+        tokens, numbers = (
+            {name: array.slice(rows) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
+        )
+        return Block(self.count - rows, self.done, tokens, numbers)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -98,7 +107,7 @@ def row_splits(tokens: Mapping[str, pa.Array]) -> dict[str, np.ndarray | None]:
 def finite_numbers(
     numbers: Mapping[str, pa.Array], wanted: Sequence[Wanted], ids: Mapping[str, np.ndarray | None]
 ) -> dict[str, Column]:
-    """The number columns, every value finite, weights as many as ids."""
+    """The number columns, every value finite, or NaN where it may be missing; weights as many as ids."""
     result = {}
     for one in wanted:
         if not one.numbers:
@@ -106,7 +115,8 @@ def finite_numbers(
         column = flat(numbers[one.name])
         values = pc.fill_null(column.values, np.nan).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            bad = np.flatnonzero(~np.isfinite(values.astype(np.float32)))
+            wrong = ~np.isfinite(values.astype(np.float32))
+        bad = np.flatnonzero(wrong & ~np.isnan(values) if one.may_be_missing else wrong)
         if bad.size:
             place = int(bad[0])
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1

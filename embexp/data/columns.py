@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Data
+from embexp.specs.numbers import NumericColumn
 from embexp.specs.tables import Feature
 
 
@@ -30,7 +31,8 @@ class Columns:
     Attributes:
         ids: id column -> table in whose vocabulary its values are; several columns may share one.
         weights: weight column -> the id column whose values it weighs.
-        dense: numeric columns.
+        dense: numeric columns that the model gets.
+        numeric: how it gets their values; those that are not here are as they are.
         label: the label's column; None when there is none to read (predicting).
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
@@ -42,6 +44,22 @@ class Columns:
     label: str | None = None
     several: Mapping[str, tuple[ListNeed, ...]] = field(default_factory=dict)
     asked_by: Mapping[str, str] = field(default_factory=dict)
+    numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
+
+    @property
+    def dense_settings(self) -> dict[str, NumericColumn]:
+        """How the model gets the values of `dense`, in their order."""
+        return {name: self.numeric.get(name, NumericColumn()) for name in self.dense}
+
+    @property
+    def dense_width(self) -> int:
+        """How many numbers the model gets of an example for them."""
+        return sum(each.width for each in self.dense_settings.values())
+
+    @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        """Columns of `dense` whose values may be missing."""
+        return tuple(name for name, each in self.dense_settings.items() if each.may_be_missing)
 
 
 def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
@@ -101,5 +119,6 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
         label=data.label_column if labelled else None,
         several=several,
         asked_by=asked_by,
+        numeric=data.numeric_columns,
     )
     return columns, vocabulary

@@ -69,11 +69,17 @@ class Encoded:
         folder: of the cache.
         key: of the folder in the cache.
         digest: of the source's content.
+        only_ones: whether only examples with label 1 belong to a split.
     """
 
     folder: Path
     key: str
     digest: str
+    only_ones: bool = False
+
+    def divided(self) -> np.ndarray | None:
+        """int64, the examples that belong to a split; None: all."""
+        return np.flatnonzero(mapped(self.folder / "labels.npy") == 1) if self.only_ones else None
 
     @cached_property
     def layout(self) -> Layout:
@@ -113,6 +119,7 @@ class Examples:
         weights: weight column -> float32, one for each id of its id column.
         dense: float32 [count, number of dense columns].
         labels: float32 [count]; None if there are none.
+        key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
     """
 
     count: int
@@ -122,6 +129,7 @@ class Examples:
     weights: Mapping[str, np.ndarray]
     dense: np.ndarray
     labels: np.ndarray | None
+    key: str = ""
 
 
 def examples(folder: Path, rows: Path) -> Examples:
@@ -143,4 +151,5 @@ def examples(folder: Path, rows: Path) -> Examples:
         weights={name: mapped(folder / f"weights.{number}.npy") for number, name in enumerate(layout.weights)},
         dense=mapped(folder / "dense.npy"),
         labels=mapped(folder / "labels.npy") if layout.label else None,
+        key=folder.name,
     )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from embexp.data import splits
+from embexp.data import prepared_numbers, splits
 from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.factory import source_of
+from embexp.data.numbers import FittedColumn
+from embexp.data.prepared_numbers import PreparedNumbers
 from embexp.data.source import FORMAT, Source
 from embexp.data.vocabulary import Vocabulary
 from embexp.specs.data import Data
@@ -31,10 +33,11 @@ class Scan:
         vocabularies: by table.
         splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty. A source may
             have more of them, to evaluate on.
-        label_mean: of the training split.
+        label_mean: of the training split; 0 without labels.
         truth: what only a synthetic source knows, on the test split: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
+        numbers: the numeric columns, as the model gets them.
     """
 
     examples: Examples
@@ -44,14 +47,16 @@ class Scan:
     truth: Mapping[str, float]
     digest: str
     classes: tuple[str, ...] = ()
+    numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
 
 
-def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quiet) -> Scan:
+def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         data: the source.
-        columns: what the run reads of it; the label too.
+        columns: what the run reads of it; the label too, if it has labels.
+        interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         progress: called as the work goes on.
 
@@ -60,21 +65,28 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
         DataError: a file's content is malformed.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
-    if columns.label is None:
+    if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
-    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **source.division_key()})
+    only_ones = interactions and encoded.layout.label
+    encoded = replace(encoded, only_ones=only_ones)
+    division = {**source.division_key(), **({"only_ones": True} if only_ones else {})}
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **division})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
+    found = examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder)
+    train = mapped(divided / "train.npy")
+    numbers = prepared_numbers.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
-        examples=examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder),
+        examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
         vocabularies=source.vocabularies(columns, encoded, divided),
         splits={name: mapped(divided / f"{name}.npy") for name in facts.get("parts", splits.SPLITS)},
         label_mean=facts["label_mean"],
         truth=facts["truth"],
         digest=encoded.digest,
         classes=encoded.classes,
+        numbers=numbers,
     )
 
 
@@ -86,6 +98,7 @@ def encode_file(
     *,
     cache: Path,
     classes: Sequence[str] = (),
+    numbers: Sequence[FittedColumn] = (),
     progress: Progress = quiet,
 ) -> Examples:
     """Encodes another file, or folder, of the same form with the vocabularies of a run.
@@ -97,6 +110,7 @@ def encode_file(
         vocabularies: by table.
         cache: folder for encoded data.
         classes: of a run on labelled texts, by number.
+        numbers: what the run fitted to its numeric columns; empty: they are used as they are.
         progress: called as the work goes on.
 
     Raises:
@@ -105,15 +119,20 @@ def encode_file(
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     source = source_of(data)
-    return source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
+    found = source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
+    if not numbers:
+        return found
+    return replace(found, dense=prepared_numbers.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
 def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
-    train, labels = mapped(folder / "train.npy"), mapped(encoded.folder / "labels.npy")
-    total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
+    train, total = mapped(folder / "train.npy"), 0.0
+    if encoded.layout.label:
+        labels = mapped(encoded.folder / "labels.npy")
+        total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
     facts = {
         "label_mean": total / len(train),
         "truth": dict(division.truth),

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from embexp.data.packed_tokens import places_in, sorted_places
 from embexp.errors import DataError, VocabularyError, read_by_library
 from embexp.specs.sources import UnknownPolicy, VocabularyRules
 from embexp.system import regular
@@ -155,9 +156,8 @@ class TokenVocabulary(Vocabulary):
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
         """int64 row of each token, see `Vocabulary.rows`."""
         array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
-        found = pc.index_in(pc.cast(array, pa.large_string()), value_set=self.known, skip_nulls=True)
-        rows: np.ndarray = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return rows + 1 if self.oov else rows
+        places = places_in(self.known, array)
+        return places + 1 if self.oov else places
 
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop."""
@@ -178,9 +178,9 @@ class TokenVocabulary(Vocabulary):
                 for plain, escape in _ESCAPES:
                     texts = pc.replace_substring(texts, plain, escape)
                 counts = pa.array(self.known_frequencies[start : start + _LINES]).cast(pa.large_string())
-                kinds = pa.array(["token"] * len(texts), pa.large_string())
-                lines = pc.binary_join_element_wise(texts, counts, kinds, pa.scalar("\t", pa.large_string()))
-                file.write(("\n".join(lines.to_pylist()) + "\n").encode())
+                kind = pa.scalar("token\n", pa.large_string())
+                lines = pc.binary_join_element_wise(texts, counts, kind, pa.scalar("\t", pa.large_string()))
+                file.write(_text_of(lines))
         return path
 
 
@@ -227,13 +227,11 @@ def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: Vocabula
         rules: which tokens get a row.
     """
     kept = np.flatnonzero((counts >= rules.min_frequency) & pc.not_equal(tokens, "").to_numpy(zero_copy_only=False))
-    table = pa.table({"token": tokens.take(pa.array(kept)), "frequency": counts[kept]})
-    order = pc.sort_indices(table, sort_keys=[("frequency", "descending"), ("token", "ascending")])
-    table = table.take(order.slice(0, rules.max_size))
-    frequencies = table["frequency"].to_numpy()
+    order = kept[sorted_places(tokens.take(pa.array(kept)), counts[kept])[: rules.max_size]]
+    frequencies = counts[order]
     oov = rules.unknown is UnknownPolicy.OOV
     return TokenVocabulary(
-        known=_one_array(table["token"]),
+        known=tokens.take(pa.array(order)),
         known_frequencies=frequencies,
         oov=oov,
         oov_frequency=int(counts.sum() - frequencies.sum()) if oov else 0,
@@ -288,6 +286,13 @@ def _unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
         for text in tokens.filter(escaped).to_pylist()
     ]
     return pc.replace_with_mask(tokens, escaped, pa.array(plain, pa.large_string()))
+
+
+def _text_of(lines: pa.LargeStringArray) -> pa.Buffer:
+    """The bytes of all lines, one after the other; none is null."""
+    _, ends, text = lines.buffers()
+    start, stop = np.frombuffer(ends, np.int64, len(lines) + 1, 8 * lines.offset)[[0, -1]]
+    return text.slice(int(start), int(stop - start))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:

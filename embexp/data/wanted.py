@@ -22,6 +22,8 @@ class Wanted:
         single: must hold one value per example.
         several: why it must hold several; empty: it need not.
         weighs: the id column whose values this one weighs.
+        time: of numbers, whether text may hold dates.
+        may_be_missing: of numbers, whether a row may have none: its value is then NaN.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Wanted:
     single: bool = False
     several: tuple[ListNeed, ...] = ()
     weighs: str | None = None
+    time: bool = False
+    may_be_missing: bool = False
 
 
 def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
@@ -51,11 +55,12 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     for name, ids in columns.weights.items():
         need(name, "features", numbers=True, weighs=ids)
     for name in columns.dense:
-        need(name, "data.dense_features", numbers=True, single=True)
+        missing = name in columns.may_be_missing
+        need(name, "data.dense_features", numbers=True, single=True, may_be_missing=missing)
     if columns.label is not None:
         need(columns.label, "data.label", numbers=True, single=True)
     if timestamp is not None:
-        need(timestamp, "data.timestamp", numbers=True, single=True)
+        need(timestamp, "data.timestamp", numbers=True, single=True, time=True)
     if group is not None:
         need(group, "data.split.group", tokens=True, single=True)
 
@@ -70,5 +75,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             single=one.single or other.single,
             several=other.several or one.several,
             weighs=other.weighs or one.weighs,
+            time=one.time or other.time,
+            may_be_missing=all(each.may_be_missing for each in (one, other) if each.numbers),
         )
     return tuple(merged.values())

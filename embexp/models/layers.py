@@ -67,6 +67,11 @@ class Rescaled(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         return inputs * self.deviation + self.mean
 
 
+def linear(x: Any, width: int, *, seed: int, name: str) -> Any:
+    """A linear layer without bias [B, n] -> [B, width]."""
+    return keras.layers.Dense(width, use_bias=False, kernel_initializer=_kernel(seed, name), name=name)(x)
+
+
 def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
     """Dropout of `x` in training; `x` itself at a rate of 0."""
     return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x

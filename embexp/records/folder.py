@@ -42,6 +42,11 @@ class RunFolder:
         return self.path / "vocabularies"
 
     @property
+    def numbers(self) -> Path:
+        """What was fitted to the numeric columns; there is none if all are used as they are."""
+        return self.path / "numeric_columns.json"
+
+    @property
     def coverage(self) -> Path:
         """What pretrained files had for the tables; only where there were such."""
         return self.path / "coverage.json"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.system import digests, kernels
 
@@ -30,6 +31,9 @@ _NO_PART: dict[str, Any] = {
         "inter_op_threads",
     },
 }
+
+_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None}
+"""Settings of data that came later, and their defaults."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
@@ -99,11 +103,18 @@ def content_id(
         restored_digest: of the checkpoint that variables are restored from.
     """
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
+    if isinstance(numeric := content["data"].get("dense_features"), dict):
+        content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     # Settings that came later: without them, ids stay what they were.
+    for key, unset in _LATER.items():
+        if content["data"].get(key) == unset:
+            content["data"].pop(key, None)
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
     if not content["train"].get("standardize_labels"):
         content["train"].pop("standardize_labels", None)
+    if spec.task is not Task.RECOMMENDATION:
+        del content["loss"], content["recommendation"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

@@ -15,9 +15,13 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
+from embexp.models.one_vs_all import OneVsAll
+from embexp.models.recommendation_losses import PairLoss, recommendation
 from embexp.runs.prepare import Prepared
+from embexp.specs.losses import LossOfTask
 from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules
@@ -68,7 +72,7 @@ def output_bias(task: Task, label_mean: float) -> float:
         case Task.CLICK:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
-        case Task.CLASSIFICATION | Task.RANKING:
+        case Task.CLASSIFICATION | Task.RANKING | Task.RECOMMENDATION:
             return 0.0
 
 
@@ -106,9 +110,10 @@ def assemble(
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
-        inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
+        inputs={name: _input(spec, name) for name in spec.features},
         counter=counter,
         strategy=strategy,
+        one_vs_all=_one_vs_all(spec, model),
         # The squared error of standardised labels is that of the labels by their variance.
         gradient_scale=dense.label_deviation**-2,
     )
@@ -122,6 +127,18 @@ def assemble(
             step=counter,
         ),
     )
+
+
+def _input(spec: RunSpec, feature: str) -> Input:
+    """The columns of a feature; on a TPU, all rows of a table are looked up as any others."""
+    every_row = isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is None
+    return Input(spec.column_of(feature), spec.features[feature].weights, every_row and not spec.strategy.own_memory)
+
+
+def _one_vs_all(spec: RunSpec, model: keras.Model) -> OneVsAll | None:
+    if isinstance(spec.model, KnowledgeGraph):
+        return OneVsAll(model, spec.model.loss, spec.model.label_smoothing)
+    return None
 
 
 def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) -> keras.Model:
@@ -147,7 +164,9 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
 
 
-def _loss(spec: RunSpec) -> losses.Loss:
+def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
+    if not isinstance(spec.loss, LossOfTask):
+        return recommendation(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)

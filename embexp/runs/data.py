@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
+from embexp.data.interactions import Interactions, interactions
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
-from embexp.specs.models import Task
+from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
 from embexp.system import caching
 from embexp.system.progress import Progress
@@ -29,6 +30,7 @@ class Data:
         scan: the examples and their splits.
         classes: names of the classes of task classification, by number; empty for other tasks.
         candidates: the entities that task ranking ranks; None for other tasks.
+        interactions: users, items and the catalogue of task recommendation; None for other tasks.
     """
 
     columns: Columns
@@ -36,6 +38,7 @@ class Data:
     scan: Scan
     classes: tuple[str, ...] = ()
     candidates: Candidates | None = None
+    interactions: Interactions | None = None
 
     @property
     def training_examples(self) -> int:
@@ -49,8 +52,8 @@ class Data:
 
     @property
     def dense_width(self) -> int:
-        """Number of dense features."""
-        return len(self.columns.dense)
+        """How many numbers the model gets of an example, beside the embeddings."""
+        return self.columns.dense_width
 
 
 def read_data(spec: RunSpec, progress: Progress) -> Data:
@@ -66,7 +69,13 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features)
-    found = scan(spec.data, columns, cache=caching.cache_folder(spec.output.cache), progress=progress)
+    found = scan(
+        spec.data,
+        columns,
+        cache=caching.cache_folder(spec.output.cache),
+        interactions=spec.task is Task.RECOMMENDATION,
+        progress=progress,
+    )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
@@ -74,7 +83,32 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    if spec.task is Task.RECOMMENDATION:
+        return _of_interactions(spec, columns, vocabularies, found)
     return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+
+
+def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:
+    """The data of task recommendation, without training examples of unknown items.
+
+    Raises:
+        DataError: nothing can be recommended.
+    """
+    assert isinstance(spec.model, Recommender)  # a rule between the settings
+    train = found.splits["train"]
+    named = {spec.column_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    known = interactions(
+        found.examples,
+        train,
+        user=spec.column_of(spec.recommendation.user),
+        item=spec.column_of(spec.recommendation.item),
+        item_columns=[spec.column_of(name) for name in spec.model.item_side],
+        oov={column: vocabulary.oov for column, vocabulary in named.items()},
+    )
+    _, numbers = known.pairs(found.examples, train)
+    if (numbers < 0).any():
+        found = replace(found, splits={**found.splits, "train": train[numbers >= 0]})
+    return Data(columns, vocabularies, found, interactions=known)
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.checkpoints.series import SavedStep
+from embexp.data import numbers
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
@@ -114,7 +115,7 @@ def complete(
                     trained.saver.keep_final(trained.outcome, trained.final_step)
             started.watch.kept(trained.outcome.steps, trained.final_step)
             final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
-            summary = summarise(prepared, started, trained.outcome, final, evaluations.constant_metrics(prepared))
+            summary = summarise(prepared, started, trained.outcome, final, evaluations.baselines(prepared))
             if spec.output.tensorboard and spec.output.projector_rows:
                 tracking.attempt("the projector's files", lambda: projecting.write(prepared, started, folder.events))
         if trained.saver.running.resumed_at:
@@ -151,12 +152,15 @@ def prepare_machine(strategy: specs.Strategy) -> Machine:
 
 
 def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
-    """Writes coverage, vocabularies, the user's code and the manifest, before the first step."""
+    """Writes coverage, vocabularies, what was fitted, the user's code and the manifest, before the first step."""
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
     for table, vocabulary in prepared.data.vocabularies.items():
         folder.vocabularies.mkdir(exist_ok=True)
         vocabulary.write(folder.vocabularies / table)
+    fitted = prepared.data.scan.numbers.columns
+    if not all(column.plain for column in fitted):
+        numbers.write(fitted, folder.numbers)
     if prepared.code is not None:
         for file in prepared.code.files.values():
             with files.written_whole(folder.code / file.name) as copy:

@@ -9,6 +9,7 @@ from embexp.checkpoints.account import Account
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.runs import recommending
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.alike import few, merged
@@ -18,13 +19,16 @@ from embexp.tables import optimizers
 from embexp.training import verdict
 from embexp.training.loop import Outcome
 
+Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Metrics by the name of a baseline and by split."""
+
 
 def summarise(
     prepared: Prepared,
     started: Started,
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
-    constant: Mapping[str, Mapping[str, float]],
+    baselines: Baselines,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
@@ -33,7 +37,7 @@ def summarise(
         started: its tables with their final values, and the watch over their rows.
         outcome: of the training.
         final: metrics by split.
-        constant: those of the best constant prediction.
+        baselines: metrics by the name of a baseline and by split.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known = describe(prepared, started)
@@ -54,7 +58,7 @@ def summarise(
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
-        "constant": constant,
+        "baselines": baselines,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -65,7 +69,7 @@ def summarise(
         "warnings": merged(
             [
                 *prepared.warnings,
-                *(_no_better(spec, final, constant) if outcome.status != "interrupted" else []),
+                *(_no_better(prepared, final, baselines) if outcome.status != "interrupted" else []),
                 *_warnings(spec),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),
@@ -177,10 +181,11 @@ def _tables_without_effect(pretrained: Pretrained) -> list[str]:
     return [f"pretrained has no effect on {few(names)}; see coverage.json"] if names else []
 
 
-def _no_better(
-    spec: RunSpec, final: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """The warning of a run that is no better than a constant."""
+def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> list[str]:
+    """The warning of a run that is no better than a baseline."""
+    spec = prepared.spec
+    if "popularity" in baselines:
+        return recommending.warnings(spec, prepared.data, final, baselines["popularity"])
     if all(spec.frozen(name) for name in spec.tables):
         rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
     else:
@@ -190,7 +195,7 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    found = verdict.warning(spec.task, final, constant, rates=settings)
+    found = verdict.warning(spec.task, final, baselines["constant"], rates=settings)
     return [] if found is None else [found]
 
 

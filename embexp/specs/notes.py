@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from embexp.specs.alike import few
 from embexp.specs.freezing import FreezeTable
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
+from embexp.specs.models import DLRM, KnowledgeGraph, MatrixFactorization, RankingLoss, RotatE, Task, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import NoPretrained, Sample
+from embexp.specs.recommendation import Recommendation
 from embexp.specs.run import INHERITED, RunSpec
 from embexp.specs.running import Train
 
@@ -85,7 +86,11 @@ def _model(spec: RunSpec) -> Iterator[str]:
         yield "model.bottom: there are no dense features"
     if isinstance(spec.model, KnowledgeGraph):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
-    if isinstance(spec.model, TransE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
+    if isinstance(spec.model, MatrixFactorization):
+        yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
+    if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
+        yield f"recommendation: the task is {spec.task}"
+    if isinstance(spec.model, TransE | RotatE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
         yield "model.margin: a softmax depends only on differences of scores"
 
 

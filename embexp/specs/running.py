@@ -22,7 +22,7 @@ class EarlyStopping(Spec):
 
     patience: Count | None = None
     metric: str | None = None
-    """Name of a validation metric; null: the task's first (rmse, log_loss, accuracy, mrr)."""
+    """Name of a validation metric; null: the task's first (rmse, log_loss, accuracy, mrr, ndcg_at_k)."""
     min_delta: NonNegative = 0.0
     """An improvement must be larger than this."""
     restore_best: bool = True

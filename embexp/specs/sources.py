@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, assert_never
 
@@ -12,6 +12,7 @@ from embexp.errors import Fault
 from embexp.specs import data_rules
 from embexp.specs.base import Count, Spec, WholeNumber
 from embexp.specs.bounds import ANY, ExampleCount
+from embexp.specs.numbers import NumericColumn
 from embexp.specs.splits import Split, SplitKind
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source(Spec):
-    """Keys of every source. Each also has a `label_column`."""
+    """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
@@ -31,6 +32,17 @@ class Source(Spec):
     def dense_columns(self) -> tuple[str, ...]:
         """Numeric columns that the model gets in addition to the embeddings."""
         return ()
+
+    @property
+    def numeric_columns(self) -> Mapping[str, NumericColumn]:
+        """How the model gets the values of `dense_columns`; those that are not here are as they are."""
+        return {}
+
+    @property
+    def dense_width(self) -> int:
+        """How many numbers the model gets of an example: one for each dense column, and indicators."""
+        settings = self.numeric_columns
+        return sum(settings[name].width if name in settings else 1 for name in self.dense_columns)
 
     def holds_one_id(self, column: str) -> bool:
         """Whether a column holds one id per example; False if that depends on a file's header."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embexp.config import composition, record
 from embexp.config.callbacks import Callbacks
@@ -20,9 +21,11 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
-from embexp.sweeps.running import Runner
 from embexp.system import files, terminal, waiting
 from embexp.training.objectives import objectives
+
+if TYPE_CHECKING:
+    from embexp.sweeps.running import Runner
 
 LOCK = ".lock"
 PATIENCE = 10.0
@@ -66,6 +69,8 @@ def sweep(
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
+    from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
+
     place = (directory or record.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
@@ -208,7 +213,7 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = RunSpec.model_validate_json(self._runner.ledger.job(outcomes[0].number).spec)
         wanted = spec.sweep.objective
-        values = objective.values(objectives(spec.task, wanted), outcomes)
+        values = objective.values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:

@@ -18,7 +18,7 @@ from typing import assert_never
 import numpy as np
 
 from embexp.specs.models import Task
-from embexp.training.ranking import HITS
+from embexp.training.metric_names import HITS
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
@@ -27,7 +27,7 @@ _LEAST_RATE = 1e-6
 
 @dataclass(frozen=True)
 class Constant:
-    """The constant prediction for a task other than ranking.
+    """The constant prediction of a task that predicts labels.
 
     Attributes:
         task: of the run.
@@ -56,7 +56,7 @@ class Constant:
                 return self._click(labels, rows)
             case Task.CLASSIFICATION:
                 return self._classification(labels, rows)
-            case Task.RANKING:
+            case Task.RANKING | Task.RECOMMENDATION:
                 raise ValueError("a ranking has no constant prediction: use `at_random`")
             case _:
                 assert_never(self.task)

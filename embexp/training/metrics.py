@@ -2,84 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from embexp.errors import ConfigError, DataError, DivergedError, Fault
+from embexp.errors import DataError, DivergedError
 from embexp.specs.models import Task
 from embexp.training.formulas import auc, log_loss, macro_f1, mae, rmse, softmax_log_loss, vectors
-from embexp.training.ranking import HITS
-
-
-class Direction(StrEnum):
-    """Which way a metric gets better."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-
-
-DIRECTIONS = {
-    "rmse": Direction.LOWER,
-    "mae": Direction.LOWER,
-    "log_loss": Direction.LOWER,
-    "auc": Direction.HIGHER,
-    "accuracy": Direction.HIGHER,
-    "macro_f1": Direction.HIGHER,
-    "mrr": Direction.HIGHER,
-    **{f"hits_at_{k}": Direction.HIGHER for k in HITS},
-    "mean_rank": Direction.LOWER,
-    "mrr_tails": Direction.HIGHER,
-    "mrr_heads": Direction.HIGHER,
-    "loss": Direction.LOWER,
-}
-"""Every metric with its direction."""
-
-
-def names(task: Task) -> tuple[str, ...]:
-    """The metrics of a task; early stopping watches the first by default."""
-    match task:
-        case Task.RATING:
-            return ("rmse", "mae", "loss")
-        case Task.CLICK:
-            return ("log_loss", "auc", "loss")
-        case Task.CLASSIFICATION:
-            return ("accuracy", "log_loss", "macro_f1", "loss")
-        case Task.RANKING:
-            return ("mrr", *(f"hits_at_{k}" for k in HITS), "mean_rank", "mrr_tails", "mrr_heads")
-
-
-def headline(task: Task) -> str:
-    """The metric that reports put first."""
-    match task:
-        case Task.RATING:
-            return "rmse"
-        case Task.CLICK:
-            return "auc"
-        case Task.CLASSIFICATION:
-            return "accuracy"
-        case Task.RANKING:
-            return "mrr"
-
-
-def watched(task: Task, metric: str | None) -> str:
-    """The metric that early stopping watches: `metric`, or the task's first if that is None.
-
-    Raises:
-        ConfigError: the task has no such metric.
-    """
-    known = names(task)
-    if metric is None:
-        return known[0]
-    if metric not in known:
-        near = difflib.get_close_matches(metric, known, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else ""
-        rule = f"the metrics of task {task} are {', '.join(known)}"
-        raise ConfigError([Fault("train.early_stopping.metric", repr(metric), rule, remedy)])
-    return metric
 
 
 def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
@@ -98,10 +28,11 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     Raises:
         DivergedError: a logit is not finite.
         DataError: a click label other than 0 and 1, or a class without a logit.
-        ValueError: there are no examples, the lengths differ, or the task is ranking, which `ranking` evaluates.
+        ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
+            `ranking` and `top_n` evaluate.
     """
-    if task is Task.RANKING:
-        raise ValueError("a rank depends on the other known answers: use embexp.training.ranking")
+    if task in (Task.RANKING, Task.RECOMMENDATION):
+        raise ValueError("a rank depends on other items: use embexp.training.ranking or embexp.training.top_n")
     if task is Task.CLASSIFICATION:
         return _classification_metrics(labels, logits)
     y, z = vectors(labels, logits)
@@ -162,7 +93,8 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
         DataError: it can't.
     """
     match task:
-        case Task.RATING | Task.RANKING:  # a ranking's labels are made with its data
+        # A ranking's labels are made with its data, and a threshold makes those of interactions.
+        case Task.RATING | Task.RANKING | Task.RECOMMENDATION:
             return
         case Task.CLICK:
             wrong = labels[(labels != 0) & (labels != 1)]

@@ -37,6 +37,8 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
             gains = [_removed(found, constant, "log_loss"), _approached(found, constant, "accuracy")]
         case Task.RANKING:
             gains = [_approached(found, constant, "mrr")]
+        case Task.RECOMMENDATION:
+            raise ValueError("a recommendation is compared with popularity")
         case _:
             assert_never(task)
     known = [gain for gain in gains if gain is not None]

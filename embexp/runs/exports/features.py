@@ -23,7 +23,9 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.data.batches import Batch
+from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
+from embexp.runs.exports import numbers
 from embexp.runs.exports.tokens import ServedVocabulary
 from embexp.specs.models import Task
 
@@ -71,7 +73,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         task: Task,
         classes: Sequence[str],
         columns: Sequence[IdColumn],
-        dense: Sequence[str],
+        dense: Sequence[FittedColumn],
         parts: Sequence[Any],
     ) -> None:
         """Takes the pieces of a model.
@@ -81,7 +83,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             task: of the run.
             classes: names of the classes, for task classification.
             columns: of ids.
-            dense: columns of numbers that the model gets in this order.
+            dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
 
         Raises:
@@ -91,7 +93,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         self._logits, self._task, self._classes = predict, task, tuple(classes)
         self._columns, self._dense = tuple(columns), tuple(dense)
         self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
-        _check_names(self._columns, self._dense)
+        self._numbers = tuple(column.name for column in self._dense)
+        _check_names(self._columns, self._numbers)
         self.predict = tf.function(self._predict, autograph=False)
 
     @property
@@ -116,7 +119,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             given = {name: features[name] for name in column.weights}
             ids[column.name], own = _rows(column, features[column.name], given)
             weights |= own
-        dense = tf.stack([features[name] for name in self._dense], axis=1) if self._dense else tf.zeros([1, 0])
+        found = [each for column in self._dense for each in numbers.applied(column, features[column.name])]
+        dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
 
     def _outputs(self, logits: Any) -> dict[str, Any]:
@@ -132,6 +136,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                     # A row for each example, as servers cut outputs by example.
                     "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
                 }
+            case Task.RECOMMENDATION:
+                return {"predictions": tf.reduce_sum(logits[:, 0] * logits[:, 1], 1)}
             case _:
                 return {"predictions": logits}
 
@@ -141,7 +147,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             dtype = column.vocabulary.takes if tokens else tf.int64
             specs[column.name] = _spec(form if column.several else None, dtype)
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
-        return specs | {name: tf.TensorSpec([None], tf.float32) for name in self._dense}
+        return specs | {name: tf.TensorSpec([None], tf.float32) for name in self._numbers}
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
         """A function of plain tensors, as a server calls it."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import saved_model, weights
 from embexp.data.columns import Columns, columns_of
+from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly
@@ -19,6 +20,7 @@ from embexp.runs.exports.features import FeatureModel, IdColumn
 from embexp.runs.exports.texts import words
 from embexp.runs.exports.tokens import ServedVocabulary
 from embexp.runs.exports.triples import TripleModel
+from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.texts import Text
@@ -80,7 +82,7 @@ def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns:
         spec,
         {name: table.dim for name, table in tables.items()},
         assembly.DenseSettings(
-            width=len(columns.dense), total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
+            width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
         ),
     )
     weights.restore(model, run.folder.final_checkpoint)
@@ -132,7 +134,8 @@ def _module(
         )
         for name, group in columns.ids.items()
     ]
-    return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, columns.dense, parts)
+    dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
+    return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, dense, parts)
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:

@@ -1,0 +1,162 @@
+"""Fits the transforms of numeric columns to the training split, in bounded memory.
+
+Means and variances are those of one pass in float64, merged block by block by the formula of Chan, Golub and LeVeque
+(1983). Medians and quantiles are exact: a column is sorted in a file that is mapped into memory, so that its pages can
+leave the memory again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from embexp.data.numbers import FittedColumn
+from embexp.errors import DataError
+from embexp.specs.numbers import Fill, NumericColumn, Transform
+
+QUANTILES = 1_000
+"""As many as scikit-learn's `QuantileTransformer` keeps by default."""
+_ROWS = 262_144
+
+Blocks = Callable[[], Iterable[np.ndarray]]
+"""The values of a column that are not missing, float64 [n] block by block, from the start at each call."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of numbers.
+
+    Attributes:
+        count: how many.
+        mean: of them.
+        deviation: their standard deviation, that of the whole (divided by `count`).
+    """
+
+    count: int
+    mean: float
+    deviation: float
+
+
+def fit(
+    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path
+) -> tuple[FittedColumn, ...]:
+    """Fits each column to the training split.
+
+    Args:
+        raw: float32 [examples, columns], NaN where a value is missing.
+        train: int64, rising, the examples of the training split.
+        settings: of the columns, in the order of `raw`.
+        folder: for temporary files.
+
+    Raises:
+        DataError: a column has no value in the training split from which to fit what it needs.
+    """
+    return tuple(
+        _fitted(name, setting, _known(raw, train, number), folder)
+        for number, (name, setting) in enumerate(settings.items())
+    )
+
+
+def moments(blocks: Iterable[np.ndarray]) -> Moments:
+    """Count, mean and standard deviation of float64 blocks, in one pass."""
+    count, mean, squares = 0, 0.0, 0.0
+    for block in blocks:
+        if not len(block):
+            continue
+        here = float(block.mean())
+        added = float(np.square(block - here).sum())
+        step, total = here - mean, count + len(block)
+        squares += added + step * step * (count * len(block) / total)
+        mean += step * (len(block) / total)
+        count = total
+    return Moments(count, mean, math.sqrt(squares / count) if count else 0.0)
+
+
+def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[float, ...]:
+    """`count` quantiles of float32 values, evenly spaced in rank, linear between the two nearest values; () of none.
+
+    Args:
+        blocks: the values.
+        count: how many quantiles, at least 2; or 1, the median.
+        folder: for a temporary file of 4 bytes a value.
+    """
+    handle, path = tempfile.mkstemp(dir=folder, prefix="sorted.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for block in blocks:
+                file.write(block.astype(np.float32).data)
+        size = os.path.getsize(path) // 4
+        if not size:
+            return ()
+        values = np.memmap(path, np.float32, "r+", shape=(size,))
+        values.sort()  # in place: nothing is held beside the pages of the file
+        places = (np.linspace(0, 1, count) if count > 1 else np.array([0.5])) * (size - 1)
+        low = np.floor(places).astype(np.int64)
+        below, above = values[low].astype(np.float64), values[np.minimum(low + 1, size - 1)].astype(np.float64)
+        return tuple((below + (above - below) * (places - low)).tolist())
+    finally:
+        os.unlink(path)
+
+
+def _known(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, len(train), _ROWS):
+            values = raw[train[start : start + _ROWS], number].astype(np.float64)
+            yield values[~np.isnan(values)]
+
+    return blocks
+
+
+def _fitted(name: str, setting: NumericColumn, known: Blocks, folder: Path) -> FittedColumn:
+    column = FittedColumn(name, setting.transforms, None, setting.indicator)
+    if setting.may_be_missing:
+        column = replace(column, fill=_fill(name, setting.missing, known, folder))
+    if Transform.STANDARDIZE in setting.transforms:
+        before = setting.transforms[: setting.transforms.index(Transform.STANDARDIZE)]
+        found = moments(_after(column, before, known))
+        _check(name, "transform: standardize", found.count)
+        # A column of one value becomes 0 everywhere.
+        column = replace(column, mean=found.mean, scale=found.deviation or 1.0)
+    if Transform.QUANTILE in setting.transforms:
+        marks = quantiles(known(), max(2, min(QUANTILES, moments(known()).count)), folder)
+        _check(name, "transform: quantile", len(marks))
+        column = replace(column, quantiles=marks)
+    return column
+
+
+def _after(column: FittedColumn, transforms: Iterable[Transform], known: Blocks) -> Iterator[np.ndarray]:
+    for block in known():
+        for transform in transforms:
+            block = column.transformed(block, transform)
+        yield block
+
+
+def _fill(name: str, missing: Fill | float, known: Blocks, folder: Path) -> float:
+    match missing:
+        case Fill.ZERO | Fill.ERROR:
+            return 0.0
+        case Fill.MEAN:
+            found = moments(known())
+            _check(name, "missing: mean", found.count)
+            return found.mean
+        case Fill.MEDIAN:
+            median = quantiles(known(), 1, folder)
+            _check(name, "missing: median", len(median))
+            return median[0]
+        case _:
+            return float(missing)
+
+
+def _check(name: str, needs: str, count: int) -> None:
+    """Raises DataError where there was nothing to fit to."""
+    if not count:
+        raise DataError(
+            f"data.dense_features.{name}: {needs} needs a value in the training split, and all of this column are"
+            " missing there; leave the column out, or set missing to a number and transform to none or log1p"
+        )
