@@ -102,6 +102,8 @@ def content_id(
     # Settings that came later: without them, ids stay what they were.
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
+    if content["data"].get("positives") == "one":
+        del content["data"]["positives"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from embexp.data.candidates import Candidates
+from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.progress import Progress
 from embexp.training import metrics
@@ -66,8 +67,15 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
+    positives = None
+    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+        rows, positives = distinct_queries(found.examples, found.splits["train"])
+        found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+    candidates = _candidates(spec, vocabularies)
+    if candidates is not None and positives is not None:
+        candidates = replace(candidates, positives=positives)
+    return Data(columns, vocabularies, found, classes, candidates)
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
