@@ -115,6 +115,8 @@ def content_id(
         content["train"].pop("standardize_labels", None)
     if spec.task is not Task.RECOMMENDATION:
         del content["loss"], content["recommendation"]
+    if content["data"].get("positives") == "one":
+        del content["data"]["positives"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from embexp.data.candidates import Candidates
+from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.interactions import Interactions, interactions
@@ -14,6 +14,7 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.progress import Progress
 from embexp.training import constants, metrics
@@ -82,10 +83,17 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
+    positives = None
+    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+        rows, positives = distinct_queries(found.examples, found.splits["train"])
+        found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     if spec.task is Task.RECOMMENDATION:
         return _of_interactions(spec, columns, vocabularies, found)
-    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+    candidates = _candidates(spec, vocabularies)
+    if candidates is not None and positives is not None:
+        candidates = replace(candidates, positives=positives)
+    return Data(columns, vocabularies, found, classes, candidates)
 
 
 def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:
