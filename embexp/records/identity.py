@@ -31,7 +31,7 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
-_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None}
+_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None, "token_separator": None}
 """Settings of data that came later, and their defaults."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
