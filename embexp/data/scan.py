@@ -33,7 +33,7 @@ class Scan:
         vocabularies: by table.
         splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty. A source may
             have more of them, to evaluate on.
-        label_mean: of the training split.
+        label_mean: of the training split; 0 without labels.
         truth: what only a synthetic source knows, on the test split: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
@@ -50,12 +50,13 @@ class Scan:
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
 
 
-def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quiet) -> Scan:
+def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         data: the source.
-        columns: what the run reads of it; the label too.
+        columns: what the run reads of it; the label too, if it has labels.
+        interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         progress: called as the work goes on.
 
@@ -64,11 +65,14 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
         DataError: a file's content is malformed.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
-    if columns.label is None:
+    if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
-    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **source.division_key()})
+    only_ones = interactions and encoded.layout.label
+    encoded = replace(encoded, only_ones=only_ones)
+    division = {**source.division_key(), **({"only_ones": True} if only_ones else {})}
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **division})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
     found = examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder)
@@ -125,8 +129,10 @@ def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) 
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
-    train, labels = mapped(folder / "train.npy"), mapped(encoded.folder / "labels.npy")
-    total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
+    train, total = mapped(folder / "train.npy"), 0.0
+    if encoded.layout.label:
+        labels = mapped(encoded.folder / "labels.npy")
+        total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
     facts = {
         "label_mean": total / len(train),
         "truth": dict(division.truth),

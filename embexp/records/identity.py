@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.system import digests, kernels
 
@@ -110,6 +111,10 @@ def content_id(
             content["data"].pop(key, None)
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
+    if not content["train"].get("standardize_labels"):
+        content["train"].pop("standardize_labels", None)
+    if spec.task is not Task.RECOMMENDATION:
+        del content["loss"], content["recommendation"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:
