@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.cli import planned_values
 from embexp.data.factory import source_of
 from embexp.pretrained import heads
 from embexp.specs.alike import few, merged
@@ -23,6 +24,7 @@ from embexp.system import terminal
 from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
+    from embexp.data.shares import Shares
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.prepare import Prepared
 
@@ -43,6 +45,7 @@ class Plan:
         policies: the frozen rows and the storage of each table; None until the data is read.
         warnings: of the run.
         run_id: digest of what decides its bits; None until the data is read.
+        shares: by table and split, how many values have a row of their own; none until the data is read.
     """
 
     requested: RunSpec
@@ -52,6 +55,7 @@ class Plan:
     policies: Mapping[str, TablePolicy] | None = None
     warnings: Sequence[str] = ()
     run_id: str | None = None
+    shares: Shares = field(default_factory=dict)
 
 
 def from_spec(spec: RunSpec) -> Plan:
@@ -63,7 +67,16 @@ def from_prepared(prepared: Prepared) -> Plan:
     """The plan of a prepared run."""
     tables = prepared.tables
     dims = {name: table.width for name, table in tables.spec.tables.items()}
-    return Plan(prepared.requested, tables.spec, tables.rows, dims, tables.policies, prepared.warnings, prepared.run_id)
+    return Plan(
+        prepared.requested,
+        tables.spec,
+        tables.rows,
+        dims,
+        tables.policies,
+        prepared.warnings,
+        prepared.run_id,
+        prepared.data.shares,
+    )
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -80,6 +93,9 @@ def show(plan: Plan, console: Console) -> None:
     console.print(_tables(plan, console))
     line()
     console.print(_features(plan, console))
+    if any(share.count for of in plan.shares.values() for share in of.values()):
+        line()
+        console.print(planned_values.table(plan.shares, console))
     warnings = [f"warning: {each}" for each in plan.warnings]
     notes = merged([*warnings, *_frozen(plan.policies or {}), *_notes(plan)])
     if notes:
@@ -193,7 +209,8 @@ def _features(plan: Plan, console: Console) -> Rich:
         if spec.column_of(name) in ids:
             inner = [ids[spec.column_of(name)]]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
-        table.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
+        column = spec.column_of(name) + (" in buckets" if feature.buckets.given else "")
+        table.add_row(name, feature.table, column, feature.weights or "", f"[{shape}]")
     return table
 
 
@@ -245,4 +262,5 @@ def _own(table: Table) -> str:
         "init": table.init,
         "freeze": table.freeze,
     }
-    return ", ".join(f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None)
+    chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
+    return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])

@@ -63,12 +63,12 @@ class ColumnarSource(TokenSource):
         return self._encode(Path(self.data.path), columns, divided=True, cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
-        """The split and the rules of vocabularies."""
-        return split_key(self.data) | {"vocabulary": self.data.vocabulary.model_dump(mode="json")}
+        """The split."""
+        return split_key(self.data)
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, vocabularies and rows."""
-        from embexp.data import rows, splits
+        """Writes splits."""
+        from embexp.data import splits
         from embexp.data.arrays import mapped
 
         timestamp, group = self._order(divided=True)
@@ -79,7 +79,6 @@ class ColumnarSource(TokenSource):
             timestamps=None if timestamp is None else mapped(encoded.folder / "timestamps.npy"),
             groups=None if group is None else mapped(encoded.folder / "groups.npy"),
         )
-        rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
         return Division()
 
     def encode_other(
@@ -139,6 +138,7 @@ class ColumnarSource(TokenSource):
                 "label": [columns.label, self.data.label_threshold],
                 "timestamp": timestamp,
                 "group": group,
+                **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
                 **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             }
         )

@@ -58,7 +58,7 @@ def fit(
         DataError: a column has no value in the training split from which to fit what it needs.
     """
     return tuple(
-        _fitted(name, setting, _known(raw, train, number), folder)
+        _fitted(name, setting, known(raw, train, number), folder)
         for number, (name, setting) in enumerate(settings.items())
     )
 
@@ -106,7 +106,9 @@ def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[f
         os.unlink(path)
 
 
-def _known(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+def known(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+    """The values of a column of `raw`, float32 [examples, columns], in the training split, without missing ones."""
+
     def blocks() -> Iterator[np.ndarray]:
         for start in range(0, len(train), _ROWS):
             values = raw[train[start : start + _ROWS], number].astype(np.float64)

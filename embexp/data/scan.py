@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import prepared_numbers, splits
+from embexp.data import prepared_numbers, shares, splits
 from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
@@ -38,6 +38,7 @@ class Scan:
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
+        shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
     """
 
     examples: Examples
@@ -48,6 +49,7 @@ class Scan:
     digest: str
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
+    shares: shares.Shares = field(default_factory=dict)
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quiet) -> Scan:
@@ -68,10 +70,13 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
         raise ValueError("a scan reads the label")
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
-    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **source.division_key()})
-    divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
+    how = {**source.division_key(), **source.learning_key(columns)}
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **how})
+    divided = caching.folder(cache, "scan", key, partial(_divide, source, columns, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
-    found = examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder)
+    layout = encoded.layout
+    rewritten = layout.token_tables or layout.bucketed
+    found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
     train = mapped(divided / "train.npy")
     numbers = prepared_numbers.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
@@ -83,6 +88,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
         digest=encoded.digest,
         classes=encoded.classes,
         numbers=numbers,
+        shares=shares.read(divided),
     )
 
 
@@ -121,10 +127,11 @@ def encode_file(
     return replace(found, dense=prepared_numbers.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
-def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) -> None:
+def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
+    source.learn(columns, encoded, folder, progress=progress)
     train, labels = mapped(folder / "train.npy"), mapped(encoded.folder / "labels.npy")
     total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
     facts = {

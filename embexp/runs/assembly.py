@@ -106,7 +106,7 @@ def assemble(
         model=model,
         loss=_loss(spec),
         optimizer=optimizer,
-        inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
+        inputs={name: Input(spec.ids_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=counter,
         strategy=strategy,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
+from embexp.data.shares import Shares
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.run import RunSpec
@@ -27,6 +28,7 @@ class Data:
         scan: the examples and their splits.
         classes: names of the classes of task classification, by number; empty for other tasks.
         candidates: the entities that task ranking ranks; None for other tasks.
+        shares: by table and split, how many values have a row of their own; only of tokens and buckets.
     """
 
     columns: Columns
@@ -34,6 +36,7 @@ class Data:
     scan: Scan
     classes: tuple[str, ...] = ()
     candidates: Candidates | None = None
+    shares: Shares = field(default_factory=dict)
 
     @property
     def training_examples(self) -> int:
@@ -58,7 +61,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         DataError: a file has unexpected content.
         RunError: the training split is empty.
     """
-    columns, shared = columns_of(spec.data, spec.features)
+    columns, shared = columns_of(spec.data, spec.features, spec.tables)
     found = scan(spec.data, columns, cache=caching.cache_folder(spec.output.cache), progress=progress)
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
@@ -67,7 +70,8 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+    shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
+    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies), shares)
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
@@ -76,5 +80,5 @@ def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candid
     Raises:
         DataError: there is only one entity, so there is nothing to rank.
     """
-    sizes = {spec.column_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
+    sizes = {spec.ids_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
     return source_of(spec.data).candidates(sizes, seed=spec.seed)

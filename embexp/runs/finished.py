@@ -228,7 +228,7 @@ class Run:
         allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
-        columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
+        columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = caching.cache_folder(self.spec.output.cache)
         try:
