@@ -105,7 +105,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         def rows_steps(iterator: Any, steps: Any) -> None:
             for _ in tf.range(steps):
                 batch = next(iterator)
-                step.backend.enqueue(step.features(batch), training=True)
+                step.backend.enqueue(step.features(batch, training=True), training=True)
                 place.run(rows_alone, batch)
 
         iterator = iter(running.dataset(training))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.cli.commands import COMMANDS
-from embexp.config import hydra_settings
+from embexp.config import hydra_settings, patterns
 from embexp.config.folders import Folders, find
 from embexp.config.outline import Outline, outline
 from embexp.errors import CommandLineError
@@ -103,7 +103,10 @@ class _Line:
             if equals and (found.is_group(key.partition("@")[0]))
         }
         name = options.get("config-name", options.get("cn", "config"))
-        return cls(found, outline(found, name, chosen))
+        composed = outline(found, name, chosen)
+        if not patterns.has_globs(composed.values):  # the data is not read for a completion
+            patterns.expand(composed.values, list)
+        return cls(found, composed)
 
 
 def _overrides(line: _Line, word: str) -> Iterator[str]:

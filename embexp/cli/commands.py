@@ -26,6 +26,7 @@ COMMANDS = {
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
     "evaluate": "Measures a finished run, on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",
+    "recommend": "Writes the best items for each user, by a finished run of task recommendation.",
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",

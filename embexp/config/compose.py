@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import hydra_checks, hydra_globals, misplaced, record, values
+from embexp.config import additions, hydra_checks, hydra_globals, misplaced, patterns, record, validate, values
+from embexp.config.data_columns import data_columns
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean
 from embexp.config.overrides import is_selection, parse
+from embexp.config.patterns import Expansion
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.selections import hydra_in_files, select
 from embexp.config.sources import Sources
@@ -49,6 +53,7 @@ class Composition:
         sources: the source of each value.
         added: keys that plain overrides added to those of the files.
         permission: which code it may name.
+        expansion: of its patterns.
     """
 
     config: DictConfig
@@ -57,6 +62,7 @@ class Composition:
     sources: Sources
     added: frozenset[str] = frozenset()
     permission: Permission = OWN_MODULES
+    expansion: Expansion = field(default_factory=Expansion)
 
 
 def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
@@ -66,13 +72,15 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         ConfigError: the files can't be composed at all.
     """
     parsed, faults = parse(loader, overrides)
-    config, selections, rejected = select(loader, [each for each in parsed if is_selection(loader.folders, each)])
+    choices = additions.with_additions(loader, [each for each in parsed if is_selection(loader.folders, each)])
+    config, selections, rejected = select(loader, choices)
     lifted = misplaced.lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
-    applied, added = [], set()
-    for override in parsed:
-        if is_selection(loader.folders, override):
-            continue
+    applied, added, expansion = [], set(), None
+    rest = [each for each in parsed if not is_selection(loader.folders, each)]
+    for override in sorted(rest, key=lambda each: not _of_data(each)):  # whose columns patterns match
+        if expansion is None and not _of_data(override):
+            expansion = _expand(config)
         plain = not (override.is_add() or override.is_force_add() or override.is_delete())
         new = plain and not values.is_present(config, override.key_or_group)
         fault = values.apply(loader.folders, override, config)
@@ -82,16 +90,46 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         applied.append(override)
         if new:
             added.add(override.key_or_group)
+    expansion = _expand(config) if expansion is None else expansion
+    applied = [each for each in rest if each in applied]
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     faults += hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
 
-    sources = Sources(loader, selections, applied, lifted)
+    sources = Sources(loader, selections, applied, lifted, expansion.origins)
+    faults += validate.with_sources(expansion.faults, sources.describe)
     with hydra_globals.borrowed(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
-    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission)
+    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission, expansion)
+
+
+def _of_data(override: Override) -> bool:
+    return override.key_or_group.partition(".")[0] == "data"
+
+
+def _expand(config: DictConfig) -> Expansion:
+    """Replaces the patterns of a composed config by what they stand for, in place."""
+    places = ("data", *patterns.PLACES)
+    written = {key: OmegaConf.to_container(config[key]) for key in places if OmegaConf.is_dict(config.get(key))}
+    if not patterns.present(written):
+        return Expansion()
+
+    def columns() -> Sequence[str]:
+        own = copy.deepcopy(config)  # Hydra's node is read-only once it has been lent
+        with hydra_globals.borrowed(own):
+            container, _ = resolved(own, Path.cwd())
+        return data_columns(container.get("data"))
+
+    done = patterns.expand(written, columns)
+    with open_dict(config):
+        for place in patterns.PLACES:
+            if place in written:
+                config[place] = written[place]
+        if "data" in written:
+            config.data = written["data"]
+    return done
 
 
 def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, Any], list[Fault]]:

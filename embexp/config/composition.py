@@ -9,9 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders, hydra_checks, partial_spec, resources, selections, validate
+from embexp.config import folders, hydra_checks, partial_spec, patterns, resources, selections, validate
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
+from embexp.config.data_columns import data_columns
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse, repeated
 from embexp.config.permission import OWN_MODULES, Permission
@@ -131,9 +132,14 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     """
     here = runs_here(composition.config)
     spec, faults = _checked(
-        composition.container, composition.faults, composition.permission, look_at_data=look_at_data, here=here
+        composition.container,
+        composition.faults,
+        composition.permission,
+        look_at_data=look_at_data,
+        here=here,
+        unknown=composition.expansion.unknown,
     )
-    faults = _kinds_told_once(faults, composition)
+    faults = patterns.folded(_kinds_told_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
 
 
@@ -166,8 +172,10 @@ def check_composed(
         The spec, or None if the config is invalid, and all faults.
     """
     container, unresolved = resolved(config, folder, without)
-    spec, faults = _checked(container, unresolved, permission, look_at_data=True)
-    return spec, [*unresolved, *faults]
+    expansion = patterns.expand(container, lambda: data_columns(container.get("data")))
+    before = [*unresolved, *expansion.faults]
+    spec, faults = _checked(container, before, permission, look_at_data=True, unknown=expansion.unknown)
+    return spec, [*before, *patterns.folded(faults, expansion.origins)]
 
 
 def runs_here(config: DictConfig) -> bool:
@@ -212,8 +220,9 @@ def _checked(
     *,
     look_at_data: bool,
     here: bool = True,
+    unknown: Sequence[str] = (),
 ) -> tuple[RunSpec | None, list[Fault]]:
-    reported = {fault.path for fault in before}
+    reported = {fault.path for fault in before} | set(unknown)
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
     here = here and look_at_data

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import record, values
+from embexp.config import patterns, record, values
 from embexp.config.compose import absolute_paths, resolved
 from embexp.config.loader import Loader
 from embexp.config.outline import outline, package_of
@@ -161,6 +161,12 @@ class QuickComposer:
             return None
         choices = {key: None if choice is None else str(choice) for key, choice in found.choices.items()}
         rest = {key: value for key, value in found.values.items() if key != "hydra"}
+        if patterns.has_globs(rest):
+            return None
+        if patterns.present(rest):
+            rest = _copied(rest)
+            if patterns.expand(rest, list).faults:
+                return None
         named = {key: choice for key, choice in choices.items() if not key.startswith("hydra/")}
         return _Files(rest, found.values.get("hydra"), named)
 

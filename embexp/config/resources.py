@@ -77,7 +77,7 @@ def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.training import metrics
 
     try:
-        metrics.watched(spec.task, metric)
+        metrics.watched(spec.task, metric, spec.recommendation.cutoffs)
     except ConfigError as error:
         yield from error.faults
 
@@ -90,7 +90,7 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.training.objectives import objectives
 
     try:
-        objectives(spec.task, chosen)
+        objectives(spec.task, chosen, spec.recommendation.cutoffs)
     except ConfigError as error:
         yield from error.faults
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -26,6 +26,7 @@ class Sources:
         selections: Sequence[Override],
         values: Sequence[Override],
         lifted: Collection[str] = (),
+        origins: Mapping[str, str] | None = None,
     ) -> None:
         """Stores what the config was composed from.
 
@@ -34,11 +35,13 @@ class Sources:
             selections: overrides that chose files.
             values: overrides that set values, in their order.
             lifted: packages of files whose keys were moved to the top of the config.
+            origins: patterns by the path of what they stand for.
         """
         self._loader = loader
         self._selections = selections
         self.values = values
         self._lifted = lifted
+        self._origins = origins or {}
 
     def describe(self, path: str) -> str:
         """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
@@ -54,11 +57,19 @@ class Sources:
                 return f"the command line ({override.input_line})"
         if below:
             return below
-        for package, file in reversed(self._files):
-            inner = _inside(path, package)
-            if inner is not None and (line := _line(file, inner)) is not None:
-                return f"{_short(file)}:{line}"
+        for written in (path, self._in_pattern(path)):
+            for package, file in reversed(self._files):
+                inner = _inside(written, package)
+                if inner is not None and (line := _line(file, inner)) is not None:
+                    return f"{_short(file)}:{line}"
         return ""
+
+    def _in_pattern(self, path: str) -> str:
+        """The path of a value in the pattern that it is from; the path itself if it is from none."""
+        for name, pattern in self._origins.items():
+            if path == name or path.startswith(f"{name}."):
+                return f"{pattern}{path.removeprefix(name)}"
+        return path
 
     @functools.cached_property
     def _files(self) -> Sequence[tuple[str, Path]]:

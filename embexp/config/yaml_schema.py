@@ -21,6 +21,8 @@ CONFIG = "config"
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _INTERPOLATION = {"type": "string", "pattern": r"^\?\?\?$|\$\{.+\}"}
 """`???`, or a text with an interpolation such as `${tables.user.dim}`."""
+_NAMES = r"^[A-Za-z*?{\[][A-Za-z0-9_*?{}\[\],.!-]*$"
+"""A name, or a pattern such as `C{1..26}` or `C*`."""
 _NESTED: dict[str, Any] = {"table": Table, "feature": Feature, "initializer": Initializer, "schedule": Schedule}
 """What describes the files of groups whose name is not that of a key."""
 _DEFAULTS = {
@@ -117,7 +119,9 @@ def _partial(schema: dict[str, Any]) -> dict[str, Any]:
     for place in ("properties", "patternProperties"):
         if place in found:
             found[place] = {key: _value(each) for key, each in found[place].items()}
-    if "patternProperties" in found:
+    if "patternProperties" in found:  # tables and features, by name: or by a pattern, whose entry may be empty
+        [entry] = found["patternProperties"].values()
+        found["patternProperties"] = {_NAMES: {"anyOf": [*entry["anyOf"], {"type": "null"}]}}
         found["additionalProperties"] = False
     return found
 

@@ -11,8 +11,9 @@ import tensorflow as tf
 from embexp.data.candidates import Candidates, stored
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.negatives import Items
 from embexp.data.order import Order, batch_groups
-from embexp.system import arrays
+from embexp.data.shared_memory import SharedArray
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
@@ -49,6 +50,7 @@ def training_batches(
     steps: int,
     start_step: int = 0,
     candidates: Candidates | None = None,
+    items: Items | None = None,
 ) -> tf.data.Dataset:
     """The batches of steps `start_step` to `steps` of a training.
 
@@ -66,11 +68,14 @@ def training_batches(
         steps: at which step the training ends.
         start_step: with which step to begin.
         candidates: makes the column of candidates, for queries.
+        items: adds the columns of the item, for recommendation.
 
     Returns:
         A dataset of `steps - start_step` batches.
     """
     columns = columns if candidates is None else stored(columns)
+    read_items = None if items is None else _Reader(examples, items.columns(columns))
+    columns = columns if items is None else items.other_columns(columns)
     order = Order(len(rows), seed, shuffle, window)
     group = max(1, _GROUP_CELLS // batch_size)
 
@@ -79,7 +84,7 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns)
-    numbers = _Mapped(rows)
+    numbers = SharedArray(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
         # One group ahead, so that the next is in the making while this one is trained on.
@@ -91,6 +96,8 @@ def training_batches(
     batches = batches.map(_plain(read.with_lists if read.has_lists else lambda batch, _: batch))
     if candidates is not None:
         batches = candidates.for_training(batches, start_step)
+    if items is not None and read_items is not None:
+        batches = items.added(batches, read_items.batch, start_step)
     batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
 
@@ -116,7 +123,7 @@ def evaluation_batches(
     """
     columns = columns if candidates is None else stored(columns)
     read = _Reader(examples, columns)
-    numbers = _Mapped(rows)
+    numbers = SharedArray(rows)
     count = -(-len(rows) // batch_size)
 
     def places(number: Any) -> Any:
@@ -136,15 +143,15 @@ class _Reader:
     def __init__(self, examples: Examples, columns: Columns) -> None:
         self._columns = columns
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
-        self._ids = _Mapped(examples.ids)
+        self._ids = SharedArray(examples.ids)
         self._lists = {
-            name: (_Mapped(column.values), _Mapped(column.splits))
+            name: (SharedArray(column.values), SharedArray(column.splits))
             for name, column in examples.lists.items()
             if name in columns.ids
         }
-        self._weights = {name: _Mapped(examples.weights[name]) for name in columns.weights}
-        self._dense = _Mapped(examples.dense)
-        self._labels = None if examples.labels is None else _Mapped(examples.labels)
+        self._weights = {name: SharedArray(examples.weights[name]) for name in columns.weights}
+        self._dense = SharedArray(examples.dense)
+        self._labels = None if examples.labels is None else SharedArray(examples.labels)
 
     @property
     def has_lists(self) -> bool:
@@ -179,23 +186,6 @@ class _Reader:
             if weighed in spans
         }
         return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
-
-
-class _Mapped:
-    """An array as TensorFlow sees it: a variable whose value shares the array's memory, as far as its alignment allows.
-
-    Not a plain tensor: tf.data would write the tensors that its functions capture, with all their bytes, into the graph
-    that it optimises.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        shared = array.size and arrays.is_aligned(array)
-        tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
-        self._variable = tf.Variable(tensor, trainable=False)
-
-    def at(self, rows: Any) -> Any:
-        """The values at some rows. `read_value`, because a gather from the variable itself would first copy it."""
-        return tf.gather(self._variable.read_value(), rows)
 
 
 def _options() -> Any:

@@ -85,31 +85,54 @@ def head_predictions(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows % 2 == 1)
 
 
-def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> ListColumn:
+@dataclass(frozen=True)
+class KnownAnswers:
+    """The known answers of N queries; queries that ask the same share them.
+
+    Attributes:
+        lists: the answers of each distinct query, each once, rising.
+        places: int64 [N], the list of each query; its own answer is among them.
+    """
+
+    lists: ListColumn
+    places: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of answers of each query, int64 [N]."""
+        return np.asarray(np.diff(self.lists.splits)[self.places])
+
+    def between(self, start: int, stop: int) -> ListColumn:
+        """The answers of the queries [start, stop), which are copied."""
+        places = self.places[start:stop]
+        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
+        ends = np.cumsum(lengths)
+        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
+
+
+def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> KnownAnswers:
     """The answers to some queries that stand in any split of the data.
 
     Args:
         examples: of a graph, with the column of the answers.
         rows: int64 [n], the queries.
         others: more examples that hold answers, with the same vocabularies.
-
-    Returns:
-        For each query its answers, each once, rising; its own is among them.
     """
     sources = [examples, *others]
-    targets = np.concatenate([each.ids[:, each.id_columns.index(TARGET)] for each in sources])
-    queries = np.concatenate([_queries(each) for each in sources])
-    distinct, number = np.unique(queries, axis=0, return_inverse=True)
-    pairs = np.unique(np.stack([number.reshape(-1), targets], axis=1), axis=0)
-    splits = np.searchsorted(pairs[:, 0], np.arange(len(distinct) + 1))
-    mine = number.reshape(-1)[: examples.count][rows]
-    starts, lengths = splits[mine], np.diff(splits)[mine]
-    ends = np.cumsum(lengths)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return ListColumn(pairs[places, 1], np.concatenate([[0], ends]))
+    targets = np.concatenate([each.ids[:, each.id_columns.index(TARGET)] for each in sources]).astype(np.int64)
+    distinct, number = np.unique(_queries(sources), return_inverse=True)
+    entities = int(targets.max(initial=0)) + 1
+    pairs = np.unique(number * entities + targets)
+    splits = np.searchsorted(pairs, np.arange(len(distinct) + 1) * entities)
+    return KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), number[: examples.count][rows])
 
 
-def _queries(examples: Examples) -> np.ndarray:
-    """int64 [count, 3]: source, relation, and whether a head is predicted, as an inverse relation shows too."""
-    columns = [examples.ids[:, examples.id_columns.index(name)] for name in (SOURCE, RELATION)]
-    return np.stack([*columns, head_predictions(np.arange(examples.count))], axis=1, dtype=np.int64)
+def _queries(sources: Sequence[Examples]) -> np.ndarray:
+    """A number for each query, int64: of source, relation, and whether a head is predicted, as an inverse shows too."""
+    columns = []
+    for each in sources:
+        source, relation = (each.ids[:, each.id_columns.index(name)].astype(np.int64) for name in (SOURCE, RELATION))
+        columns.append(np.stack([source, relation, head_predictions(np.arange(each.count))]))
+    source, relation, head = np.concatenate(columns, axis=1)
+    return np.asarray((source * (int(relation.max(initial=0)) + 1) + relation) * 2 + head)

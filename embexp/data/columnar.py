@@ -18,6 +18,8 @@ from embexp.specs.data import Columnar
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from embexp.data.examples import Encoded
 
 
@@ -48,6 +50,11 @@ class ColumnarSource(TokenSource):
             return faults + unreadable.faults
         return faults + files.head_faults(located, needed, rows=HEAD_LINES)
 
+    def column_names(self) -> Sequence[str]:
+        """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
+        located = self._located(Path(self.data.path), Columns({}), divided=False)
+        return list(dict.fromkeys(name for table in located.tables for name in table.names))
+
     def description(self) -> Description:
         """The form of file, its path and the split."""
         return Description(f"{self.kind} {self.data.path}; {self.data.described_split()}")
@@ -68,17 +75,28 @@ class ColumnarSource(TokenSource):
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
         """Writes splits."""
+        import numpy as np
+
         from embexp.data import splits
         from embexp.data.arrays import mapped
 
         timestamp, group = self._order(divided=True)
+        chosen = encoded.divided()
+
+        def of_chosen(column: str | None, name: str) -> np.ndarray | None:
+            values = None if column is None else mapped(encoded.folder / f"{name}.npy")
+            return values if values is None or chosen is None else values[chosen]
+
         splits.divide(
             self.data,
-            encoded.layout.count,
+            encoded.layout.count if chosen is None else len(chosen),
             folder,
-            timestamps=None if timestamp is None else mapped(encoded.folder / "timestamps.npy"),
-            groups=None if group is None else mapped(encoded.folder / "groups.npy"),
+            timestamps=of_chosen(timestamp, "timestamps"),
+            groups=of_chosen(group, "groups"),
         )
+        if chosen is not None:
+            found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
+            splits.rewrite(found, folder)
         return Division()
 
     def encode_other(

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.hash_vocabulary import HashVocabulary
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary, one_array
+from embexp.data.packed_tokens import sorted_places
+from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.specs.vocabularies import Row, SettledRules, UnknownPolicy, VocabularyRules
 
 
@@ -30,16 +31,14 @@ def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: Vocabula
     """
     empty = pc.equal(tokens, "").to_numpy(zero_copy_only=False)
     kept = np.flatnonzero((counts >= rules.min_frequency) & ~empty)
-    table = pa.table({"token": tokens.take(pa.array(kept)), "frequency": counts[kept], "place": kept})
-    order = pc.sort_indices(table, sort_keys=[("frequency", "descending"), ("token", "ascending")])
-    table = table.take(order.slice(0, rules.max_size))
+    order = kept[sorted_places(tokens.take(pa.array(kept)), counts[kept])[: rules.max_size]]
     own = np.zeros(len(counts), bool)
-    own[table["place"].to_numpy()] = True
+    own[order] = True
     rare = ~own & ~empty & (counts > 0)
     apart = rules.rare is Row.OWN_ROW
     found = TokenVocabulary(
-        known=one_array(table["token"]),
-        known_frequencies=table["frequency"].to_numpy(),
+        known=tokens.take(pa.array(order)),
+        known_frequencies=counts[order],
         oov=rules.oov_buckets if rules.unknown is UnknownPolicy.OOV else 0,
         missing_frequency=int(counts[empty].sum()) if rules.missing is Row.OWN_ROW else None,
         rare=tokens.filter(pa.array(rare)) if apart else None,

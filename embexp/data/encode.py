@@ -6,19 +6,20 @@ known which examples train. So a source is read once for all splits.
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from embexp.data.ahead import ahead
 from embexp.data.arrays import ArrayWriter
+from embexp.data.codes import Codes
 from embexp.data.columns import Columns
 from embexp.data.examples import Layout
+from embexp.data.packed_tokens import packed
 from embexp.data.readers import Chunk
 from embexp.errors import DataError
 from embexp.system.progress import Progress
@@ -26,30 +27,8 @@ from embexp.system.progress import Progress
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
 
-
-class _Codes:
-    """Numbers tokens in the order in which they come; 0 is a missing one."""
-
-    def __init__(self) -> None:
-        self._numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
-        self._numbers[""]
-
-    def encode(self, values: pa.Array) -> np.ndarray:
-        """int64 code of each value; a missing or empty one is 0."""
-        encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)
-        texts = pc.fill_null(encoded.dictionary.cast(pa.large_string()), "").to_pylist()
-        # Only values that do occur: a file's dictionary may hold others.
-        used = np.unique(pc.drop_null(encoded.indices).to_numpy(zero_copy_only=False))
-        codes = np.zeros(len(texts) + 1, np.int64)
-        codes[used] = np.fromiter(map(self._numbers.__getitem__, map(texts.__getitem__, used)), np.int64, len(used))
-        places: np.ndarray = pc.fill_null(encoded.indices.cast(pa.int64()), len(texts)).to_numpy(zero_copy_only=False)
-        return np.asarray(codes[places])
-
-    def write(self, path: Path) -> None:
-        """Writes the tokens in the order of their codes, as an Arrow file."""
-        table = pa.table({"token": pa.array(self._numbers, pa.large_string(), size=len(self._numbers))})
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
+_Coded = Callable[[Chunk], dict[str, np.ndarray]]
+"""From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
 
 
 def encode(
@@ -77,7 +56,8 @@ def encode(
     """
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
-    codes = {table: _Codes() for table in (*columns.ids.values(), *([GROUP] if group else []))}
+    tables = list(dict.fromkeys(columns.ids.values()))
+    codes = {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
     count = 0
     files: list[tuple[str, int]] = []
     with ExitStack() as stack:
@@ -95,25 +75,26 @@ def encode(
         labels = writer("labels", np.float32) if columns.label is not None else None
         timestamps = writer("timestamps", np.float64) if timestamp is not None else None
         groups = writer("groups", np.int64) if group is not None else None
-        for chunk in chunks:
-            ids.append(
-                _matrix([codes[columns.ids[name]].encode(chunk.tokens[name].values) for name in scalar], chunk.count)
-            )
+        coded = stack.enter_context(_coding(codes, columns.ids, group))
+        for chunk in stack.enter_context(closing(ahead(chunks))):
+            found = coded(chunk)
+            ids.append(_matrix([found[name] for name in scalar], chunk.count, np.int32))
             for number, name in enumerate(several):
-                values[number].append(codes[columns.ids[name]].encode(chunk.tokens[name].values))
+                values[number].append(found[name])
                 splits[number].append(chunk.tokens[name].splits)
             for number, name in enumerate(columns.weights):
                 weights[number].append(chunk.numbers[name].values)
-            dense.append(_matrix([chunk.numbers[name].values for name in columns.dense], chunk.count))
+            dense.append(_matrix([chunk.numbers[name].values for name in columns.dense], chunk.count, np.float32))
             if bucketed is not None:
-                bucketed.append(_matrix([chunk.numbers[name].values for name in columns.bucketed], chunk.count))
+                values_of = [chunk.numbers[name].values for name in columns.bucketed]
+                bucketed.append(_matrix(values_of, chunk.count, np.float32))
             if labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
                 labels.append(label if label_threshold is None else label >= label_threshold)
             if timestamps is not None and timestamp is not None:
                 timestamps.append(chunk.numbers[timestamp].values)
-            if groups is not None and group is not None:
-                groups.append(codes[GROUP].encode(chunk.tokens[group].values))
+            if groups is not None:
+                groups.append(found[GROUP])
             count += chunk.count
             if files and files[-1][0] == chunk.file.name:
                 files[-1] = (files[-1][0], files[-1][1] + chunk.count)
@@ -122,7 +103,6 @@ def encode(
             progress("reading the data", chunk.done)
     if not count:
         raise DataError("the data holds no examples")
-    tables = list(dict.fromkeys(columns.ids.values()))
     for number, table in enumerate(tables):
         codes[table].write(folder / f"tokens.{number}.arrow")
     Layout(
@@ -155,5 +135,35 @@ class SplitsWriter:
         self._end += int(splits[-1])
 
 
-def _matrix(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    return np.stack(columns, axis=1) if columns else np.empty((count, 0))
+@contextmanager
+def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | None) -> Iterator[_Coded]:
+    """What codes the tokens of a chunk, several tables at a time.
+
+    Args:
+        codes: by table.
+        tables: id column -> table.
+        group: column of the groups, or None.
+    """
+    reads: dict[str, list[tuple[str, str]]] = {table: [] for table in codes}
+    for name, table in tables.items():
+        reads[table].append((name, name))
+    if group is not None:
+        reads[GROUP].append((GROUP, group))
+
+    with ThreadPoolExecutor(os.cpu_count() or 1, "codes") as pool:
+
+        def of_chunk(chunk: Chunk) -> dict[str, np.ndarray]:
+            def of_table(table: str) -> list[tuple[str, np.ndarray]]:
+                encode = codes[table].encode
+                return [(name, encode(packed(chunk.tokens[column].values))) for name, column in reads[table]]
+
+            return {name: found for pairs in pool.map(of_table, codes) for name, found in pairs}
+
+        yield of_chunk
+
+
+def _matrix(columns: Sequence[np.ndarray], count: int, kind: type) -> np.ndarray:
+    matrix: np.ndarray = np.empty((count, len(columns)), kind)
+    for number, column in enumerate(columns):
+        matrix[:, number] = column
+    return matrix

@@ -71,11 +71,17 @@ class Encoded:
         folder: of the cache.
         key: of the folder in the cache.
         digest: of the source's content.
+        only_ones: whether only examples with label 1 belong to a split.
     """
 
     folder: Path
     key: str
     digest: str
+    only_ones: bool = False
+
+    def divided(self) -> np.ndarray | None:
+        """int64, the examples that belong to a split; None: all."""
+        return np.flatnonzero(mapped(self.folder / "labels.npy") == 1) if self.only_ones else None
 
     @cached_property
     def layout(self) -> Layout:

@@ -23,6 +23,8 @@ from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.progress import Progress
 
+_ROWS = 16_384  # whose codes, column by column, stay in the processor's cache
+
 
 def learn(
     encoded: Encoded,
@@ -92,21 +94,17 @@ def counts(layout: Layout, raw: Path, train: np.ndarray) -> dict[str, np.ndarray
     found = {table: np.zeros(len(read_tokens(raw, layout, table)), np.int64) for table in layout.token_tables}
     ids = mapped(raw / "ids.npy")
     lists = [_list(raw, number) for number in range(len(layout.lists))]
-    for start, stop in splits.chunks(layout.count):
+    for start, stop in splits.chunks(layout.count, _ROWS):
         first, last = np.searchsorted(train, (start, stop))
         trains = np.zeros(stop - start, bool)
         trains[train[first:last] - start] = True
         for number, name in enumerate(layout.ids):
-            found[layout.tables[name]] += _bincount(ids[start:stop, number][trains], found[layout.tables[name]])
+            np.add.at(found[layout.tables[name]], ids[start:stop, number][trains], 1)
         for name, (values, ends) in zip(layout.lists, lists, strict=True):
             kept = np.repeat(trains, np.diff(ends[start : stop + 1]))
             part = values[ends[start] : ends[stop]][kept]
-            found[layout.tables[name]] += _bincount(part, found[layout.tables[name]])
+            np.add.at(found[layout.tables[name]], part, 1)
     return found
-
-
-def _bincount(codes: np.ndarray, like: np.ndarray) -> np.ndarray:
-    return np.bincount(codes, minlength=len(like))
 
 
 def _list(raw: Path, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -134,15 +132,20 @@ def write(
     """
     width = len(layout.ids) + len(buckets)
     numbers = mapped(raw / "bucketed.npy") if buckets else np.empty((layout.count, 0))
-    rows = {table: vocabularies[table].rows(read_tokens(raw, layout, table)) for table in layout.token_tables}
+    rows = {
+        table: vocabularies[table].rows(read_tokens(raw, layout, table)).astype(np.int32)
+        for table in layout.token_tables
+    }
+    strict = {table: bool((found < 0).any()) for table, found in rows.items()}
     ids = mapped(raw / "ids.npy")
     with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
-        for start, stop in splits.chunks(layout.count):
-            block = np.empty((stop - start, width), np.int32)
+        for start, stop in splits.chunks(layout.count, _ROWS):
+            codes, block = ids[start:stop], np.empty((stop - start, width), np.int32)
             for number, name in enumerate(layout.ids):
-                block[:, number] = rows[layout.tables[name]][ids[start:stop, number]]
-                if (wrong := np.flatnonzero(block[:, number] < 0)).size:
-                    code = int(ids[start + int(wrong[0]), number])
+                table = layout.tables[name]
+                block[:, number] = rows[table].take(codes[:, number])
+                if strict[table] and (wrong := np.flatnonzero(block[:, number] < 0)).size:
+                    code = int(codes[wrong[0], number])
                     raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
             for number, each in enumerate(buckets.values(), len(layout.ids)):
                 vocabulary = vocabularies[each.table]

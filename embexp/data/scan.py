@@ -33,7 +33,7 @@ class Scan:
         vocabularies: by table.
         splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty. A source may
             have more of them, to evaluate on.
-        label_mean: of the training split.
+        label_mean: of the training split; 0 without labels.
         truth: what only a synthetic source knows, on the test split: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
@@ -52,12 +52,13 @@ class Scan:
     shares: shares.Shares = field(default_factory=dict)
 
 
-def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quiet) -> Scan:
+def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         data: the source.
-        columns: what the run reads of it; the label too.
+        columns: what the run reads of it; the label too, if it has labels.
+        interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         progress: called as the work goes on.
 
@@ -66,11 +67,13 @@ def scan(data: Data, columns: Columns, *, cache: Path, progress: Progress = quie
         DataError: a file's content is malformed.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
-    if columns.label is None:
+    if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
-    how = {**source.division_key(), **source.learning_key(columns)}
+    only_ones = interactions and encoded.layout.label
+    encoded = replace(encoded, only_ones=only_ones)
+    how = {**source.division_key(), **source.learning_key(columns), **({"only_ones": True} if only_ones else {})}
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **how})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, columns, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
@@ -132,8 +135,10 @@ def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progre
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
     source.learn(columns, encoded, folder, progress=progress)
-    train, labels = mapped(folder / "train.npy"), mapped(encoded.folder / "labels.npy")
-    total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
+    train, total = mapped(folder / "train.npy"), 0.0
+    if encoded.layout.label:
+        labels = mapped(encoded.folder / "labels.npy")
+        total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
     facts = {
         "label_mean": total / len(train),
         "truth": dict(division.truth),

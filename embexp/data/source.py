@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
-from embexp.errors import DataError, Fault
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.feature_rules import list_rule
 from embexp.specs.sources import DividedData
 from embexp.specs.splits import SplitKind
@@ -149,6 +149,15 @@ class Source(ABC):
             DataError: its content is malformed, or no other file can be read as this source is.
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
+
+    def column_names(self) -> Sequence[str]:
+        """The names of all columns that may be read, in their order, from the headers of the files.
+
+        Raises:
+            ConfigError: the files can't be read, or the source has no columns with names of the user's.
+        """
+        rule = "only files with columns, such as those of data=csv, have names that a pattern may match"
+        raise ConfigError([Fault("data", "without columns", rule, "write the names")])
 
     def vocabulary_size(self, column: str) -> int | None:
         """Values of an id column, where the config sets them; None: only the data shows them."""

@@ -139,10 +139,11 @@ def keep_some(path: Path, count: int, *, seed: int) -> None:
     made.replace(path)
 
 
-def chunks(count: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of rows that cover range(count)."""
-    for start in range(0, count, _CHUNK):
-        yield start, min(start + _CHUNK, count)
+def chunks(count: int, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of rows that cover range(count); null: as large as memory well allows."""
+    size = size or _CHUNK
+    for start in range(0, count, size):
+        yield start, min(start + size, count)
 
 
 def _size(fraction: float, count: int) -> int:

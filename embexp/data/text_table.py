@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
 _SHOWN = 60
-_BLOCK_BYTES = 8 * 1024 * 1024
+_BLOCK_BYTES = 2 * 1024 * 1024
 _LARGEST = 3.4028235e38
 NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
 """What fields of columns of numbers hold where there is no number."""

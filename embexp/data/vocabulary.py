@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data import fingerprint
+from embexp.data.packed_tokens import places_in
 from embexp.errors import DataError, VocabularyError
 from embexp.system.files import write_text, written_whole
 
@@ -183,12 +184,11 @@ class TokenVocabulary(Vocabulary):
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
         """int64 row of each token, see `Vocabulary.rows`."""
         array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
-        array = pc.cast(array, pa.large_string())
-        found = pc.index_in(array, value_set=self.known, skip_nulls=True)
-        rows: np.ndarray = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = places_in(self.known, array)
         others = np.flatnonzero(rows < 0)
         rows += self.first
-        rows[others] = self._special_rows(array.take(pa.array(others)))
+        if others.size:
+            rows[others] = self._special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
         return rows
 
     def _special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
@@ -228,13 +228,19 @@ class TokenVocabulary(Vocabulary):
         return path
 
 
-def _lines(texts: pa.LargeStringArray, counts: np.ndarray, kind: str) -> bytes:
+def _lines(texts: pa.LargeStringArray, counts: np.ndarray, kind: str) -> pa.Buffer:
     for plain, escape in ESCAPES:
         texts = pc.replace_substring(texts, plain, escape)
     written = pa.array(counts).cast(pa.large_string())
-    kinds = pa.array([kind] * len(texts), pa.large_string())
-    lines = pc.binary_join_element_wise(texts, written, kinds, pa.scalar("\t", pa.large_string()))
-    return ("\n".join(lines.to_pylist()) + "\n").encode()
+    tab, end = (pa.scalar(text, pa.large_string()) for text in ("\t", f"{kind}\n"))
+    return _text_of(pc.binary_join_element_wise(texts, written, end, tab))
+
+
+def _text_of(lines: pa.LargeStringArray) -> pa.Buffer:
+    """The bytes of all lines, one after the other; none is null."""
+    _, ends, text = lines.buffers()
+    start, stop = np.frombuffer(ends, np.int64, len(lines) + 1, 8 * lines.offset)[[0, -1]]
+    return text.slice(int(start), int(stop - start))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from embexp.models import layers, user
 from embexp.models import shapes as rules
 from embexp.models.dlrm import dlrm
 from embexp.models.dot import dot
-from embexp.models.knowledge_graph import Regularization, complex_product, distmult, transe
+from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
 from embexp.models.mlp import mlp
+from embexp.models.recommendation import matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
 from embexp.specs.models import (
@@ -25,9 +26,12 @@ from embexp.specs.models import (
     Dot,
     KerasModel,
     KnowledgeGraph,
+    MatrixFactorization,
     Model,
+    RotatE,
     TextCNN,
     TransE,
+    TwoTower,
 )
 from embexp.specs.triples import CANDIDATES
 
@@ -50,7 +54,8 @@ def build(
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
         [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
-        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C].
+        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns two:
+        vectors of users [B, d] and of items [N, d].
 
     Raises:
         ConfigError: the model can't take these inputs, or the user's function fails.
@@ -67,13 +72,37 @@ def build(
             hidden = _hidden(model, activations, seed)
             max_norm = model.max_norm if isinstance(model, TextCNN) else None
             logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
-        case TransE() | DistMult() | ComplEx():
+        case TransE() | DistMult() | ComplEx() | RotatE():
             logits = _scores(model, activations, seed)
+        case MatrixFactorization():
+            logits = matrix_factorization(
+                activations,
+                user_features=model.user_features,
+                item_features=model.item_features,
+                item_biases=model.item_biases,
+            )
+        case TwoTower():
+            logits = two_tower(activations, model, seed=seed)
         case KerasModel():
             return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
         case _:
             assert_never(model)
     return keras.Model(inputs=activations, outputs=logits, name=model.kind)
+
+
+def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: float, deviation: float) -> keras.Model:
+    """A model of labels from one of standardised labels: its logits times `deviation`, plus `mean`.
+
+    Args:
+        model: as `build` returns it, for the same `shapes` and `dense_width`.
+        shapes: see `build`.
+        dense_width: see `build`.
+        mean: of the labels.
+        deviation: of the labels, in their unit.
+    """
+    activations = _symbolic(shapes, dense_width)
+    logits = layers.Rescaled(mean, deviation, name="head.rescaled")(model(activations))
+    return keras.Model(inputs=activations, outputs=logits, name=model.name)
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
@@ -123,6 +152,8 @@ def _scores(model: KnowledgeGraph, activations: Mapping[str, Any], seed: int) ->
             return distmult(activations, regularization, seed=seed)
         case ComplEx():
             return complex_product(activations, regularization, seed=seed)
+        case RotatE():
+            return rotate(activations, regularization, margin=model.margin, seed=seed)
 
 
 def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:

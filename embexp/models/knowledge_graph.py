@@ -9,6 +9,7 @@ vector is inverted, so that a triple has the same score in both directions:
 | transe | margin - |s + r - c| | -r |
 | distmult | sum s r c | r |
 | complex | Re(sum s r conj(c)) | conj(r) |
+| rotate | margin - sum |s r/|r| - c| | conj(r) |
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import Any
 
 import keras
 
-from embexp.models import layers
+from embexp.models import layers, scoring
+from embexp.models.scoring import Distances, Products
 from embexp.models.shapes import DENSE
 from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 _TINY = 1e-24
-"""Least squared distance: the square root has no derivative at 0."""
+"""Least squared modulus of a relation's number before it is scaled to 1: the square root has no derivative at 0."""
 
 Activations = Mapping[str, Any]
 """Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, if relations may be
@@ -63,7 +65,8 @@ def transe(activations: Activations, regularization: Regularization, *, norm: in
         Scores [B, C].
     """
     query = _query(activations, _translated, regularization, seed=seed)
-    return Distances(norm, margin, name="head.distances")([query, activations[CANDIDATES]])
+    distance = scoring.absolute if norm == 1 else scoring.euclidean
+    return Distances(distance, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 def distmult(activations: Activations, regularization: Regularization, *, seed: int) -> Any:
@@ -84,6 +87,17 @@ def complex_product(activations: Activations, regularization: Regularization, *,
     query = _query(activations, _rotated, regularization, complex_valued=True, seed=seed)
     # Re(a conj(c)) is the scalar product of a and c as real vectors.
     return Products(name="head.products")([query, activations[CANDIDATES]])
+
+
+def rotate(activations: Activations, regularization: Regularization, *, margin: float, seed: int) -> Any:
+    """Sun et al.: "RotatE: knowledge graph embedding by relational rotation in complex space" (2019).
+
+    The first half of a row holds real parts, the second half imaginary parts. Each complex number of a relation is
+    divided by its modulus, so it only rotates; n3 applies to moduli, those of relations before. Otherwise, arguments
+    and result are those of `transe`.
+    """
+    query = _query(activations, _turned, regularization, complex_valued=True, seed=seed)
+    return Distances(scoring.moduli, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -111,37 +125,6 @@ class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
                 squares = real + imaginary
             penalty += self._n3 * keras.ops.sum(keras.ops.power(squares, 1.5), axis=-1)
         return penalty
-
-
-class Products(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Scalar products of vectors [B, dim] with candidates [1, C, dim] or [B, C, dim]: [B, C]."""
-
-    def call(self, inputs: list[Any]) -> Any:
-        """Takes the vectors and the candidates."""
-        query, candidates = inputs
-        if candidates.shape[0] == 1:  # one matrix multiplication for all queries
-            return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
-        return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
-
-
-class Distances(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Margin minus the distances of vectors [B, dim] from candidates [1, C, dim] or [B, C, dim]: [B, C].
-
-    Needs memory for all B x C x dim differences: computed from products, small distances would lose their digits.
-    """
-
-    def __init__(self, norm: int, margin: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._norm, self._margin = norm, margin
-
-    def call(self, inputs: list[Any]) -> Any:
-        """Takes the vectors and the candidates."""
-        query, candidates = inputs
-        differences = query[:, None, :] - candidates
-        if self._norm == 1:
-            return self._margin - keras.ops.sum(keras.ops.abs(differences), axis=-1)
-        squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
-        return self._margin - keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
 
 
 def _query(
@@ -175,3 +158,10 @@ def _rotated(source: Any, relation: Any, sign: Any) -> Any:
     c, d = keras.ops.split(relation, 2, axis=-1)
     d = d if sign is None else d * sign
     return keras.ops.concatenate([a * c - b * d, a * d + b * c], axis=-1)
+
+
+def _turned(source: Any, relation: Any, sign: Any) -> Any:
+    """The product of complex numbers, those of relations divided by their moduli."""
+    real, imaginary = keras.ops.split(keras.ops.square(relation), 2, axis=-1)
+    moduli = keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY))
+    return _rotated(source, relation / keras.ops.concatenate([moduli, moduli], axis=-1), sign)

@@ -53,6 +53,25 @@ def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | No
     )(x)
 
 
+class Rescaled(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """`mean + deviation * x`; both are weights that are not trained, float32 [], so that checkpoints have them."""
+
+    def __init__(self, mean: float, deviation: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        constant = keras.initializers.Constant
+        self.mean = self.add_weight(shape=(), initializer=constant(mean), trainable=False, name="mean")
+        self.deviation = self.add_weight(shape=(), initializer=constant(deviation), trainable=False, name="deviation")
+
+    def call(self, inputs: Any) -> Any:
+        """Takes and returns float32 of any shape."""
+        return inputs * self.deviation + self.mean
+
+
+def linear(x: Any, width: int, *, seed: int, name: str) -> Any:
+    """A linear layer without bias [B, n] -> [B, width]."""
+    return keras.layers.Dense(width, use_bias=False, kernel_initializer=_kernel(seed, name), name=name)(x)
+
+
 def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
     """Dropout of `x` in training; `x` itself at a rate of 0."""
     return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x

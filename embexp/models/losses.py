@@ -40,6 +40,8 @@ def per_example(task: Task) -> Loss:
             return _softmax_log_loss
         case Task.RANKING:
             raise ValueError("the loss of task ranking is a setting of its model: use `ranking`")
+        case Task.RECOMMENDATION:
+            raise ValueError("the loss of task recommendation is a choice: use `recommendation_losses`")
         case _:
             assert_never(task)
 

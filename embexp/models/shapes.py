@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from embexp.errors import Fault
 from embexp.specs.models import (
@@ -15,10 +15,14 @@ from embexp.specs.models import (
     Dot,
     KerasModel,
     KnowledgeGraph,
+    MatrixFactorization,
     Model,
+    Recommender,
+    RotatE,
     Task,
     TextCNN,
     TransE,
+    TwoTower,
 )
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
@@ -46,15 +50,17 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
         case Dot():
             return [*_dot_faults(model, shapes, dense_width), *(_one_logit() if classes else ())]
         case MLP():
-            return list(_static_faults(shapes))
+            return list(_static_faults(model.kind, shapes))
         case DLRM():
             return list(_dlrm_faults(shapes, dense_width))
         case BagOfWords():
             return []
         case TextCNN():
             return list(_text_faults(shapes))
-        case TransE() | DistMult() | ComplEx():
+        case TransE() | DistMult() | ComplEx() | RotatE():
             return list(_graph_faults(model, shapes))
+        case MatrixFactorization() | TwoTower():
+            return list(_recommender_faults(model, shapes, dense_width))
         case KerasModel():
             return []
 
@@ -73,35 +79,74 @@ def run_faults(spec: RunSpec) -> list[Fault]:
 
 
 def _dot_faults(model: Dot, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
-    sides = {"left": model.left, "right": model.right, "biases": model.biases}
-    meant = set()
-    for key, names in sides.items():
+    named = {"left": model.left, "right": model.right, "biases": model.biases}
+    yield from _not_there(named, shapes)
+    vectors = {name: shapes[name] for name in (*model.left, *model.right) if name in shapes}
+    yield from _vector_faults("dot", vectors)
+    yield from _bias_faults("model.biases", model.biases, shapes)
+    yield from _not_named("dot", named, shapes)
+    yield from _no_dense("dot", dense_width)
+
+
+def _recommender_faults(model: Recommender, shapes: Shapes, dense_width: int) -> Iterator[Fault]:
+    named = {
+        "user_features": model.user_features,
+        "item_features": model.item_features,
+        "item_biases": model.item_biases,
+    }
+    yield from _not_there(named, shapes)
+    if isinstance(model, MatrixFactorization):
+        vectors = {name: shapes[name] for name in (*model.user_features, *model.item_features) if name in shapes}
+        yield from _vector_faults(model.kind, vectors)
+    else:
+        yield from _static_faults(model.kind, shapes)
+    for name in model.user_features:
+        if name in model.item_side:
+            yield Fault("model.user_features", repr(name), "it is also a feature of the item", "leave it to one side")
+    yield from _bias_faults("model.item_biases", model.item_biases, shapes)
+    yield from _not_named(model.kind, named, shapes)
+    yield from _no_dense(model.kind, dense_width)
+
+
+def _not_there(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features that the settings of a model name and the run lacks."""
+    for key, names in named.items():
         for name in names:
             if name not in shapes:
                 near = difflib.get_close_matches(name, shapes, n=1)
-                meant.update(near)
                 remedy = f"did you mean {near[0]!r}?" if near else f"the features are {_listed(shapes)}"
                 yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
-    vectors = {name: shapes[name] for name in (*model.left, *model.right) if name in shapes}
-    yield from _vector_faults("dot", vectors)
-    for name in model.biases:
-        if name in shapes and tuple(shapes[name]) != (1,):
-            yield Fault("model.biases", repr(name), f"a bias has dim 1, but {name!r} gives {_shape(shapes[name])}")
-    used = {*model.left, *model.right, *model.biases, *meant}
+
+
+def _not_named(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features of the run that no setting of a model names, but for those that a misspelt name means."""
+    names = [name for names in named.values() for name in names]
+    meant = [difflib.get_close_matches(name, shapes, n=1) for name in names if name not in shapes]
+    used = {*names, *(near for found in meant for near in found)}
+    *keys, last = (f"model.{key}" for key in named)
     for name in shapes:
         if name not in used:
             yield Fault(
                 f"features.{name}",
                 "unused",
-                "every feature must be used, and dot uses only those that it names",
-                f"add {name!r} to model.left, model.right or model.biases, or remove the feature",
+                f"every feature must be used, and {kind} uses only those that it names",
+                f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature",
             )
+
+
+def _bias_faults(path: str, names: Sequence[str], shapes: Shapes) -> Iterator[Fault]:
+    for name in names:
+        if name in shapes and tuple(shapes[name]) != (1,):
+            yield Fault(path, repr(name), f"a bias has dim 1, but {name!r} gives {_shape(shapes[name])}")
+
+
+def _no_dense(kind: str, dense_width: int) -> Iterator[Fault]:
     if dense_width:
         yield Fault(
             "data.dense_features",
             f"{dense_width} columns",
-            "dot takes no dense features",
-            "remove them, or take model=mlp or model=dlrm",
+            f"{kind} takes no dense features",
+            "remove them, or take model=mlp or model=dlrm" if kind == "dot" else "remove them",
         )
 
 
@@ -150,7 +195,7 @@ def _graph_faults(model: KnowledgeGraph, shapes: Shapes) -> Iterator[Fault]:
     vectors = {name: shapes[name] for name in required if name in shapes}
     yield from _vector_faults(model.kind, vectors)
     odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
-    if isinstance(model, ComplEx) and odd:
+    if isinstance(model, ComplEx | RotatE) and odd:
         found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
         rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
         yield Fault("model", model.kind, rule, "set an even dim for its table")
@@ -183,13 +228,13 @@ def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
         yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
 
 
-def _static_faults(shapes: Shapes) -> Iterator[Fault]:
+def _static_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     for name, shape in shapes.items():
         if None in shape:
             yield Fault(
                 f"features.{name}",
                 f"activations of shape {_shape(shape)}",
-                "mlp concatenates all activations, so their length must be known",
+                f"{kind} concatenates all activations, so their length must be known",
                 f"set features.{name}.max_sequence_length",
             )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
 from embexp.system import digests, kernels
@@ -112,6 +113,10 @@ def content_id(
         _without_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
+    if not content["train"].get("standardize_labels"):
+        content["train"].pop("standardize_labels", None)
+    if spec.task is not Task.RECOMMENDATION:
+        del content["loss"], content["recommendation"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -79,11 +80,18 @@ def collect(
 
 def packages() -> dict[str, str]:
     """Versions of all installed packages."""
-    found = {}
-    for each in metadata.distributions():
-        name = each.metadata["Name"]
+    return dict(_packages(tuple(sys.path)))
+
+
+@functools.lru_cache(maxsize=1)
+def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
+    """Versions of the packages on a path. Read once in a process: it parses a file for each of them."""
+    found: dict[str, str] = {}
+    for each in metadata.distributions(path=list(path)):
+        parsed = each.metadata  # every access parses the file anew
+        name = parsed["Name"]
         if name and name not in found:  # of two of one name, Python imports the first
-            found[name] = each.version
+            found[name] = parsed["Version"]
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 

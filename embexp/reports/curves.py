@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from embexp.specs.models import Task
 from embexp.system import files
-from embexp.training.metrics import DIRECTIONS, Direction
+from embexp.training.metrics import Direction, direction
 
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
 TABLES = ("#4269d0", "#e8710a", "#3ca951", "#9c6b4e", "#a463f2", "#ff8ab7", "#6b6b6b", "#97bbf5")
@@ -35,6 +35,10 @@ _TITLES = {
     "auc": "Area under the ROC curve",
     "accuracy": "Accuracy",
     "macro_f1": "Macro F1",
+    "recall": "Recall",
+    "ndcg": "NDCG",
+    "hit_rate": "Hit rate",
+    "coverage": "Coverage",
     "mrr": "Mean reciprocal rank",
     "mrr_heads": "MRR of head prediction",
     "mrr_tails": "MRR of tail prediction",
@@ -167,14 +171,17 @@ def title(metric: str) -> str:
     """A metric's name in full."""
     if metric.startswith("hits_at_"):
         return f"Hits at {metric.removeprefix('hits_at_')}"
+    name, at, cutoff = metric.partition("_at_")
+    if at:
+        return f"{_TITLES.get(name, name)} at {cutoff}"
     return _TITLES.get(metric, metric)
 
 
 def label_of(metric: str, task: Task) -> str:
     """The unit of a metric, and which way it gets better."""
     unit = _unit(metric, task)
-    direction = DIRECTIONS.get(metric)
-    return unit if direction is None else f"{unit}\n{direction.value} is better"
+    better = direction(metric)
+    return unit if better is None else f"{unit}\n{better.value} is better"
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -199,9 +206,9 @@ def shown(text: str, longest: int) -> str:
 
 def _mark_best(axes: Axes, metric: str, points: Points) -> None:
     points = [(step, value) for step, value in points if math.isfinite(value)]
-    if not points or metric not in DIRECTIONS:
+    if not points or direction(metric) is None:
         return
-    choose = max if DIRECTIONS[metric] is Direction.HIGHER else min
+    choose = max if direction(metric) is Direction.HIGHER else min
     step, value = choose(points, key=lambda point: point[1])
     axes.plot(
         [step],
@@ -241,6 +248,12 @@ def _unit(metric: str, task: Task) -> str:
             return "fraction of the examples"
         case Task.RANKING, "loss":
             return "loss of the model (mean per query)"
+        case Task.RECOMMENDATION, "loss":
+            return "chosen loss (mean per interaction)"
+        case Task.RECOMMENDATION, "mrr":
+            return "MRR over the full catalogue (1 is best)"
+        case Task.RECOMMENDATION, _:
+            return f"mean over users, lists of {metric.rpartition('_')[2]}"
         case _, "mrr" | "mrr_tails" | "mrr_heads":
             return "MRR, filtered (1 is best)"
         case _, "mean_rank":

@@ -203,10 +203,11 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metrics.Direction | None
     if isinstance(objective, str):
         chosen = objective.replace(".", " ").removeprefix("validation ")
     try:
-        metric = metrics.watched(Task(settings.get("task", "")), chosen)
+        task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
+        metric = metrics.watched(task, chosen, *([cutoffs] if isinstance(cutoffs, list) and cutoffs else []))
     except (ValueError, ConfigError):
         return "", None
-    return metric, metrics.DIRECTIONS[metric]
+    return metric, metrics.direction(metric)
 
 
 def _numbers(content: Any) -> dict[str, float]:

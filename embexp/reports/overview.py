@@ -33,7 +33,8 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
     upper, lower = 3.5, max(2.4 if drifts else 0.0, 0.8 + 0.24 * min(len(tables), _MOST_TABLES))
     figure = Figure(figsize=(11, 0.8 + upper + (lower if tables else 0)), dpi=150, layout="constrained")
     grid = figure.add_gridspec(2 if tables else 1, 2, height_ratios=[upper, lower] if tables else [upper])
-    task, metric = Task(summary["task"]), headline(Task(summary["task"]))
+    task = Task(summary["task"])
+    metric = headline(task, recorded.evaluated)
     by_name = {"loss": {"train": recorded.losses} if recorded.losses else {}, metric: {}}
     values = {name: {**recorded.evaluated.get(name, {}), **curve} for name, curve in by_name.items()}
     values = {name: dict(sorted(by_split.items())) for name, by_split in values.items()}

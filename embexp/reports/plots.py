@@ -45,7 +45,7 @@ def write(
 
 def further_metrics(recorded: Curves, task: Task) -> list[str]:
     """The evaluated metrics that the overview does not show; the log loss is the loss of some tasks."""
-    shown = {"loss", headline(task)}
+    shown = {"loss", headline(task, recorded.evaluated)}
     if task in (Task.CLICK, Task.CLASSIFICATION):
         shown.add("log_loss")
     return [metric for metric in recorded.evaluated if metric not in shown]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embexp.data.candidates import Candidates
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
+from embexp.data.interactions import Interactions, interactions
 from embexp.data.scan import Scan, scan
 from embexp.data.shares import Shares
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
+from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
 from embexp.system import caching
 from embexp.system.progress import Progress
-from embexp.training import metrics
+from embexp.training import constants, metrics
+from embexp.training.constants import Constant
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Data:
         classes: names of the classes of task classification, by number; empty for other tasks.
         candidates: the entities that task ranking ranks; None for other tasks.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
+        interactions: users, items and the catalogue of task recommendation; None for other tasks.
     """
 
     columns: Columns
@@ -37,11 +41,17 @@ class Data:
     classes: tuple[str, ...] = ()
     candidates: Candidates | None = None
     shares: Shares = field(default_factory=dict)
+    interactions: Interactions | None = None
 
     @property
     def training_examples(self) -> int:
         """Number of examples in the training split."""
         return len(self.scan.splits["train"])
+
+    def constant(self, task: Task) -> Constant:
+        """The constant prediction that fits the training split best, for a task other than ranking."""
+        assert self.scan.examples.labels is not None  # every task but ranking has some
+        return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
 
     @property
     def dense_width(self) -> int:
@@ -62,7 +72,13 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables)
-    found = scan(spec.data, columns, cache=caching.cache_folder(spec.output.cache), progress=progress)
+    found = scan(
+        spec.data,
+        columns,
+        cache=caching.cache_folder(spec.output.cache),
+        interactions=spec.task is Task.RECOMMENDATION,
+        progress=progress,
+    )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
@@ -71,7 +87,32 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     classes = metrics.class_names(spec.task, labels, found.classes)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
+    if spec.task is Task.RECOMMENDATION:
+        return replace(_of_interactions(spec, columns, vocabularies, found), shares=shares)
     return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies), shares)
+
+
+def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:
+    """The data of task recommendation, without training examples of unknown items.
+
+    Raises:
+        DataError: nothing can be recommended.
+    """
+    assert isinstance(spec.model, Recommender)  # a rule between the settings
+    train = found.splits["train"]
+    named = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    known = interactions(
+        found.examples,
+        train,
+        user=spec.column_of(spec.recommendation.user),
+        item=spec.column_of(spec.recommendation.item),
+        item_columns=[spec.ids_of(name) for name in spec.model.item_side],
+        special={column: vocabulary.first for column, vocabulary in named.items()},
+    )
+    _, numbers = known.pairs(found.examples, train)
+    if (numbers < 0).any():
+        found = replace(found, splits={**found.splits, "train": train[numbers >= 0]})
+    return Data(columns, vocabularies, found, interactions=known)
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from embexp.data import batches
-from embexp.data.candidates import Candidates, head_predictions, known_answers
+from embexp.data.candidates import Candidates, KnownAnswers, head_predictions, known_answers
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.ranked import ranked_batches
+from embexp.runs import recommending
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.training import constants, entity_ranks
 from embexp.training.evaluation import evaluate
 from embexp.training.loop import Outcome
 from embexp.training.ranking import Queries
@@ -40,18 +45,43 @@ def evaluation(
         candidates: for task ranking, see `Data`.
         known: for task ranking, more examples whose answers the filtered ranks skip.
     """
-    shown = batches.evaluation_batches(
-        examples,
-        rows,
-        columns,
-        batch_size=spec.evaluation_batch_size,
-        full=spec.fixed_batch,
-        candidates=candidates,
-    )
-    queries = None
-    if candidates is not None:
-        queries = Queries(known_answers(examples, rows, known), head_predictions(rows))
+    if candidates is None:
+        shown, queries = batches_of(spec, columns, examples, rows), None
+    else:
+        answers = known_answers(examples, rows, known)
+        shown = queries_of(spec, columns, examples, rows, candidates, answers)
+        queries = Queries(answers, head_predictions(rows), candidates.entities)
     return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), queries)
+
+
+def batches_of(spec: RunSpec, columns: Columns, examples: Examples, rows: np.ndarray) -> Any:
+    """Some examples as a `tf.data.Dataset` of evaluation batches."""
+    size = spec.evaluation_batch_size
+    return batches.evaluation_batches(examples, rows, columns, batch_size=size, full=spec.fixed_batch)
+
+
+def queries_of(
+    spec: RunSpec, columns: Columns, examples: Examples, rows: np.ndarray, candidates: Candidates, known: KnownAnswers
+) -> Any:
+    """Some queries as a `tf.data.Dataset` of evaluation batches, so small that the scores of a batch are bounded.
+
+    A TPU gets batches of its own size, with all entities as candidates: it looks rows up by their numbers only.
+    """
+    if spec.fixed_batch:
+        size = spec.evaluation_batch_size
+        return batches.evaluation_batches(examples, rows, columns, batch_size=size, full=True, candidates=candidates)
+    size = entity_ranks.batch_size(candidates.entities, spec.evaluation_batch_size)
+    return ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
+
+
+def evaluation_spec(prepared: Prepared) -> Any:
+    """`element_spec` of the evaluation batches of a run."""
+    spec, data = prepared.spec, prepared.data
+    examples, some, candidates = data.scan.examples, data.scan.splits["train"][:1], data.candidates
+    if candidates is None:
+        return batches_of(spec, data.columns, examples, some).element_spec
+    known = known_answers(examples, some)
+    return queries_of(spec, data.columns, examples, some, candidates, known).element_spec
 
 
 def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None:
@@ -59,7 +89,35 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
     rows = data.scan.splits[split]
     if not len(rows):
         return None
+    if spec.task is Task.RECOMMENDATION:
+        held = recommending.held_out(data, split)
+        return recommending.evaluation(spec, data, held, data.columns, data.scan.examples)
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
+
+
+def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
+    """Metrics by split of the best constant prediction, see `embexp.training.constants`; of training its loss.
+
+    Args:
+        prepared: the run.
+    """
+    data, task = prepared.data, prepared.spec.task
+    splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
+    if data.candidates is not None:
+        return {
+            name: constants.at_random(_choices(data.scan.examples, rows, data.candidates), head_predictions(rows))
+            for name, rows in splits.items()
+            if name != "train"
+        }
+    constant, labels = data.constant(task), data.scan.examples.labels
+    assert labels is not None  # every task but ranking has some
+    found = {name: constant.metrics(labels, rows) for name, rows in splits.items()}
+    return {name: {"loss": values["loss"]} if name == "train" else values for name, values in found.items()}
+
+
+def _choices(examples: Examples, rows: np.ndarray, candidates: Candidates) -> np.ndarray:
+    """How many candidates of each query are ranked: all entities, but for its other known answers."""
+    return candidates.entities + 1 - known_answers(examples, rows).counts
 
 
 def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dict[str, dict[str, float]]:
@@ -77,3 +135,10 @@ def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dic
         elif (measured := split_evaluation(prepared.spec, prepared.data, split)) is not None:
             final[split] = measured(runtime)
     return final
+
+
+def baselines(prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
+    """Metrics by the name of a baseline and by split: what a model that has learned must beat."""
+    if prepared.spec.task is not Task.RECOMMENDATION:
+        return {"constant": constant_metrics(prepared)}
+    return {"popularity": recommending.popularity(prepared.spec, prepared.data)}

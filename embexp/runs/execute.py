@@ -12,15 +12,17 @@ from typing import Any
 from embexp.checkpoints import dense_part, restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
+from embexp.data.negatives import Items
 from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.runs import assembly, tables
+from embexp.runs import assembly, evaluations, tables
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
 from embexp.specs.checkpointing import Save
+from embexp.specs.losses import LossOfTask
 from embexp.specs.restoring import Restoring
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
@@ -94,7 +96,16 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
         steps=prepared.schedule.steps,
         start_step=first_step,
         candidates=data.candidates,
+        items=_items(prepared),
     )
+
+
+def _items(prepared: Prepared) -> Items | None:
+    """The items that the loss of recommendation compares; None for other tasks."""
+    spec, data = prepared.spec, prepared.data
+    if data.interactions is None or isinstance(spec.loss, LossOfTask):
+        return None
+    return Items(data.interactions, data.scan.examples, data.scan.splits["train"], spec.loss, spec.seed)
 
 
 def build(
@@ -113,22 +124,14 @@ def build(
         strategy: where the run is executed.
         estimator_folder: where an Estimator keeps its own checkpoints.
     """
-    spec, data = prepared.spec, prepared.data
-    predicted = batches.evaluation_batches(
-        data.scan.examples,
-        data.scan.splits["train"][:1],
-        data.columns,
-        batch_size=spec.evaluation_batch_size,
-        full=spec.fixed_batch,
-        candidates=data.candidates,
-    )
+    spec = prepared.spec
     blueprint = Blueprint(
         plans=tables.plans(prepared.tables, initial),
         features=spec.features,
         columns={name: spec.ids_of(name) for name in spec.features},
         assemble=partial(assembly.assemble, spec, dense=assembly.dense_settings(prepared), strategy=strategy),
         training_spec=training_spec,
-        prediction_spec=predicted.element_spec,
+        prediction_spec=evaluations.evaluation_spec(prepared),
         strategy=strategy,
         total_steps=prepared.schedule.steps,
         estimator_folder=estimator_folder,

@@ -19,16 +19,17 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
 from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.runs import assembly, evaluations, exporting, stored_tables, tables
+from embexp.runs import assembly, evaluations, exporting, recommending, stored_tables, tables
 from embexp.runs.data import read_data
 from embexp.runs.exporting import Exported
 from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
+from embexp.specs.alike import few
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
@@ -181,6 +182,10 @@ class Run:
                 raise RunError(f"the {split} split of this run's data is empty")
             return measured(self._restored.runtime)
         columns, examples = self._encode(Path(file), labelled=True)
+        if self.spec.task is Task.RECOMMENDATION:
+            data = read_data(self.spec, quiet)
+            held = recommending.held_out_file(data, examples)
+            return recommending.evaluation(self.spec, data, held, columns, examples)(self._restored.runtime)
         rows, candidates, known = np.arange(examples.count), None, []
         if self.spec.task is Task.RANKING:  # filtered ranks also skip the answers in the run's data
             data = read_data(self.spec, quiet)
@@ -192,7 +197,8 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, or the probabilities of a click; for classification str [n], the names of classes.
+            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            str [n], the names of classes.
 
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
@@ -214,11 +220,59 @@ class Run:
         match self.spec.task:
             case Task.RATING:
                 return logits
+            case Task.RECOMMENDATION:
+                return np.asarray((logits[:, 0] * logits[:, 1]).sum(axis=1))
             case Task.CLICK:
                 return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
                 return names
+
+    def recommend(self, users: Sequence[str] | None = None, count: int = 10) -> dict[str, list[tuple[str, float]]]:
+        """The best items for users of the run's own data, for task recommendation.
+
+        Items that a user has seen in any split of that data are left out. A user's features are read from the last
+        example of the user.
+
+        Args:
+            users: their names; None: all users of the training split.
+            count: items of each list; a user who has seen nearly everything gets fewer.
+
+        Returns:
+            By user the items and their scores, the best first.
+
+        Raises:
+            RunError: the task is another.
+            UsageError: `count` is less than 1.
+            VocabularyError: a user is unknown.
+        """
+        self._check_code()
+        if self.spec.task is not Task.RECOMMENDATION:
+            raise RunError(f"task {self.spec.task} recommends nothing; recommend is for task recommendation")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
+        data, names = read_data(self.spec, quiet), self.spec.recommendation
+        assert data.interactions is not None  # the task is recommendation
+        known, items = (data.vocabularies[self.spec.features[name].table] for name in (names.user, names.item))
+        rows = None
+        if users is not None:
+            rows = known.rows(list(users))
+            unknown = [user for user, row in zip(users, rows, strict=True) if row < known.first]
+            if unknown:
+                raise VocabularyError(
+                    f"{few([repr(user) for user in unknown])}: not in the training split of the run, so it"
+                    " has learned nothing of them"
+                )
+            rows = np.unique(rows)
+        found: dict[str, list[tuple[str, float]]] = {}
+        tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
+        for who, best in recommending.lists(self.spec, data, self._restored.runtime, rows, count):
+            for user, numbers, scores in zip(
+                (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
+            ):
+                listed = zip(numbers.tolist(), scores.tolist(), strict=True)
+                found[user] = [(tokens[catalogue[number]], score) for number, score in listed if number >= 0]
+        return found if users is None else {user: found[user] for user in users}
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""

@@ -115,7 +115,7 @@ def complete(
                     trained.saver.keep_final(trained.outcome, trained.final_step)
             started.watch.kept(trained.outcome.steps, trained.final_step)
             final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
-            summary = summarise(prepared, started, trained.outcome, final)
+            summary = summarise(prepared, started, trained.outcome, final, evaluations.baselines(prepared))
             if spec.output.tensorboard and spec.output.projector_rows:
                 tracking.attempt("the projector's files", lambda: projecting.write(prepared, started, folder.events))
         if trained.saver.running.resumed_at:

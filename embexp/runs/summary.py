@@ -9,17 +9,26 @@ from embexp.checkpoints.account import Account
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.runs import recommending
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.alike import few, merged
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
+from embexp.training import verdict
 from embexp.training.loop import Outcome
+
+Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Metrics by the name of a baseline and by split."""
 
 
 def summarise(
-    prepared: Prepared, started: Started, outcome: Outcome, final: Mapping[str, Mapping[str, float]]
+    prepared: Prepared,
+    started: Started,
+    outcome: Outcome,
+    final: Mapping[str, Mapping[str, float]],
+    baselines: Baselines,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
@@ -28,6 +37,7 @@ def summarise(
         started: its tables with their final values, and the watch over their rows.
         outcome: of the training.
         final: metrics by split.
+        baselines: metrics by the name of a baseline and by split.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known = describe(prepared, started)
@@ -48,6 +58,7 @@ def summarise(
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,
+        "baselines": baselines,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -58,6 +69,7 @@ def summarise(
         "warnings": merged(
             [
                 *prepared.warnings,
+                *_no_better(prepared, final, baselines),
                 *_warnings(spec),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),
@@ -167,6 +179,24 @@ def _tables_without_effect(pretrained: Pretrained) -> list[str]:
     """A warning of the tables that the top-level file does not fit."""
     names = list(pretrained.mismatches)
     return [f"pretrained has no effect on {few(names)}; see coverage.json"] if names else []
+
+
+def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> list[str]:
+    """The warning of a run that is no better than a baseline."""
+    spec = prepared.spec
+    if "popularity" in baselines:
+        return recommending.warnings(spec, prepared.data, final, baselines["popularity"])
+    if all(spec.frozen(name) for name in spec.tables):
+        rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
+    else:
+        rates = {
+            f"optimizer.{key}": value
+            for key in ("learning_rate", "initial_accumulator_value")
+            if (value := getattr(spec.optimizer, key, None)) is not None
+        }
+    settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
+    found = verdict.warning(spec.task, final, baselines["constant"], rates=settings)
+    return [] if found is None else [found]
 
 
 def _warnings(spec: RunSpec) -> list[str]:

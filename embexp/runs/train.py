@@ -118,10 +118,10 @@ def _stopping(spec: RunSpec) -> EarlyStopping | None:
     settings = spec.train.early_stopping
     if settings.patience is None and not spec.checkpoint.keep_best:
         return None
-    metric = metrics.watched(spec.task, settings.metric)
+    metric = metrics.watched(spec.task, settings.metric, spec.recommendation.cutoffs)
     return EarlyStopping(
         metric=metric,
-        lower_is_better=metrics.DIRECTIONS[metric] is metrics.Direction.LOWER,
+        lower_is_better=metrics.direction(metric) is metrics.Direction.LOWER,
         patience=settings.patience,
         min_delta=settings.min_delta,
     )

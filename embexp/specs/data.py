@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from embexp.errors import Fault
-from embexp.specs import data_rules
+from embexp.specs import data_rules, recommendation_rules
 from embexp.specs.base import NonNegative, Number, Positive
 from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
 from embexp.specs.numbers import NumericColumn, NumericColumns
@@ -60,8 +60,8 @@ class Columnar(DividedData):
 
     path: str
     """File or folder."""
-    label: str
-    """Column of the label."""
+    label: str | None
+    """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
     timestamp: str | None = None
@@ -71,8 +71,8 @@ class Columnar(DividedData):
     vocabulary: VocabularyRules = VocabularyRules()
 
     @property
-    def label_column(self) -> str:
-        """Column of the label."""
+    def label_column(self) -> str | None:
+        """Column of the label; None if there is none."""
         return self.label
 
     @property
@@ -89,6 +89,10 @@ class Columnar(DividedData):
     def numeric_columns(self) -> Mapping[str, NumericColumn]:
         """How the model gets their values."""
         return self.dense_features
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and labels that the task lacks or does not take."""
+        return where_known(data_rules.split_faults(self), recommendation_rules.label_faults(self, spec))
 
 
 class RecBole(Columnar):

@@ -28,6 +28,8 @@ class Task(StrEnum):
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
     RANKING = "ranking"
     """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
+    RECOMMENDATION = "recommendation"
+    """Items for a user, from interactions (implicit feedback): the chosen loss; Recall@k, NDCG@k, hit rate, MRR."""
 
 
 class Activation(StrEnum):
@@ -161,7 +163,66 @@ class ComplEx(_KnowledgeGraph):
     kind: Literal["complex"] = "complex"
 
 
-KnowledgeGraph = TransE | DistMult | ComplEx
+class RotatE(_KnowledgeGraph):
+    """margin - sum |source * relation / |relation| - candidate| of complex numbers (Sun et al. 2019).
+
+    A row holds dim / 2 complex numbers: all real parts, then all imaginary parts. Those of a relation only rotate.
+    """
+
+    kind: Literal["rotate"] = "rotate"
+    margin: NonNegative = 0.0
+    """Score of a candidate at distance 0; has no effect on a softmax."""
+
+
+KnowledgeGraph = TransE | DistMult | ComplEx | RotatE
+
+
+class _Recommender(Spec):
+    """Base class of models that give users and items vectors, whose dot product is the score."""
+
+    user_features: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Features of the user."""
+    item_features: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Features of the item."""
+    item_biases: tuple[str, ...] = ()
+    """Features of the item, of dim 1, that are added to the score."""
+    kind: str
+
+    @property
+    def item_side(self) -> tuple[str, ...]:
+        """All features of the item."""
+        return (*self.item_features, *self.item_biases)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A task other than recommendation."""
+        if spec.task is not Task.RECOMMENDATION:
+            rule = f"it scores items for users, and task {spec.task} predicts something else"
+            yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=recommendation")
+
+
+class MatrixFactorization(_Recommender):
+    """<sum of `user_features`, sum of `item_features`> + sum of `item_biases` (Rendle et al. 2009)."""
+
+    kind: Literal["matrix_factorization"] = "matrix_factorization"
+
+
+class TwoTower(_Recommender):
+    """The dot product of two towers of hidden layers, one for users and one for items (Covington et al. 2016)."""
+
+    kind: Literal["two_tower"] = "two_tower"
+    hidden: Widths = (128,)
+    """Hidden widths of each tower; a linear layer of `dim` follows."""
+    dim: Dim = 64
+    """Length of the vectors of users and items."""
+    activation: Activation = Activation.RELU
+    dropout: Fraction = 0.0
+    normalize: bool = False
+    """Scale the vectors of users and items to length 1."""
+    temperature: Positive = 1.0
+    """Dot products are divided by it."""
+
+
+Recommender = MatrixFactorization | TwoTower
 
 
 class KerasModel(Spec):
@@ -175,5 +236,17 @@ class KerasModel(Spec):
 
 
 Model = Annotated[
-    Dot | MLP | DLRM | BagOfWords | TextCNN | TransE | DistMult | ComplEx | KerasModel, Field(discriminator="kind")
+    Dot
+    | MLP
+    | DLRM
+    | BagOfWords
+    | TextCNN
+    | TransE
+    | DistMult
+    | ComplEx
+    | RotatE
+    | MatrixFactorization
+    | TwoTower
+    | KerasModel,
+    Field(discriminator="kind"),
 ]

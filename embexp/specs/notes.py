@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from embexp.specs.alike import few
 from embexp.specs.freezing import FreezeTable
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM, KnowledgeGraph, RankingLoss, TransE
+from embexp.specs.models import DLRM, KnowledgeGraph, MatrixFactorization, RankingLoss, RotatE, Task, TransE
 from embexp.specs.optimizers import AdagradMomentum
 from embexp.specs.pretrained import NoPretrained, Sample
+from embexp.specs.recommendation import Recommendation
 from embexp.specs.run import INHERITED, RunSpec
 from embexp.specs.running import Train
 
@@ -85,7 +86,11 @@ def _model(spec: RunSpec) -> Iterator[str]:
         yield "model.bottom: there are no dense features"
     if isinstance(spec.model, KnowledgeGraph):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
-    if isinstance(spec.model, TransE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
+    if isinstance(spec.model, MatrixFactorization):
+        yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
+    if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
+        yield f"recommendation: the task is {spec.task}"
+    if isinstance(spec.model, TransE | RotatE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
         yield "model.margin: a softmax depends only on differences of scores"
 
 
@@ -96,6 +101,8 @@ def _train(spec: RunSpec) -> Iterator[str]:
         if spec.strategy.fixed_batch:
             why = f"strategy {spec.strategy.kind} requires batches of one size"
         yield f"train.evaluation_batch_size: {why}, so evaluations use train.batch_size ({used:,})"
+    if spec.train.standardize_labels and not spec.standardizes_labels:
+        yield f"train.standardize_labels: labels of task {spec.task} have no unit"
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

@@ -15,10 +15,12 @@ from embexp.specs.checkpointing import Checkpointing
 from embexp.specs.data import Data
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init
+from embexp.specs.losses import Loss, LossOfTask
 from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.partial import where_known
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
+from embexp.specs.recommendation import Recommendation
 from embexp.specs.restoring import Restoring
 from embexp.specs.running import Output, Runtime, RuntimeKind, Train
 from embexp.specs.scope import Scope
@@ -47,6 +49,8 @@ class RunSpec(Spec):
     tables: Annotated[dict[Name, Table], Field(min_length=1)]
     features: Annotated[dict[Name, Feature], Field(min_length=1)]
     model: Model
+    loss: Loss = LossOfTask()
+    recommendation: Recommendation = Recommendation()
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
     pretrained: Pretrained = NoPretrained()
@@ -63,6 +67,11 @@ class RunSpec(Spec):
     sweep: Sweep = Sweep()
     seeds: JobCount = 1
     """Seeds with which a sweep repeats each setting."""
+
+    @property
+    def standardizes_labels(self) -> bool:
+        """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
+        return self.train.standardize_labels and self.task is Task.RATING
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
@@ -214,5 +223,5 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
             "model",
             spec.model.kind,
             "task ranking needs a model that scores candidates",
-            "choose model=complex, model=distmult or model=transe",
+            "choose model=complex, model=distmult, model=transe or model=rotate",
         )

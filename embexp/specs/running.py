@@ -22,7 +22,7 @@ class EarlyStopping(Spec):
 
     patience: Count | None = None
     metric: str | None = None
-    """Name of a validation metric; null: the task's first (rmse, log_loss, accuracy, mrr)."""
+    """Name of a validation metric; null: the task's first (rmse, log_loss, accuracy, mrr, ndcg_at_k)."""
     min_delta: NonNegative = 0.0
     """An improvement must be larger than this."""
     restore_best: bool = True
@@ -52,6 +52,8 @@ class Train(Spec):
     """Steps between evaluations on the validation split; null: once per epoch."""
     log_every: Count | None = None
     """Steps between logged losses; null: about 100 lines a run."""
+    standardize_labels: bool = False
+    """Task rating: predict labels in units of their standard deviation, around their mean, in the training split."""
     early_stopping: EarlyStopping = EarlyStopping()
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source(Spec):
-    """Keys of every source. Each also has a `label_column`."""
+    """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""

@@ -29,6 +29,8 @@ class Place(StrEnum):
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
 """Id columns of the queries of a knowledge graph."""
+KNOWN = "known"
+"""Id column of an evaluation: all known answers of each query."""
 INVERSE = "inverse"
 """Dense column of the queries, if inverse relations share the rows of their relations."""
 

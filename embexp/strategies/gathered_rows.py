@@ -44,6 +44,11 @@ class GatheredRows:
         replica = replica_number()
         return {name: shares[replica] for name, shares in self._shares.items()}
 
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows of a feature's table; see `EmbeddingBackend.rows`."""
+        with self._host():
+            return self._rows.rows(feature, start, stop)
+
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Gathers the replicas' gradients and applies them once."""
         tf.distribute.get_replica_context().merge_call(self._apply, args=(dict(gradients),))

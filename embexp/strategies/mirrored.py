@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.errors import RunError
+from embexp.specs.triples import KNOWN
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
 from embexp.strategies.host_rows import HostRows
 from embexp.strategies.replicated import Replicated
@@ -59,13 +61,20 @@ class MirroredStrategy(Replicated, HostRows):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` in every replica with its share of a batch."""
         dense, labels = divided(batch.dense, self.replicas), divided(batch.labels, self.replicas)
-        shares = _shares(batch.labels, self.replicas)
+        shares, known = _shares(batch.labels, self.replicas), self._known(batch)
 
         def replica() -> Any:
             number = replica_number()
-            return function(ReplicaBatch(dense[number], labels[number], shares[number]))
+            return function(ReplicaBatch(dense[number], labels[number], shares[number], known[number]))
 
         return self._strategy.run(tf.autograph.experimental.do_not_convert(replica))
+
+    def _known(self, batch: Any) -> list[Any]:
+        """Each replica's part of the known answers, which are ragged."""
+        if KNOWN not in batch.ids:
+            return [None] * self.replicas
+        ends = [0, *itertools.accumulate(sizes(tf.shape(batch.labels)[0], self.replicas))]
+        return [batch.ids[KNOWN][start:stop] for start, stop in itertools.pairwise(ends)]
 
     def total(self, results: Any) -> Any:
         """The sum of the replicas' results."""

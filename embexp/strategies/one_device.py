@@ -13,6 +13,7 @@ import tensorflow as tf
 from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
+from embexp.specs.triples import KNOWN
 from embexp.strategies.host_rows import HostRows
 from embexp.strategies.strategy import Embeddings
 from embexp.tables.serving import ServingBackend
@@ -61,7 +62,7 @@ class OneDevice(HostRows):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with the whole batch."""
         with self.scope():
-            return function(ReplicaBatch(batch.dense, batch.labels))
+            return function(ReplicaBatch(batch.dense, batch.labels, known=batch.ids.get(KNOWN)))
 
     def total(self, results: Any) -> Any:
         """The result of the one replica."""
@@ -101,17 +102,21 @@ class Serving(OneDevice):
 class _OnHost:
     """A backend whose operations all run where the rows are."""
 
-    rows: Any
+    engine: Any
     host: Callable[[], AbstractContextManager[Any]]
 
     def enqueue(self, features: Any, *, training: bool) -> None:
         with self.host():
-            self.rows.enqueue(features, training=training)
+            self.engine.enqueue(features, training=training)
 
     def activations(self) -> Any:
         with self.host():
-            return self.rows.activations()
+            return self.engine.activations()
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        with self.host():
+            return self.engine.rows(feature, start, stop)
 
     def apply_gradients(self, gradients: Any) -> None:
         with self.host():
-            self.rows.apply_gradients(gradients)
+            self.engine.apply_gradients(gradients)

@@ -77,7 +77,7 @@ def plan(
 
 
 def _objectives(spec: RunSpec) -> tuple[Objective, ...]:
-    found = objectives(spec.task, spec.sweep.objective)
+    found = objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs)
     split = getattr(spec.data, "split", None)
     if split is not None and not split.validates:
         rule = "a search chooses settings by the validation split, and that is empty"

@@ -208,7 +208,7 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = RunSpec.model_validate_json(self._runner.ledger.job(outcomes[0].number).spec)
         wanted = spec.sweep.objective
-        values = objective.values(objectives(spec.task, wanted), outcomes)
+        values = objective.values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:

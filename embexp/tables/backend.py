@@ -28,6 +28,13 @@ class EmbeddingBackend(Protocol):
         """For every feature name its float32 activations, shape `[..., dim]`."""
         ...
 
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows [start, stop) of a feature's table, float32 [stop - start, dim], apart from any step.
+
+        Only backends whose rows are in this machine's memory have them.
+        """
+        ...
+
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Updates the rows that the step looked up.
 

@@ -73,6 +73,10 @@ class ExportedLookup:
         found = self._engine.activations()
         return found | {name: tf.reshape(found[name], [-1, *shape]) for name, shape in self._shapes.items()}
 
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows of a feature's table; see `EmbeddingBackend.rows`."""
+        return self._engine.rows(feature, start, stop)
+
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Raises RuntimeError: this backend trains nothing."""
         raise RuntimeError("exported tables are only looked up; they can't be trained")

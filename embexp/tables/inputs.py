@@ -39,12 +39,23 @@ size, an error then. The ids of one example in a sparse input must be in order, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Feature
+
+
+@dataclass(frozen=True, eq=False)
+class EveryRow:
+    """Dense ids [1, C] that are known to be 0 to C - 1: in a table of C rows, nothing needs to look for them.
+
+    Attributes:
+        ids: int32 or int64 [1, C].
+    """
+
+    ids: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +71,7 @@ class Occurrences:
         denominator: float32 [rows of the result], divides the sum (the result is 0 where it is 0); None for 1.
         shape: int32, shape of the result without dim.
         static_shape: the part of it that is known while tracing.
+        every_row: whether the ids are 0 to n - 1.
     """
 
     source: tuple[Any, ...]
@@ -69,6 +81,7 @@ class Occurrences:
     denominator: Any
     shape: Any
     static_shape: Any
+    every_row: bool = False
 
 
 def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> Occurrences:
@@ -78,11 +91,13 @@ def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> 
         name: of the feature, for errors.
         feature: its settings.
         combiner: of the feature's table.
-        value: ids, or a pair (ids, weights).
+        value: ids, `EveryRow`, or a pair (ids, weights).
 
     Raises:
         ValueError: the table above does not allow the input.
     """
+    if isinstance(value, EveryRow):
+        return replace(_dense(name, feature, value.ids), every_row=True)
     ids, weights = value if isinstance(value, tuple) else (value, None)
     _check_ids(name, ids)
     _check_weights(name, feature, ids, weights)

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, inputs, lookup, schedules
+from embexp.tables import bounds, inputs, lookup, schedules, whole_table
 from embexp.tables import optimizers as rules
 from embexp.tables.autograph import without_autograph
 from embexp.tables.distinct import Distinct, Touched, distinct_ids, summed_gradients
@@ -50,11 +50,13 @@ class _Step:
         inputs: the enqueued tensors, kept alive because sources contain their `id()`.
         lookups: by feature.
         touched: by table that is not frozen; empty unless training.
+        whole: tables that are not frozen, and whose rows are all looked up; empty unless training.
     """
 
     inputs: Any
     lookups: dict[str, _Lookup]
     touched: dict[str, Touched]
+    whole: list[str]
 
 
 class RowEngine:
@@ -130,16 +132,21 @@ class RowEngine:
         _check_names("enqueue", read, self._features)
         lookups: dict[str, _Lookup] = {}
         touched: dict[str, Touched] = {}
+        whole: list[str] = []
         known: dict[tuple[Any, ...], Distinct] = {}
         for name, table in self._tables.items():
             mine = self._of_table(name, read)
             if not training or name not in self._moving:
                 lookups.update(_gather_each(table, mine))
+            elif whole_table.is_whole(self._moving[name], self._optimizers[name], mine):
+                rows = whole_table.gather(self._moving[name], mine)
+                lookups.update({f: _Lookup(r, rows, None if r.every_row else r.ids) for f, r in mine.items()})
+                whole.append(name)
             elif mine:
                 own = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
                 positions = own.distinct.positions
                 lookups.update({f: _Lookup(r, own.rows, positions[r.source]) for f, r in mine.items()})
-        self._current, self._training, self._looked_up = _Step(kept, lookups, touched), training, False
+        self._current, self._training, self._looked_up = _Step(kept, lookups, touched, whole), training, False
 
     @without_autograph
     def activations(self) -> dict[str, Any]:
@@ -182,10 +189,18 @@ class RowEngine:
                 raise ValueError(f"the gradient of feature {name!r} is {gradient.dtype.name}; it must be float32")
         self._current = None
         read = {name: looked_up.read for name, looked_up in step.lookups.items()}
+        for name in step.whole:
+            summed = whole_table.summed_gradients(self._moving[name], self._of_table(name, read), gradients)
+            rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
+            whole_table.move(self._moving[name], self._optimizers[name], summed, rate=rate)
         for name, touched in step.touched.items():
             summed = summed_gradients(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
             move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows of a feature's table; see `EmbeddingBackend.rows`."""
+        return self._tables[self._features[feature].table].gather(tf.range(start, stop))
 
     def learning_rate(self, table: str) -> Any:
         """Learning rate of a table at the current step, a float32 scalar."""

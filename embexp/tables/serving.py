@@ -98,6 +98,10 @@ class ServingBackend:
             for name, feature in self._features.items()
         }
 
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Raises RuntimeError: a TPU's rows are looked up by steps only."""
+        raise RuntimeError("a TPU's rows are looked up by steps only")
+
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Raises RuntimeError: this backend trains nothing."""
         raise RuntimeError("the serving backend only looks rows up; they can't be trained")

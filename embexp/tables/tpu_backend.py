@@ -126,6 +126,10 @@ class TPUBackend:
             activations[name] = vectors[0] if len(vectors) == 1 else tf.add_n(vectors)
         return activations
 
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Raises RuntimeError: a TPU's rows are looked up by steps only."""
+        raise RuntimeError("a TPU's rows are looked up by steps only")
+
     @without_autograph
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Sends this replica's gradients to the TPU; see `EmbeddingBackend.apply_gradients`.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from embexp.training.pace import Pace
+
 
 class Listener:
     """Receives the events of a training run; subclasses override those that they need.
 
-    Events come in this order: started, resumed (where a checkpoint is continued), any number of progressed, logged,
-    evaluated and warned, ended. `ended` comes after an error too, so that files and terminals are left in order.
+    Events come in this order: started, resumed (where a checkpoint is continued), any number of progressed, paced,
+    logged, evaluated and warned, ended. `ended` comes after an error too, so that files and terminals are left in
+    order.
     """
 
     stop_status: str | None = None
@@ -23,6 +26,9 @@ class Listener:
 
     def progressed(self, step: int) -> None:
         """`step` steps are done. Comes several times a second."""
+
+    def paced(self, pace: Pace) -> None:
+        """How fast the training is; comes after each `progressed`."""
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """`loss` is the mean training loss since the last log event; the rate is None where nothing could be timed."""

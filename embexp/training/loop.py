@@ -12,6 +12,7 @@ from typing import Any
 from embexp.errors import DivergedError
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
+from embexp.training.pace import Pacing
 from embexp.training.runtime import Runtime
 from embexp.training.saving import SaveTimes
 
@@ -50,6 +51,11 @@ class LoopSchedule:
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation split is evaluated after this step."""
         return step % self.evaluate_every == 0 or step == self.steps
+
+    def evaluations(self, done: int = 0) -> int:
+        """How many evaluations come after `done` steps."""
+        last = self.steps % self.evaluate_every != 0 and done < self.steps
+        return self.steps // self.evaluate_every - done // self.evaluate_every + last
 
 
 def loop_schedule(
@@ -201,6 +207,7 @@ class Loop:
         schedule, saving = self.schedule, self.saving
         call_steps = 0  # the first call traces and does a single step
         interval_seconds, timed_from = 0.0, outcome.steps
+        pacing = Pacing()
         if saving is not None:
             saving.times.started()
         while outcome.steps < schedule.steps and not interrupted():
@@ -215,15 +222,17 @@ class Loop:
                 call_steps, timed_from = 1, outcome.steps
             else:
                 interval_seconds += seconds
+                pacing.timed(steps, seconds)
                 outcome.record_call(steps, seconds, schedule.batch_size)
                 call_steps = max(1, min(2 * call_steps, round(_CALL_SECONDS * steps / max(seconds, 1e-9))))
-            for listener in self.listeners:
-                listener.progressed(outcome.steps)
+            self._show_progress(outcome, pacing)
             if schedule.logs_at(outcome.steps):
                 self._log(outcome, interval_seconds, outcome.steps - timed_from)
                 interval_seconds, timed_from = 0.0, outcome.steps
             if self.validation is not None and schedule.evaluates_at(outcome.steps):
+                start = time.perf_counter()
                 ended_as = self._evaluate(outcome)
+                pacing.evaluation_seconds = time.perf_counter() - start
                 if ended_as is not None:
                     outcome.status = ended_as
                     return outcome
@@ -236,6 +245,18 @@ class Loop:
             if outcome.steps > outcome.logged_at:
                 outcome.train_loss = outcome.loss_sum / (outcome.steps - outcome.logged_at)
         return outcome
+
+    def _show_progress(self, outcome: Outcome, pacing: Pacing) -> None:
+        schedule, since = self.schedule, outcome.steps - outcome.logged_at
+        pace = pacing.pace(
+            outcome.steps,
+            loss=outcome.loss_sum / since if since else None,
+            steps_left=schedule.steps - outcome.steps,
+            evaluations_left=0 if self.validation is None else schedule.evaluations(outcome.steps),
+        )
+        for listener in self.listeners:
+            listener.progressed(outcome.steps)
+            listener.paced(pace)
 
     def _next_stop(self, done: int) -> int:
         """The first step after `done` at which something is to be done."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError, Fault
 from embexp.specs.models import Task
+from embexp.specs.recommendation import Recommendation
+from embexp.training import top_n
 from embexp.training.formulas import auc, log_loss, macro_f1, mae, rmse, softmax_log_loss, vectors
 from embexp.training.ranking import HITS
 
@@ -36,12 +39,26 @@ DIRECTIONS = {
     "mrr_heads": Direction.HIGHER,
     "loss": Direction.LOWER,
 }
-"""Every metric with its direction."""
+"""Every metric with its direction, but for those of task recommendation at a cutoff k."""
+
+_AT_CUTOFF = re.compile(r"(recall|ndcg|hit_rate|coverage)_at_[1-9][0-9]*")
 
 
-def names(task: Task) -> tuple[str, ...]:
-    """The metrics of a task; early stopping watches the first by default."""
+def direction(metric: str) -> Direction | None:
+    """Which way a metric gets better; None for a name that no metric has."""
+    return Direction.HIGHER if _AT_CUTOFF.fullmatch(metric) else DIRECTIONS.get(metric)
+
+
+def names(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> tuple[str, ...]:
+    """The metrics of a task; early stopping watches the first by default.
+
+    Args:
+        task: of the run.
+        cutoffs: of task recommendation.
+    """
     match task:
+        case Task.RECOMMENDATION:
+            return top_n.names(cutoffs)
         case Task.RATING:
             return ("rmse", "mae", "loss")
         case Task.CLICK:
@@ -52,9 +69,16 @@ def names(task: Task) -> tuple[str, ...]:
             return ("mrr", *(f"hits_at_{k}" for k in HITS), "mean_rank", "mrr_tails", "mrr_heads")
 
 
-def headline(task: Task) -> str:
-    """The metric that reports put first."""
+def headline(task: Task, measured: Iterable[str] = ()) -> str:
+    """The metric that reports put first.
+
+    Args:
+        task: of the run.
+        measured: metrics of the run; NDCG, the headline of recommendation, has its first cutoff in its name.
+    """
     match task:
+        case Task.RECOMMENDATION:
+            return next((name for name in measured if name.startswith("ndcg_at_")), names(task)[0])
         case Task.RATING:
             return "rmse"
         case Task.CLICK:
@@ -65,13 +89,13 @@ def headline(task: Task) -> str:
             return "mrr"
 
 
-def watched(task: Task, metric: str | None) -> str:
+def watched(task: Task, metric: str | None, cutoffs: Sequence[int] = Recommendation().cutoffs) -> str:
     """The metric that early stopping watches: `metric`, or the task's first if that is None.
 
     Raises:
         ConfigError: the task has no such metric.
     """
-    known = names(task)
+    known = names(task, cutoffs)
     if metric is None:
         return known[0]
     if metric not in known:
@@ -98,10 +122,11 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     Raises:
         DivergedError: a logit is not finite.
         DataError: a click label other than 0 and 1, or a class without a logit.
-        ValueError: there are no examples, the lengths differ, or the task is ranking, which `ranking` evaluates.
+        ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
+            `ranking` and `top_n` evaluate.
     """
-    if task is Task.RANKING:
-        raise ValueError("a rank depends on the other known answers: use embexp.training.ranking")
+    if task in (Task.RANKING, Task.RECOMMENDATION):
+        raise ValueError("a rank depends on other items: use embexp.training.ranking or embexp.training.top_n")
     if task is Task.CLASSIFICATION:
         return _classification_metrics(labels, logits)
     y, z = vectors(labels, logits)
@@ -162,7 +187,8 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
         DataError: it can't.
     """
     match task:
-        case Task.RATING | Task.RANKING:  # a ranking's labels are made with its data
+        # A ranking's labels are made with its data, and a threshold makes those of interactions.
+        case Task.RATING | Task.RANKING | Task.RECOMMENDATION:
             return
         case Task.CLICK:
             wrong = labels[(labels != 0) & (labels != 1)]

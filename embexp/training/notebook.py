@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from embexp.training.listeners import Listener
+from embexp.training.pace import Pace
 
 _SECONDS = 0.2
 """Least seconds between two updates, which are messages to the browser."""
@@ -22,7 +23,8 @@ class NotebookBar(Listener):
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._total = self._step = self._first = 0
+        self._total = self._step = 0
+        self._left: float | None = None
         self._start = self._shown = 0.0
         self._loss: float | None = None
         self._evaluation = ""
@@ -37,12 +39,17 @@ class NotebookBar(Listener):
 
     def resumed(self, step: int) -> None:
         """Starts the bar where the earlier process ended."""
-        self._step = self._first = step
+        self._step = step
         self._update(now=True)
 
     def progressed(self, step: int) -> None:
         """Advances the bar."""
         self._step = step
+        self._update()
+
+    def paced(self, pace: Pace) -> None:
+        """Remembers the remaining time."""
+        self._left = pace.seconds_left
         self._update()
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
@@ -72,12 +79,12 @@ class NotebookBar(Listener):
             self._handle.update(self)
 
     def _text(self) -> str:
-        elapsed, done = time.monotonic() - self._start, self._step - self._first
+        elapsed = time.monotonic() - self._start
         parts = [f"{self._status}: {self._step:,} of {self._total:,} steps"]
         if self._status != "training":
             parts.append(f"in {elapsed:.0f} s")
-        elif done > 0 and self._step < self._total:
-            parts.append(f"{elapsed / done * (self._total - self._step):.0f} s left")
+        elif self._left:
+            parts.append(f"{elapsed:.0f} s elapsed, {self._left:.0f} s left")
         if self._loss is not None:
             parts.append(f"loss {self._loss:.4f}")
         return ", ".join([*parts, *([self._evaluation] if self._evaluation else [])])

@@ -8,6 +8,7 @@ from typing import Literal
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.models import Task
+from embexp.specs.recommendation import Recommendation
 from embexp.training import metrics
 
 _SPLIT = "validation"
@@ -31,29 +32,33 @@ class Objective:
         return "maximize" if self.higher_is_better else "minimize"
 
 
-def objectives(task: Task, chosen: str | Sequence[str] | None) -> tuple[Objective, ...]:
+def objectives(
+    task: Task, chosen: str | Sequence[str] | None, cutoffs: Sequence[int] = Recommendation().cutoffs
+) -> tuple[Objective, ...]:
     """The objectives of a search.
 
     Args:
         task: of the run.
         chosen: `sweep.objective`: one name, several, or None for the task's default, that of early stopping. The split
             may stand before the name: `validation auc`.
+        cutoffs: of task recommendation.
 
     Raises:
         ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
     """
-    names = [metrics.names(task)[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
+    known = metrics.names(task, cutoffs)
+    names = [known[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     found: list[Objective] = []
     faults: list[Fault] = []
     for text in names:
         *split, name = text.replace(".", " ").replace("/", " ").split() or [""]
-        fault = _fault(task, split, name, text)
+        fault = _fault(task, known, split, name, text)
         if fault is None and any(each.metric == name for each in found):
             fault = Fault("sweep.objective", repr(text), "it is named twice", "name each objective once")
         if fault is not None:
             faults.append(fault)
         else:
-            higher = metrics.DIRECTIONS[name] is metrics.Direction.HIGHER
+            higher = metrics.direction(name) is metrics.Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
         faults.append(
@@ -64,8 +69,7 @@ def objectives(task: Task, chosen: str | Sequence[str] | None) -> tuple[Objectiv
     return tuple(found)
 
 
-def _fault(task: Task, split: Sequence[str], name: str, text: str) -> Fault | None:
-    known = metrics.names(task)
+def _fault(task: Task, known: Sequence[str], split: Sequence[str], name: str, text: str) -> Fault | None:
     if list(split) not in ([], [_SPLIT]):
         return Fault(
             "sweep.objective",

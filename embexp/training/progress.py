@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,9 +13,13 @@ from rich.text import Text
 
 from embexp.training.listeners import Listener
 from embexp.training.notebook import NotebookBar
+from embexp.training.pace import Pace
 
 _LINE_SECONDS = 10.0
-"""Least seconds between two plain lines of losses, so that a log file stays readable."""
+"""Seconds between two plain lines, however many steps these are, so that slow steps show life."""
+_LONGEST_SECONDS = 300.0
+_LINE_SHARE = 0.02
+"""Lines of a long training are this share of its duration apart, up to `_LONGEST_SECONDS`: its log stays readable."""
 
 
 def progress(console: Console) -> Listener:
@@ -36,11 +40,11 @@ class ProgressBar(Listener):
             MofNCompleteColumn(),
             TextColumn("steps"),
             _Rate(),
-            _TimeLeft(),
+            _Time(),
             console=console,
             expand=True,
         )
-        self._task = self._progress.add_task("training", total=None, rate=None)
+        self._task = self._progress.add_task("training", total=None, rate=None, pace=None)
         self._loss: float | None = None
         self._evaluation = ""
         self._live: Live | None = None
@@ -58,6 +62,10 @@ class ProgressBar(Listener):
     def progressed(self, step: int) -> None:
         """Advances the bar."""
         self._progress.update(self._task, completed=step)
+
+    def paced(self, pace: Pace) -> None:
+        """Shows steps per second and the remaining time."""
+        self._progress.update(self._task, pace=pace)
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Shows the loss and the throughput."""
@@ -90,13 +98,13 @@ class ProgressBar(Listener):
 
 
 class ProgressLines(Listener):
-    """Prints a line at the start, at each evaluation and at the end, and a loss every ten seconds in between."""
+    """Prints a line at the start, every ten seconds or so, at each evaluation and at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._total = 0
-        self._step = self._first = 0
+        self._total = self._step = 0
         self._start = self._last_line = 0.0
+        self._rate: float | None = None
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Prints the length of the training."""
@@ -106,26 +114,29 @@ class ProgressLines(Listener):
 
     def resumed(self, step: int) -> None:
         """Prints where the training continues."""
-        self._step = self._first = step
+        self._step = step
         self._print(f"continuing after step {step:,}")
 
-    def progressed(self, step: int) -> None:
-        """Remembers the step for the last line."""
-        self._step = step
-
-    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """Prints the loss, if the last one was printed long enough ago or this is the last step."""
+    def paced(self, pace: Pace) -> None:
+        """Prints step, loss and time, if the last line was printed long enough ago."""
+        self._step = pace.step
         now = time.monotonic()
-        if now - self._last_line < _LINE_SECONDS and step < self._total:
+        elapsed = now - self._start
+        if now - self._last_line < max(_LINE_SECONDS, min(_LINE_SHARE * elapsed, _LONGEST_SECONDS)):
             return
         self._last_line = now
-        parts = [f"step {step:,} of {self._total:,}", f"loss {loss:.4f}"]
-        if examples_per_second is not None:
-            parts.append(_rate(examples_per_second))
-        if self._first < step < self._total:
-            each = (now - self._start) / (step - self._first)
-            parts.append(f"{_duration(each * (self._total - step))} left")
-        self._print(", ".join(parts))
+        rates = [_steps(pace.steps_per_second), None if self._rate is None else _rate(self._rate)]
+        loss = None if pace.loss is None else f"loss {pace.loss:.4f}"
+        self._line(pace.step, [loss, *rates, f"{_duration(elapsed)} elapsed", _left(pace)])
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Prints the last loss of the training."""
+        self._rate = examples_per_second
+        if step == self._total:
+            self._line(step, [f"loss {loss:.4f}", None if self._rate is None else _rate(self._rate)])
+
+    def _line(self, step: int, parts: Sequence[str | None]) -> None:
+        self._print(", ".join([f"step {step:,} of {self._total:,}", *filter(None, parts)]))
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Prints the metrics."""
@@ -145,23 +156,39 @@ class ProgressLines(Listener):
 
 
 class _Rate(ProgressColumn):
-    """The latest throughput."""
+    """The latest throughput: in steps, then in examples too."""
 
     def render(self, task: Task) -> Text:
-        rate = task.fields.get("rate")
-        return Text("" if rate is None else _rate(rate), style="progress.data.speed")
+        rate, pace = task.fields.get("rate"), task.fields.get("pace")
+        parts = [None if pace is None else _steps(pace.steps_per_second), None if rate is None else _rate(rate)]
+        return Text(", ".join(filter(None, parts)), style="progress.data.speed")
 
 
-class _TimeLeft(ProgressColumn):
-    """The remaining time as rich estimates it; after the end, the duration."""
+class _Time(ProgressColumn):
+    """The elapsed and the remaining time, evaluations included; after the end, the duration."""
 
     max_refresh = 0.5
 
     def render(self, task: Task) -> Text:
         if task.stop_time is not None:
             return Text(f"in {_duration(task.elapsed or 0.0)}", style="progress.elapsed")
-        left = task.time_remaining
-        return Text("" if left is None else f"{_duration(left)} left", style="progress.remaining")
+        elapsed = "" if task.elapsed is None else f"{_duration(task.elapsed)} elapsed"
+        pace: Pace | None = task.fields.get("pace")
+        parts = [elapsed, None if pace is None else _left(pace)]
+        return Text(", ".join(filter(None, parts)), style="progress.remaining")
+
+
+def _left(pace: Pace) -> str | None:
+    """The remaining time, as far as it is known."""
+    if pace.seconds_left is None:
+        return None
+    count = pace.untimed_evaluations
+    evaluations = f" and {count:,} evaluation{'s' if count > 1 else ''}" if count else ""
+    return f"{_duration(pace.seconds_left)}{evaluations} left" if pace.seconds_left or count else None
+
+
+def _steps(rate: float | None) -> str | None:
+    return None if rate is None else f"{rate:.3g} steps/s" if rate < 1000 else f"{rate:,.0f} steps/s"
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:

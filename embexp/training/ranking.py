@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 
@@ -25,12 +26,14 @@ class Queries:
     """What is known of N queries, beside the scores and answers that predictions hold.
 
     Attributes:
-        known: all known correct answers of each query, each once.
+        known: all known correct answers of each query.
         predict_head: bool [N]: True for head prediction, False for tail prediction.
+        entities: number of entities that answers are ranked among.
     """
 
-    known: ListColumn
+    known: KnownAnswers
     predict_head: np.ndarray
+    entities: int
 
 
 def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndarray:
@@ -44,10 +47,7 @@ def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndar
     Raises:
         DivergedError: a score is not finite.
     """
-    if wrong := int(np.count_nonzero(~np.isfinite(scores).all(axis=1))):
-        raise DivergedError(
-            f"{wrong:,} of {len(scores):,} queries have scores that are not finite numbers: the training has diverged"
-        )
+    _check_finite(np.isfinite(scores).all(axis=1))
     rows = np.arange(len(scores))
     own = scores[rows, answers]
     higher = np.count_nonzero(scores > own[:, None], axis=1)
@@ -59,6 +59,22 @@ def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndar
     higher -= np.bincount(query[removed > own[query]], minlength=len(scores))
     ties -= np.bincount(query[removed == own[query]], minlength=len(scores))
     return np.asarray(1 + higher + ties / 2, np.float64)
+
+
+def ranks_of_standings(standings: np.ndarray, known: np.ndarray, entities: int) -> np.ndarray:
+    """The same ranks from what `entity_ranks.standings` counted: float64 [N].
+
+    Args:
+        standings: candidates with a higher score minus those with a lower one, float [N]; NaN if a score is not finite.
+        known: number of known answers of each query, its own answer among them, integers [N].
+        entities: how many there are.
+
+    Raises:
+        DivergedError: a score is not finite.
+    """
+    _check_finite(np.isfinite(standings))
+    # Of all others, those that are neither higher nor lower tie, and count one half.
+    return np.asarray(1 + (entities - known + standings.astype(np.float64)) / 2)
 
 
 def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
@@ -87,25 +103,34 @@ def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Quer
     """Metrics of queries that come in batches; only one batch of scores is in memory at a time.
 
     Args:
-        predictions: answers [B] and scores [B, C] of the queries in their order; any beyond them are padding of the
-            last batch.
+        predictions: answers [B], and standings [B] or scores [B, C], of the queries in their order; any beyond them are
+            padding of the last batch.
         queries: N of them.
 
     Raises:
         DivergedError: a score is not finite.
         ValueError: there are predictions for fewer than N queries, or no queries.
     """
-    known, predict_head = queries.known, queries.predict_head
+    known, predict_head, counts = queries.known, queries.predict_head, queries.known.counts
     found, count = [], 0
     for answers, scores in predictions:
         stop = min(count + len(scores), len(predict_head))
-        size, splits = stop - count, known.splits[count : stop + 1]
-        own = ListColumn(known.values[splits[0] : splits[-1]], splits - splits[0])
-        found.append(ranks(scores[:size], answers[:size].astype(np.int64), own))
+        own = scores[: stop - count]
+        if own.ndim == 1:
+            found.append(ranks_of_standings(own, counts[count:stop], queries.entities))
+        else:
+            found.append(ranks(own, answers[: stop - count].astype(np.int64), known.between(count, stop)))
         count = stop
     if count != len(predict_head):
         raise ValueError(f"{len(predict_head)} queries, but predictions for {count}")
     return metrics(np.concatenate([np.empty(0), *found]), predict_head)
+
+
+def _check_finite(finite: np.ndarray) -> None:
+    if wrong := int(np.count_nonzero(~finite)):
+        raise DivergedError(
+            f"{wrong:,} of {len(finite):,} queries have scores that are not finite numbers: the training has diverged"
+        )
 
 
 def _mean_reciprocal(ranks: np.ndarray) -> float:

@@ -16,11 +16,13 @@ class ReplicaBatch:
         labels: float32 [b].
         share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. The step
             multiplies the loss by it, so that the sum over replicas is the mean over the batch.
+        known: ragged integers [b, None], all known answers of each query of an evaluation; None: there are none.
     """
 
     dense: Any
     labels: Any
     share: Any = None
+    known: Any = None
 
 
 class Replication(Protocol):

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.models import build as models
+from embexp.models.one_vs_all import OneVsAll
+from embexp.specs.triples import CANDIDATES, KNOWN
 from embexp.tables.backend import EmbeddingBackend
+from embexp.tables.inputs import EveryRow
+from embexp.training import entity_ranks
 from embexp.training.replica_seeds import replica_seeds
 from embexp.training.replication import ReplicaBatch, Replication
 
 
 @dataclass(frozen=True)
 class Input:
-    """The columns of a batch that hold a feature's ids and weights."""
+    """The columns of a batch that hold a feature's ids and weights.
+
+    Attributes:
+        ids: name of the column.
+        weights: name of the column; None: without weights.
+        every_row: whether ids [1, C] of a training batch are the first C rows of the table in order.
+    """
 
     ids: str
     weights: str | None = None
+    every_row: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,12 +40,15 @@ class Step:
 
     Attributes:
         backend: looks up activations and applies their gradients to rows.
-        model: the dense part; maps activations to logits.
-        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch.
+        model: the dense part; maps activations to logits, or to vectors of users and of items.
+        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
+            `models.recommendation_losses`.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         inputs: for each feature the columns it reads.
         counter: int64 variable, the number of steps done; schedules read it.
         strategy: how the step's replicas share a batch.
+        one_vs_all: the loss of batches with many candidates; None: they have few.
+        gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
     backend: EmbeddingBackend
@@ -43,10 +58,12 @@ class Step:
     inputs: Mapping[str, Input]
     counter: Any
     strategy: Replication
+    one_vs_all: OneVsAll | None = None
+    gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
-        self.backend.enqueue(self.features(batch), training=True)
+        self.backend.enqueue(self.features(batch, training=True), training=True)
         loss = self.strategy.total(self.strategy.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
@@ -59,13 +76,11 @@ class Step:
             tape.watch(activations)
             tape.watch(variables)
             with replica_seeds(models.random_state(self.model), self.strategy.replicas):
-                logits = self.model(models.inputs(activations, batch.dense), training=True)
-            loss = self.loss(batch.labels, logits)
-            if self.model.losses:  # add_loss and regularisers
-                loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
+                loss = self._loss(models.inputs(activations, batch.dense), batch.labels)
             if batch.share is not None:
                 loss *= batch.share
-        row_gradients, gradients = tape.gradient(loss, (activations, variables))
+            scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
+        row_gradients, gradients = tape.gradient(scaled, (activations, variables))
         self.backend.apply_gradients(row_gradients)
         if variables:
             self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
@@ -74,24 +89,57 @@ class Step:
         self.strategy.averaged([weight for weight in weights if weight.dtype.is_floating])
         return loss
 
+    def _loss(self, inputs: dict[str, Any], labels: Any) -> Any:
+        if self.one_vs_all is not None and self.one_vs_all.takes(inputs):
+            return self.one_vs_all(inputs, labels)
+        loss = self.loss(labels, self.model(inputs, training=True))
+        if self.model.losses:  # add_loss and regularisers
+            loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
+        return loss
+
     def predict(self, batch: Any) -> Any:
-        """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable."""
-        self.backend.enqueue(self.features(batch), training=False)
-        return self.strategy.joined(self.strategy.run(self._predict, batch))
+        """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable.
+
+        Where the batch has the known answers of queries, their `entity_ranks.standings`, float32 [B]; of
+        recommendation, the vectors of each example's user and item, [B, 2, d].
+        """
+        self.backend.enqueue(self.features(batch, training=False), training=False)
+        function = self._predict
+        if KNOWN in batch.ids:
+            function = partial(self._standings, entities=batch.ids[CANDIDATES].shape[1])
+        return self.strategy.joined(self.strategy.run(function, batch))
 
     def _predict(self, batch: ReplicaBatch) -> Any:
         logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
+        if isinstance(logits, list):
+            return tf.stack(logits, 1)
         several = logits.shape.rank == 2 and logits.shape[1] != 1
         return logits if several else tf.reshape(logits, [-1])
 
-    def features(self, batch: Any) -> dict[str, Any]:
-        """The backend's input for a batch, by feature: ids, or pairs of ids and weights."""
-        return {
-            feature: batch.ids[source.ids]
-            if source.weights is None
-            else (batch.ids[source.ids], batch.weights[source.weights])
-            for feature, source in self.inputs.items()
-        }
+    def _standings(self, batch: ReplicaBatch, entities: int) -> Any:
+        inputs = models.inputs(self.backend.activations(), batch.dense)
+
+        def score(start: int, stop: int) -> Any:
+            return self.model({**inputs, CANDIDATES: self.backend.rows(CANDIDATES, start, stop)[None]}, training=False)
+
+        block = entity_ranks.block_rows(entities, inputs[CANDIDATES].shape[-1])
+        return entity_ranks.standings(score, entities, block, tf.cast(batch.labels, tf.int32), batch.known)
+
+    def features(self, batch: Any, *, training: bool) -> dict[str, Any]:
+        """The backend's input for a batch, by feature: ids, or pairs of ids and weights.
+
+        Candidates of queries with known answers are none: all entities take their turns, block by block.
+        """
+        found: dict[str, Any] = {}
+        for feature, source in self.inputs.items():
+            ids = batch.ids[source.ids]
+            if source.ids == CANDIDATES and KNOWN in batch.ids:
+                found[feature] = ids[:, :0]
+            elif training and source.every_row:
+                found[feature] = EveryRow(ids)
+            else:
+                found[feature] = ids if source.weights is None else (ids, batch.weights[source.weights])
+        return found
 
 
 @dataclass(frozen=True)

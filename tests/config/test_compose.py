@@ -28,6 +28,7 @@ def any_model(activations: object) -> object:
     raise NotImplementedError
 
 
+INTERACTIONS = ["data.path=FILE", "data.timestamp=time"]
 NEEDS = {
     ("data", "csv"): ["data.path=FILE", "data.label=rating"],
     ("data", "parquet"): ["data.path=FILE", "data.label=rating"],
@@ -57,6 +58,7 @@ NEEDS = {
     ("model", "complex"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("model", "distmult"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("model", "transe"): ["experiment=knowledge_graph", "data.path=FOLDER"],
+    ("model", "rotate"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "knowledge_graph"): ["data.path=FOLDER"],
     ("experiment", "new_entities"): ["data.path=FOLDER"],
     ("study", "new_entities"): ["experiment=knowledge_graph", "data.path=FOLDER"],
@@ -67,6 +69,17 @@ NEEDS = {
     ("init", "memory_map"): ["freeze=table", "pretrained=file", "pretrained.path=FILE"],
     ("experiment", "movielens"): ["data.path=FILE"],
     ("experiment", "ratings"): ["data.path=FILE", "data.label=rating"],
+    ("experiment", "recommendation"): INTERACTIONS,
+    ("experiment", "movielens_recommendation"): ["data.path=FOLDER"],
+    ("data", "interactions"): ["experiment=recommendation", *INTERACTIONS],
+    ("data", "movielens_interactions"): ["experiment=movielens_recommendation", "data.path=FOLDER"],
+    ("graph", "recommendation"): ["experiment=recommendation", *INTERACTIONS],
+    ("graph", "movielens_recommendation"): ["experiment=movielens_recommendation", "data.path=FOLDER"],
+    ("model", "matrix_factorization"): ["experiment=recommendation", *INTERACTIONS],
+    ("model", "two_tower"): ["experiment=recommendation", *INTERACTIONS],
+    ("loss", "bpr"): ["experiment=recommendation", *INTERACTIONS],
+    ("loss", "sampled_softmax"): ["experiment=recommendation", *INTERACTIONS],
+    ("loss", "softmax"): ["experiment=recommendation", *INTERACTIONS],
 }
 """What a choice needs beside it: values that only the user can give, and choices that go with it."""
 
@@ -98,6 +111,7 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
     if group in (
         "data",
         "model",
+        "loss",
         "optimizer",
         "dense_optimizer",
         "strategy",
@@ -121,7 +135,12 @@ def test_no_experiment_leaks_values_into_another_choice(experiment: str, group: 
 
 
 @pytest.mark.parametrize(
-    "experiment", [each for each in CHOICES["experiment"] if each not in ("knowledge_graph", "new_entities")]
+    "experiment",
+    [
+        each
+        for each in CHOICES["experiment"]
+        if each not in ("knowledge_graph", "new_entities", "recommendation", "movielens_recommendation")
+    ],
 )
 @pytest.mark.parametrize(
     "model", [["model=mlp"], ["model=keras", "model.function=tests.config.test_compose:any_model"]]

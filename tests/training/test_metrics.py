@@ -189,8 +189,12 @@ def logits_of(task: Task, values: list[float]) -> list[list[float]] | list[float
     return [[0.0, value] for value in values] if task is Task.CLASSIFICATION else values
 
 
+RANKED = (Task.RANKING, Task.RECOMMENDATION)
+"""Their metrics are made of ranks, in modules of their own."""
+
+
 @pytest.mark.parametrize("logit", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("task", [task for task in Task if task is not Task.RANKING])
+@pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
 def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: float) -> None:
     with pytest.raises(DivergedError, match="1 of 2 predictions are not finite numbers"):
         metrics.evaluate(task, [0, 1], logits_of(task, [0.5, logit]))
@@ -262,7 +266,7 @@ def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str)
         metrics.evaluate(Task.CLASSIFICATION, labels, logits)
 
 
-@pytest.mark.parametrize("task", [task for task in Task if task is not Task.RANKING])
+@pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
     assert tuple(found) == metrics.names(task)
@@ -272,7 +276,7 @@ def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.RATING else [-1.0, 1.0]))
     worse = metrics.evaluate(task, [0, 1], logits_of(task, [1.0, 0.0]))
     for name in found:
-        lower = metrics.DIRECTIONS[name] is metrics.Direction.LOWER
+        lower = metrics.direction(name) is metrics.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
 
 
@@ -284,3 +288,10 @@ def test_the_watched_metric() -> None:
     message = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
         metrics.watched(Task.CLICK, "acu")
+
+
+def test_metrics_at_cutoffs_have_a_direction() -> None:
+    names = metrics.names(Task.RECOMMENDATION, (5, 100))
+    assert names[0] == metrics.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
+    assert {metrics.direction(name) for name in names} == {metrics.Direction.HIGHER}
+    assert metrics.direction("recall_at_ten") is None

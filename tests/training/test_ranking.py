@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.specs.models import Task
@@ -22,6 +23,10 @@ Query = tuple[list[float], int, set[int]]
 def lists(known: list[set[int]]) -> ListColumn:
     splits = np.cumsum([0, *map(len, known)]).astype(np.int64)
     return ListColumn(np.array([value for each in known for value in sorted(each)], np.int32), splits)
+
+
+def answers_of(known: list[set[int]]) -> KnownAnswers:
+    return KnownAnswers(lists(known), np.arange(len(known)))
 
 
 def counted(scores: list[float], answer: int, known: set[int]) -> Fraction:
@@ -50,8 +55,8 @@ def test_metrics_by_their_definitions(queries: list[Query], batch: int, filled: 
         (np.float32([answer for _, answer, _ in part]), np.float32([scores for scores, _, _ in part]))
         for part in (shown[start : start + batch] for start in range(0, len(queries), batch))
     ]
-    known = lists([known for _, _, known in queries])
-    found = ranking.evaluate(batches, Queries(known, np.array(predict_head)))
+    known = answers_of([known for _, _, known in queries])
+    found = ranking.evaluate(batches, Queries(known, np.array(predict_head), len(queries[0][0])))
 
     def mean(values: list[Fraction]) -> float:
         return float(sum(values) / len(values))
@@ -102,7 +107,9 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = ranking.evaluate([(answers, np.zeros((101, 101)))], Queries(lists([set()] * 101), np.zeros(101, bool)))
+    found = ranking.evaluate(
+        [(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101)
+    )
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
@@ -116,8 +123,8 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
     names = metrics.names(Task.RANKING)
-    better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(lists([set()] * 2), half))
-    worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(lists([set()] * 2), half))
+    better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
+    worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
     assert tuple(better) == names
     assert (metrics.watched(Task.RANKING, None), metrics.headline(Task.RANKING)) == ("mrr", "mrr")
     for name in names:
@@ -129,6 +136,6 @@ def test_every_metric_has_a_name_and_a_direction() -> None:
 
 def test_queries_without_predictions_are_not_passed_over() -> None:
     with pytest.raises(ValueError, match="3 queries, but predictions for 1"):
-        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(lists([set()] * 3), np.zeros(3, bool)))
+        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(answers_of([set()] * 3), np.zeros(3, bool), 2))
     with pytest.raises(ValueError, match="no queries"):
-        ranking.evaluate([], Queries(lists([]), np.zeros(0, bool)))
+        ranking.evaluate([], Queries(answers_of([]), np.zeros(0, bool), 2))

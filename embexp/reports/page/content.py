@@ -17,6 +17,7 @@ from embexp.reports.page import curves, figures
 from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
+from embexp.training import metrics
 from embexp.training.metrics import DIRECTIONS, Direction
 
 _MOST_COLUMNS = 16
@@ -70,6 +71,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
             }
         )
     primary = _primary(records)
+    measured = (name.partition(" ")[2] for record in records for name in record.metrics)
     return {
         "runs": runs,
         "columns": columns,
@@ -77,7 +79,9 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "groups": [_described(columns, json.loads(setting)) for setting in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
-        "higher": [name for name, direction in DIRECTIONS.items() if direction is Direction.HIGHER],
+        "higher": [
+            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metrics.direction(name) is Direction.HIGHER
+        ],
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embexp.training.metrics import DIRECTIONS, Direction
+from embexp.training.metrics import Direction, direction
 
 LOSS = "train loss"
 """Name of the curve of logged losses."""
@@ -80,7 +80,7 @@ def _shorter(name: str, curve: Curve, points: int) -> Curve:
         return curve
     if name == LOSS:  # each value is a mean since the last one, and so is that of several
         return _means(curve, points)
-    best = max if DIRECTIONS.get(name.partition(" ")[2]) is Direction.HIGHER else min
+    best = max if direction(name.partition(" ")[2]) is Direction.HIGHER else min
     known = [place for place in range(count) if curve.values[place] is not None]
     places = {round(each * (count - 1) / (points - 2)) for each in range(points - 1)}
     if known:

@@ -138,6 +138,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                     # A row for each example, as servers cut outputs by example.
                     "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
                 }
+            case Task.RECOMMENDATION:
+                return {"predictions": tf.reduce_sum(logits[:, 0] * logits[:, 1], 1)}
             case _:
                 return {"predictions": logits}
 

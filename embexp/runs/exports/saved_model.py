@@ -14,8 +14,8 @@ from embexp.checkpoints import saved_model, weights
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
-from embexp.models import build as models
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.runs import assembly
 from embexp.runs.exports.features import FeatureModel, IdColumn
 from embexp.runs.exports.texts import words
 from embexp.runs.exports.tokens import Served, served
@@ -77,13 +77,12 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
 def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns: Columns) -> Any:
     """The dense part, with the weights of the run."""
     spec = run.spec
-    model = models.build(
-        spec.model,
-        shapes={name: feature.activation_shape(tables[feature.table].dim) for name, feature in spec.features.items()},
-        dense_width=columns.dense_width,
-        output_bias=0.0,
-        seed=spec.seed,
-        outputs=max(1, len(run.summary.get("classes", ()))),
+    model = assembly.dense_model(
+        spec,
+        {name: table.dim for name, table in tables.items()},
+        assembly.DenseSettings(
+            width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
+        ),
     )
     weights.restore(model, run.folder.final_checkpoint)
     return model

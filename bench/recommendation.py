@@ -1,0 +1,239 @@
+"""Recommendation from implicit feedback, compared with the BPR of `implicit`: NDCG@10 and Recall@10 on the test split.
+
+    python -m bench.recommendation [FOLDER] [--seeds N] [--quick] [--json FILE]
+
+FOLDER has RecBole atomic files of MovieLens (ml-100k, ml-1m); the default is a data set made here, with planted vectors
+and popularity. Every rating is an interaction; each user's last one tests, the one before validates. All lists are of
+the whole catalogue, without what the user has seen. Both train on the same interactions. The settings of `implicit` are
+those with the best validation NDCG@10 of a grid, for one seed; ours are the defaults of the experiment. Then both are
+trained with several seeds. The figures of both are computed by embexp, and once more by ranx.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import machine
+from embexp.system import files
+
+GRID = {
+    "factors": [32, 64, 128],
+    "learning_rate": [0.01, 0.03, 0.1],
+    "regularization": [0.003, 0.01, 0.03],
+    "iterations": [50, 100, 200],
+}
+"""Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
+OURS = {
+    "matrix factorization, BPR": [],
+    "matrix factorization, sampled softmax": ["loss=sampled_softmax"],
+    "two towers, BPR": ["model=two_tower"],
+    "two towers, sampled softmax": ["model=two_tower", "loss=sampled_softmax"],
+}
+SHOWN = ("ndcg_at_10", "recall_at_10")
+USERS, ITEMS, RANK = 2_000, 1_500, 8
+
+
+def write_interactions(folder: Path, seed: int = 0) -> Path:
+    """Writes interactions of users who choose by planted vectors and popularity, as a RecBole file."""
+    random = np.random.default_rng(seed)
+    users, items = random.normal(0, 1, (USERS, RANK)), random.normal(0, 1, (ITEMS, RANK))
+    popularity = -1.0 * np.log(random.permutation(ITEMS) + 10)
+    lines = ["user_id:token\titem_id:token\ttimestamp:float\n"]
+    for user in range(USERS):
+        # Items without repetition, in proportion to exp(utility): the largest of utility + Gumbel noise.
+        utility = users[user] @ items.T / np.sqrt(RANK) * 2 + popularity + random.gumbel(0, 1, ITEMS)
+        chosen = np.argsort(-utility)[: 10 + random.geometric(1 / 40)]
+        for moment, item in enumerate(random.permutation(chosen)):
+            lines.append(f"u{user}\ti{item}\t{moment}\n")
+    folder.mkdir(parents=True)
+    files.write_text(folder / "planted.inter", "".join(lines))
+    return folder
+
+
+class Split:
+    """The interactions of a run, as both read them."""
+
+    def __init__(self, spec: Any) -> None:
+        from scipy.sparse import coo_matrix
+
+        from embexp.runs import recommending
+        from embexp.runs.data import read_data
+        from embexp.system.progress import quiet
+
+        self.data = read_data(spec, quiet)
+        scan, known = self.data.scan, self.data.interactions
+        users, items = known.pairs(scan.examples, scan.splits["train"])
+        shape = (int(users.max()) + 1, known.catalogue.size)
+        self.train = coo_matrix((np.ones(len(users), np.float32), (users, items)), shape).tocsr()
+        self.train.data[:] = 1
+        self.held = {split: recommending.held_out(self.data, split) for split in ("validation", "test")}
+
+    def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
+        """Metrics of vectors of all users, by their rows, and of the catalogue."""
+        from embexp.training import top_n
+
+        held = self.held[split]
+        scores = top_n.products(users[held.users], items)
+        return top_n.evaluate(
+            scores, len(items), relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=(10, 20)
+        )
+
+    def of_ranx(self, users: np.ndarray, items: np.ndarray) -> dict[str, float]:
+        """The shown test metrics, computed by ranx."""
+        import ranx
+
+        held, truth, lists = self.held["test"], {}, {}
+        for place, user in enumerate(held.users.tolist()):
+            scores = users[user] @ items.T
+            seen = held.seen.values[held.seen.splits[place] : held.seen.splits[place + 1]]
+            wanted = held.relevant.values[held.relevant.splits[place] : held.relevant.splits[place + 1]]
+            unknown = {f"unknown {number}": 1 for number in range(held.unknown[place])}
+            scores[seen] = -np.inf
+            best = np.argsort(-scores, kind="stable")[:50]
+            truth[str(user)] = {str(item): 1 for item in wanted} | unknown
+            # Places for scores, as ranx has no rule for equal ones.
+            lists[str(user)] = {str(item): -float(rank) for rank, item in enumerate(best)}
+        names = [f"{name.partition('_')[0]}@10" for name in SHOWN]
+        found = ranx.evaluate(ranx.Qrels(truth), ranx.Run(lists), names)
+        return dict(zip(SHOWN, (float(found[name]) for name in names), strict=True))
+
+
+def fitted(split: Split, settings: Mapping[str, Any], seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Vectors of users and items of `implicit`'s BPR, and the seconds that its training took."""
+    from implicit.cpu.bpr import BayesianPersonalizedRanking
+
+    model = BayesianPersonalizedRanking(**settings, random_state=seed, num_threads=len(os.sched_getaffinity(0)))
+    began = time.perf_counter()
+    model.fit(split.train, show_progress=False)
+    seconds = time.perf_counter() - began
+    return np.asarray(model.user_factors), np.asarray(model.item_factors), seconds
+
+
+def tuned(split: Split, grid: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], float]:
+    """The settings of `implicit` with the best validation NDCG@10, and that figure."""
+    best: tuple[float, dict[str, Any]] = (-1.0, {})
+    for values in itertools.product(*grid.values()):
+        settings = dict(zip(grid, values, strict=True))
+        users, items, _ = fitted(split, settings, seed=0)
+        best = max(best, (split.metrics(users, items, "validation")["ndcg_at_10"], settings), key=lambda each: each[0])
+    return best[1], best[0]
+
+
+def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, float], float]:
+    """Vectors of a run of embexp, its own test metrics, and the seconds that the run took."""
+    import embexp
+    from embexp.runs import recommending
+    from embexp.runs import run as single
+
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        result = single.run(spec, Path(folder))
+        seconds = time.perf_counter() - began
+        run = embexp.load_run(folder)
+        held = split.held["test"]
+        data = split.data
+        found = recommending.vectors(spec, data, run._restored.runtime, data.columns, data.scan.examples, held.examples)
+        users = np.zeros((split.train.shape[0], found.users.shape[1]), np.float32)
+        users[held.users] = found.users
+        return users, found.items, result.summary["metrics"]["test"], seconds
+
+
+def main(argv: list[str]) -> int:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(prog="bench.recommendation")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="two settings of implicit, few epochs, one seed")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as implicit asks for
+    warnings.filterwarnings("ignore")
+    import embexp
+
+    told = machine.describe()
+    print("; ".join(f"{name} {told[name]}" for name in ("processor", "cores", "load", "tensorflow")))
+    seeds = 1 if options.quick else options.seeds
+    grid = {name: values[-1:] for name, values in GRID.items()} if options.quick else GRID
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.folder or write_interactions(Path(scratch) / "planted")
+        base = [
+            "experiment=movielens_recommendation",
+            f"data.path={folder}",
+            f"output.cache={scratch}/cache",
+            "output.plots=false",
+            "output.tensorboard=false",
+            *(["train.epochs=2"] if options.quick else []),
+        ]
+        split = Split(embexp.compose(base))
+        train = split.train
+        print(f"{folder.name}: {train.shape[0]:,} users, {train.shape[1]:,} items, {train.nnz:,} training interactions")
+        counts = np.asarray(train.sum(axis=0), np.float64)
+        popular = split.metrics(np.ones((train.shape[0], 1)), counts.T, "test")
+        found["popularity"] = [_row(popular, 0.0)]
+        settings, validation = tuned(split, grid)
+        print(f"implicit: the best of {len(list(itertools.product(*grid.values())))} settings: {settings}", end="")
+        print(f", validation NDCG@10 {validation:.4f}")
+        for seed in range(seeds):
+            users, items, seconds = fitted(split, settings, seed)
+            _add(found, "implicit, BPR", split, users, items, seconds)
+            for name, overrides in OURS.items():
+                users, items, own, seconds = trained(embexp.compose([*base, *overrides, f"seed={seed}"]), split)
+                _add(found, name, split, users, items, seconds, own)
+    for name, rows in found.items():
+        means = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
+        spread = " ".join(f"{row['ndcg_at_10']:.4f}" for row in rows)
+        print(f"{name:40} NDCG@10 {means['ndcg_at_10']:.4f} ({spread})  Recall@10 {means['recall_at_10']:.4f}", end="")
+        print(f"  {means['seconds']:6.1f} s")
+    theirs = {metric: statistics.mean(row[metric] for row in found["implicit, BPR"]) for metric in SHOWN}
+    met = True
+    for kind in ("matrix factorization", "two towers"):
+        for metric in SHOWN:
+            ours = max(
+                statistics.mean(row[metric] for row in rows) for name, rows in found.items() if name.startswith(kind)
+            )
+            met &= ours >= theirs[metric]
+    print(f"the better loss of either model is at least implicit's BPR: {'met' if met else 'missed'}")
+    if options.json is not None:
+        files.write_text(options.json, json.dumps({"machine": told, "implicit": settings, "found": found}, indent=1))
+    return 0 if met or options.quick else 1
+
+
+def _add(
+    found: dict[str, Any],
+    name: str,
+    split: Split,
+    users: np.ndarray,
+    items: np.ndarray,
+    seconds: float,
+    own: Mapping[str, float] | None = None,
+) -> None:
+    """Adds the metrics of a training, once ranx, and the run itself, have computed the same."""
+    metrics = split.metrics(users, items, "test")
+    for others in (split.of_ranx(users, items), own or {}):
+        for metric in SHOWN:
+            if metric in others and abs(others[metric] - metrics[metric]) > 1e-6:
+                raise SystemExit(f"{name}: {metric} is {metrics[metric]}, but elsewhere {others[metric]}")
+    found.setdefault(name, []).append(_row(metrics, seconds))
+
+
+def _row(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
+    return {metric: metrics[metric] for metric in SHOWN} | {"seconds": seconds}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

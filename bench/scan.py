@@ -1,0 +1,205 @@
+"""Scanning and encoding of a click log, as CSV and as a folder of Parquet, beside pyarrow alone reading the same files.
+
+    python -m bench.scan [--quick] [--rows N] [--json FILE]
+
+The files are made by code: 13 numeric columns, 26 of hexadecimal tokens of which some have up to a million distinct
+values, and a label. Each measurement is a process of its own, pyarrow's and ours in turn, both with all cores; the ratio
+is that of the fastest of each. Ours is a whole `scan`: digest of the content, codes, splits, vocabularies and rows, on
+disk. Its anonymous memory is measured for a tenth of the rows, too: what it takes beside distinct values must not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from bench import machine
+from embexp.system import files
+
+ROWS, QUICK_ROWS = 3_000_000, 300_000
+NUMERIC = 13
+DISTINCT = [
+    *(1_460, 583, 1_000_000, 500_000, 305, 24, 12_500, 633, 3, 93_000, 5_680, 800_000, 3_194),
+    *(27, 14_900, 600_000, 10, 5_650, 2_170, 4, 700_000, 18, 15, 100_000, 105, 60_000),
+]
+"""Distinct values of each column of tokens, about those of a public click log."""
+RATIO, REPEATS = 0.5, 2
+MIB = 2**20
+GROWTH_MIB = 96
+_BLOCK = 100_000
+_PARTS = 6
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def block_of(start: int, count: int) -> pa.Table:
+    """Rows start to start + count of the click log."""
+    random = np.random.default_rng([7, start])
+    columns: dict[str, Any] = {"label": random.integers(0, 2, count, np.int8)}
+    for number in range(NUMERIC):
+        columns[f"I{number + 1}"] = np.floor(random.lognormal(1, 1 + number % 4, count)).clip(0, 1e6).astype(np.int32)
+    for number, distinct in enumerate(DISTINCT):
+        values = (random.random(count) ** 2 * distinct).astype(np.uint64)
+        columns[f"C{number + 1}"] = _hexadecimal(values + np.uint64(number << 32))
+    return pa.table(columns)
+
+
+def _hexadecimal(values: np.ndarray) -> pa.Array:
+    """A token of eight digits for each value."""
+    mixed = (values * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+    digits = _HEX[(mixed[:, None] >> (np.arange(8, dtype=np.uint64) * np.uint64(4))) & np.uint64(15)]
+    offsets = np.arange(0, 8 * len(values) + 1, 8, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits)))
+
+
+def write(folder: Path, rows: int) -> None:
+    """Writes `log.csv` and the folder `parquet`."""
+    (folder / "parquet").mkdir(parents=True)
+    options = pyarrow.csv.WriteOptions(quoting_style="none")
+    schema = block_of(0, 1).schema
+    starts = range(0, rows, _BLOCK)
+    with pyarrow.csv.CSVWriter(folder / "log.csv", schema, write_options=options) as writer:
+        for part in range(_PARTS):
+            mine = [start for start in starts if start * _PARTS // rows == part]
+            if not mine:
+                continue
+            with pq.ParquetWriter(folder / "parquet" / f"part-{part}.parquet", schema) as parquet:
+                for start in mine:
+                    block = block_of(start, min(_BLOCK, rows - start))
+                    writer.write_table(block)
+                    parquet.write_table(block)
+
+
+def peer(folder: Path, form: str) -> None:
+    """Reads the file with pyarrow alone."""
+    table = pyarrow.csv.read_csv(folder / "log.csv") if form == "csv" else pq.read_table(folder / "parquet")
+    print(json.dumps({"rows": table.num_rows}))
+
+
+def ours(folder: Path, form: str) -> None:
+    """Scans the file."""
+    from embexp.data.columns import Columns
+    from embexp.data.scan import scan
+    from embexp.specs.data import CSV, Parquet
+
+    dense = tuple(f"I{number + 1}" for number in range(NUMERIC))
+    columns = Columns(ids={f"C{n + 1}": f"C{n + 1}" for n in range(len(DISTINCT))}, dense=dense, label="label")
+    settings: dict[str, Any] = {"label": "label", "dense_features": dense}
+    data = (
+        CSV(path=str(folder / "log.csv"), **settings)
+        if form == "csv"
+        else Parquet(path=str(folder / "parquet"), **settings)
+    )
+    stages: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        scan(data, columns, cache=Path(cache), progress=lambda stage, _: stages.setdefault(stage, time.perf_counter()))
+    print(json.dumps({"stages": stages}))
+
+
+def in_process(work: Callable[[], None]) -> None:
+    """Does the work while a thread watches anonymous memory, and prints the seconds and the highest growth."""
+    highest, done = 0, threading.Event()
+    before = _anonymous()
+
+    def watch() -> None:
+        nonlocal highest
+        while not done.wait(0.02):
+            highest = max(highest, _anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    done.set()
+    watcher.join()
+    print(json.dumps({"seconds": seconds, "mib": (highest - before) / MIB}))
+
+
+def _anonymous() -> int:
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def measured(who: str, folder: Path, form: str) -> dict[str, float]:
+    """Seconds and MiB of a process of its own."""
+    command = [sys.executable, "-m", "bench.scan", "--one", who, str(folder), form]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compared(folder: Path, form: str) -> dict[str, float]:
+    """The fastest of each, in turn; the highest memory of ours."""
+    seconds: dict[str, list[float]] = {"peer": [], "ours": []}
+    memory: dict[str, list[float]] = {"peer": [], "ours": []}
+    for _ in range(REPEATS):
+        for who, taken in seconds.items():
+            found = measured(who, folder, form)
+            taken.append(found["seconds"])
+            memory[who].append(found["mib"])
+    peers, our = min(seconds["peer"]), min(seconds["ours"])
+    return {
+        "peer": peers,
+        "ours": our,
+        "ratio": peers / our,
+        "peer_mib": max(memory["peer"]),
+        "mib": max(memory["ours"]),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Measures, prints, and returns 0 if the figures are met, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bench.scan", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows")
+    parser.add_argument("--rows", type=int, help=f"rows of the larger log (default {ROWS:,})")
+    parser.add_argument("--folder", type=Path, help="where to make the files; one that has them is used as it is")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.one is not None:
+        who, folder, form = options.one
+        in_process(lambda: {"peer": peer, "ours": ours}[who](Path(folder), form))
+        return 0
+    described = machine.describe()
+    for key, value in described.items():
+        print(f"{key:12} {value}")
+    rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
+    results: dict[str, dict[str, float]] = {}
+    met = True
+    with tempfile.TemporaryDirectory() as name:
+        base = options.folder or Path(name)
+        for size in (rows // 10, rows):
+            if not (base / str(size)).exists():
+                write(base / str(size), size)
+        print(f"\n{'':20}{'rows':>10}{'MB':>7}{'pyarrow s':>11}{'ours s':>9}{'ratio':>7}{'MiB':>8}{'pyarrow MiB':>13}")
+        for form in ("csv", "parquet"):
+            for size in (rows // 10, rows):
+                found = results[f"{form} {size}"] = compared(base / str(size), form)
+                files_of = [base / str(size) / "log.csv"] if form == "csv" else (base / str(size) / "parquet").iterdir()
+                found["megabytes"] = sum(path.stat().st_size for path in files_of) / 1e6
+                print(
+                    f"{form:20}{size:10,}{found['megabytes']:7.0f}{found['peer']:11.2f}{found['ours']:9.2f}"
+                    f"{found['ratio']:7.2f}{found['mib']:8.0f}{found['peer_mib']:13.0f}",
+                    flush=True,
+                )
+            met &= results[f"{form} {rows}"]["ratio"] >= RATIO
+    print(f"\nspeed >= {RATIO} of pyarrow's: {'met' if met else 'MISSED'}")
+    if options.json is not None:
+        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

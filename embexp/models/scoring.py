@@ -1,0 +1,163 @@
+"""Layers that score candidates against vectors of queries, in bounded memory.
+
+Candidates that all queries share may be as many as there are entities. `scores` and `gradients` then work on blocks of
+them, so that nothing is larger than scores [B, C] and rows [C, dim].
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+SCORES = 16 << 20
+"""Bytes of scores up to which a training step makes them all at once, with their gradients."""
+DIFFERENCES = 8 << 20
+"""Bytes of differences [B, block, dim] that are made at once: few enough for a processor's cache, as they are read
+several times, and many enough that the calls of operations cost little beside them."""
+_TINY = 1e-24
+"""Least squared distance: the square root has no derivative at 0."""
+
+Distance = Callable[[Any], Any]
+"""From differences [..., dim] to distances [...]."""
+
+
+class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Scores of candidates, [B, C], from vectors [B, dim] and candidates [1, C, dim] or [B, C, dim]."""
+
+    @abstractmethod
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """Scores [B, C] of candidates [C, dim] that all queries share."""
+
+    @abstractmethod
+    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
+        """Gradients of sum(upstream * scores) by `query` [B, dim] and by `candidates` [C, dim]; upstream is [B, C]."""
+
+    @abstractmethod
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
+
+
+class Products(Scoring):
+    """Scalar products."""
+
+    def call(self, inputs: list[Any]) -> Any:
+        """Takes the vectors and the candidates."""
+        query, candidates = inputs
+        if candidates.shape[0] == 1:  # one matrix multiplication for all queries
+            return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
+        return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """One matrix product."""
+        return tf.matmul(query, candidates, transpose_b=True)
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
+        """Two matrix products."""
+        return tf.matmul(upstream, candidates), tf.matmul(upstream, query, transpose_a=True)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the scores take at most `SCORES` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count <= SCORES
+
+
+class Distances(Scoring):
+    """Margin minus distances.
+
+    They are computed from differences, as small distances would lose their digits in matrix products.
+    """
+
+    def __init__(self, distance: Distance, margin: float, **kwargs: Any) -> None:
+        """Takes the distance, as a function of differences, and the score of a distance of 0."""
+        super().__init__(**kwargs)
+        self._distance, self._margin = distance, margin
+
+    def call(self, inputs: list[Any]) -> Any:
+        """Takes the vectors and the candidates."""
+        query, candidates = inputs
+        if candidates.shape[0] != 1 or self.is_small(query, candidates):
+            return self._plain(query, candidates)
+        return self.scores(query, candidates[0])
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """By blocks of candidates."""
+        blocks = _Blocks(query, candidates)
+
+        def add(number: Any, found: Any) -> Any:
+            return number + 1, found.write(number, self._plain(query, blocks.candidates[number][None]))
+
+        first = tf.TensorArray(tf.float32, blocks.count)
+        _, found = tf.while_loop(lambda number, _: number < blocks.count, add, (0, first), parallel_iterations=1)
+        scores = tf.reshape(tf.transpose(found.stack(), [1, 0, 2]), [tf.shape(query)[0], -1])
+        return tf.ensure_shape(scores[:, : blocks.rows], [query.shape[0], candidates.shape[0]])
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
+        """By blocks of candidates, whose differences are made again."""
+        blocks = _Blocks(query, candidates)
+        upstream = tf.pad(upstream, [[0, 0], [0, blocks.padding]])
+        upstream = tf.reshape(upstream, [tf.shape(query)[0], blocks.count, blocks.width])
+
+        def add(number: Any, of_query: Any, found: Any) -> Any:
+            some = blocks.candidates[number]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch((query, some))
+                scores = self._plain(query, some[None])
+            own, theirs = tape.gradient(scores, (query, some), upstream[:, number])
+            return number + 1, of_query + own, found.write(number, theirs)
+
+        first = (0, tf.zeros_like(query), tf.TensorArray(tf.float32, blocks.count))
+        _, of_query, found = tf.while_loop(lambda number, *_: number < blocks.count, add, first, parallel_iterations=1)
+        of_candidates = tf.reshape(found.stack(), [-1, candidates.shape[1]])[: blocks.rows]
+        return of_query, tf.ensure_shape(of_candidates, candidates.shape)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the differences take at most `DIFFERENCES` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count * query.shape[1] <= DIFFERENCES
+
+    def _plain(self, query: Any, candidates: Any) -> Any:
+        return self._margin - self._distance(query[:, None, :] - candidates)
+
+
+class _Blocks:
+    """Candidates as equal blocks, the last one filled up with zeros.
+
+    Attributes:
+        rows: number of candidates.
+        width: candidates in each block.
+        count: number of blocks.
+        padding: rows that fill up the last one.
+        candidates: float32 [count, width, dim].
+    """
+
+    def __init__(self, query: Any, candidates: Any) -> None:
+        dim = candidates.shape[1]
+        batch, self.rows = (each.shape[0] or tf.shape(each)[0] for each in (query, candidates))
+        if isinstance(batch, int) and isinstance(self.rows, int):
+            self.width: Any = min(max(1, DIFFERENCES // (4 * batch * dim)), self.rows)
+        else:
+            self.width = tf.clip_by_value(DIFFERENCES // (4 * dim) // batch, 1, tf.maximum(1, self.rows))
+        self.count = -(-self.rows // self.width)
+        self.padding = self.count * self.width - self.rows
+        self.candidates = tf.reshape(tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim])
+
+
+def absolute(differences: Any) -> Any:
+    """The sum of absolute differences."""
+    return keras.ops.sum(keras.ops.abs(differences), axis=-1)
+
+
+def euclidean(differences: Any) -> Any:
+    """The root of the sum of squared differences."""
+    squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
+    return keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
+
+
+def moduli(differences: Any) -> Any:
+    """The sum of the moduli of complex differences, whose real parts come first."""
+    real, imaginary = keras.ops.split(keras.ops.square(differences), 2, axis=-1)
+    return keras.ops.sum(keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY)), axis=-1)

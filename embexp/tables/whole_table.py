@@ -1,0 +1,90 @@
+"""Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all).
+
+Nothing has to look for distinct ids: a row's number is its position. The rule goes over the table block by block, which
+stays in a processor's cache, instead of over copies of all rows and slots. The gradients of a row are summed in the same
+order as on the path by distinct ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.specs.optimizers import TableOptimizer
+from embexp.tables import bounds, lookup
+from embexp.tables import optimizers as rules
+from embexp.tables.inputs import Occurrences
+from embexp.tables.row_updates import MovingTable
+from embexp.tables.table import EmbeddingTable
+
+_LEAST = 4 << 20
+"""Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: where a row is in a tensor decides
+whether TensorFlow computes the last bit of a root with vector instructions."""
+_BLOCK = 1 << 20
+"""Bytes of rows in a block; with gradient, slots and intermediate results it takes some times as much."""
+
+
+def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, Occurrences]) -> bool:
+    """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
+    large = 4 * table.rows * table.dim >= _LEAST
+    alike = isinstance(table, EmbeddingTable) and table.groups is None and not rules.moves_every_row(optimizer)
+    whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
+    return large and alike and bool(whole) and all(whole)
+
+
+def gather(table: MovingTable, read: Mapping[str, Occurrences]) -> Any:
+    """All rows, float32 [rows, dim], if every id is one of them; see `bounds.check`."""
+    others = [(name, each.ids) for name, each in read.items() if not each.every_row]
+    with tf.control_dependencies([bounds.check(name, table.name, table.rows, ids) for name, ids in others]):
+        return table.gather(tf.range(table.rows))
+
+
+def summed_gradients(table: MovingTable, read: Mapping[str, Occurrences], gradients: Mapping[str, Any]) -> Any:
+    """Gradient of each row, float32 [rows, dim]: the sum over its occurrences; None if all are zero.
+
+    Args:
+        table: whose rows they are.
+        read: occurrences by feature.
+        gradients: of each feature's activations; None: zeros.
+    """
+    given = {name: tf.convert_to_tensor(gradients[name]) for name in read if gradients[name] is not None}
+    if not given:
+        return None
+    spread = {name: lookup.occurrence_gradients(read[name], each, table.dim) for name, each in given.items()}
+    whole = [each for name, each in spread.items() if read[name].every_row]
+    total = tf.add_n(whole) if whole else tf.zeros([table.rows, table.dim])
+    others = [name for name in spread if not read[name].every_row]
+    if not others:
+        return total
+    ids, positions = tf.unique(tf.concat([tf.cast(read[name].ids, tf.int32) for name in others], 0))
+    sums = tf.math.unsorted_segment_sum(tf.concat([spread[name] for name in others], 0), positions, tf.size(ids))
+    return tf.tensor_scatter_nd_add(total, ids[:, None], sums)
+
+
+def move(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, rate: Any) -> None:
+    """Moves all rows.
+
+    Args:
+        table: with the optimizer's slots.
+        optimizer: its rule.
+        gradient: float32 [rows, dim]; None: zeros.
+        rate: learning rate, float32 scalar.
+    """
+    step = max(1, _BLOCK // (4 * table.dim))
+
+    def move_block(start: Any) -> Any:
+        stop = tf.minimum(start + step, table.rows)
+        ids = tf.range(start, stop)
+        own = None if gradient is None else gradient[start:stop]
+        slots = {slot: table.gather(ids, slot) for slot in table.slots}
+        rows, slots = rules.updated(optimizer, table.gather(ids), slots, own, rate)
+        for slot, values in slots.items():
+            table.scatter(ids, values, slot)
+        table.scatter(ids, rows)
+        return (stop,)
+
+    first = (tf.constant(0, tf.int32),)
+    tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)
+    table.mark_touched(tf.range(table.rows))

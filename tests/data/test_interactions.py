@@ -1,0 +1,100 @@
+"""Catalogue, held-out items and negatives of recommendation, counted again in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embexp.data import negatives
+from embexp.data.examples import Examples
+from embexp.data.interactions import interactions
+from embexp.data.negatives import Items
+from embexp.errors import DataError
+from embexp.specs.losses import BPR
+
+Pair = tuple[int, int]
+
+
+def examples(pairs: list[Pair]) -> Examples:
+    ids = np.array(pairs, np.int32).reshape(-1, 2)
+    return Examples(len(pairs), ("user", "item"), ids, {}, {}, np.zeros((len(pairs), 0), np.float32), None)
+
+
+def of(pairs: list[Pair], train: np.ndarray) -> negatives.Interactions:
+    oov = {"user": True, "item": True}
+    return interactions(examples(pairs), train, user="user", item="item", item_columns=["item"], special=oov)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=6, max_size=40), st.randoms())
+@settings(max_examples=60)
+def test_what_is_held_out_is_what_is_new_to_a_known_user(pairs: list[Pair], random: object) -> None:
+    train, held = np.arange(0, len(pairs) - 3), np.arange(len(pairs) - 3, len(pairs))
+    catalogue = sorted({pairs[row][1] for row in train} - {0})
+    if len(catalogue) < 2:
+        return
+    known = of(pairs, train)
+    assert known.catalogue.rows.tolist() == catalogue
+    firsts = [next(row for row in train if pairs[row][1] == item) for item in catalogue]
+    assert known.catalogue.examples.tolist() == firsts
+    expected: dict[int, tuple[set[int], set[int]]] = {}
+    for row in held:
+        user, item = pairs[row]
+        if user and (user, item) not in {pairs[each] for each in train if pairs[each][1]}:
+            expected.setdefault(user, (set(), set()))[item not in catalogue].add(item)
+    if not expected:
+        with pytest.raises(DataError, match="none of"):
+            known.held_out(examples(pairs), held, examples(pairs), [train])
+        return
+    found = known.held_out(examples(pairs), held, examples(pairs), [train])
+    assert found.users.tolist() == sorted(expected)
+    assert found.skipped == len({pairs[row][0] for row in held}) - len(expected)
+    for place, user in enumerate(sorted(expected)):
+        numbers = found.relevant.values[found.relevant.splits[place] : found.relevant.splits[place + 1]]
+        assert [catalogue[number] for number in numbers] == sorted(expected[user][0])
+        assert found.unknown[place] == len(expected[user][1])
+        seen = found.seen.values[found.seen.splits[place] : found.seen.splits[place + 1]]
+        assert [catalogue[number] for number in seen] == sorted(
+            {pairs[row][1] for row in train if pairs[row][0] == user} - {0}
+        )
+        assert found.examples[place] == next(row for row in held if pairs[row][0] == user)
+
+
+PAIRS = [(user, item) for user in range(1, 5) for item in range(1, 9) if (user + item) % 3 or item == 1]
+
+
+@pytest.mark.parametrize("exclude_seen", [True, False])
+def test_negatives_are_uniform_over_the_items_that_may_be_drawn(exclude_seen: bool) -> None:
+    import tensorflow as tf
+
+    train = np.arange(len(PAIRS))
+    known = of(PAIRS, train)
+    loss = BPR(negatives=4_000, exclude_seen=exclude_seen)
+    items = Items(known, examples(PAIRS), train, loss, seed=3)
+    users, own = np.array([1, 2, 3, 4], np.int32), np.array([1, 4, 1, 0], np.int32)
+    drawn = items._drawn(tf.constant(7, tf.int64), tf.constant(users), tf.constant(own)).numpy()
+    for user, number, row in zip(users, own, drawn, strict=True):
+        seen = {item - 1 for who, item in PAIRS if who == user}
+        allowed = sorted(set(range(8)) - (seen if exclude_seen else {int(number)}))
+        counts = np.bincount(row, minlength=8)
+        assert np.flatnonzero(counts).tolist() == allowed
+        share = 4_000 / len(allowed)
+        assert np.abs(counts[allowed] - share).max() < 5 * np.sqrt(share)
+
+
+def test_the_draw_depends_on_seed_and_step_alone() -> None:
+    import tensorflow as tf
+
+    train = np.arange(len(PAIRS))
+    known = of(PAIRS, train)
+
+    def drawn(seed: int, step: int) -> list[list[int]]:
+        items = Items(known, examples(PAIRS), train, BPR(negatives=6), seed)
+        found: np.ndarray = items._drawn(
+            tf.constant(step, tf.int64), tf.constant([1, 2, 3]), tf.constant([0, 0, 0])
+        ).numpy()
+        return found.tolist()  # type: ignore[no-any-return]
+
+    assert drawn(0, 5) == drawn(0, 5)
+    assert len({str(drawn(seed, step)) for seed in (0, 1) for step in (0, 1)}) == 4

@@ -1,0 +1,119 @@
+"""The loss of 1-vs-all by blocks, against the same loss and its gradients in float64, by TensorFlow, all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from embexp.models import build as models
+from embexp.models import one_vs_all, scoring
+from embexp.models.one_vs_all import OneVsAll
+from embexp.models.shapes import DENSE
+from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
+
+DIM, BATCH, ENTITIES = 6, 7, 23
+MODELS = [TransE(norm=1, margin=2.0), TransE(norm=2, margin=0.5), DistMult(n3=0.1), ComplEx(), RotatE(margin=1.0)]
+NAMES = ["transe, sum of differences", "transe, Euclidean", "distmult", "complex", "rotate"]
+LABELS = [0.0, 22.0, 5.0, 5.0, 1.0, 17.0, 11.0]
+
+
+@pytest.fixture(params=["blocks of queries and of entities", "one block"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "SCORES", 0)
+    monkeypatch.setattr(scoring, "DIFFERENCES", 0)
+    if request.param == "blocks of queries and of entities":
+        monkeypatch.setattr(one_vs_all, "BLOCK", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
+        monkeypatch.setattr(scoring, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
+
+
+def given() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(3)
+    shapes = {"source": (BATCH, DIM), "relation": (BATCH, DIM), "candidates": (1, ENTITIES, DIM)}
+    inputs = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return {**inputs, DENSE: np.float32([[0], [1], [0], [0], [1], [1], [0]])}
+
+
+def expected(model: KnowledgeGraph, kind: RankingLoss, smoothing: float) -> tuple[Any, dict[str, Any]]:
+    """By the published formulas, in complex numbers where they have them."""
+    inputs = {name: tf.constant(value, tf.float64) for name, value in given().items()}
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        s, r, c = inputs["source"], inputs["relation"], inputs["candidates"][0]
+        inverse = inputs[DENSE] == 1
+        if isinstance(model, ComplEx | RotatE):
+            s, r, c = (tf.complex(each[:, : DIM // 2], each[:, DIM // 2 :]) for each in (s, r, c))
+            r = tf.where(inverse, tf.math.conj(r), r)
+        match model:
+            case TransE():
+                query = s + tf.where(inverse, -r, r)
+                scores = model.margin - tf.norm(query[:, None] - c, ord=model.norm, axis=-1)
+            case DistMult():
+                scores = (s * r) @ tf.transpose(c)
+            case ComplEx():
+                scores = tf.math.real((s * r) @ tf.transpose(tf.math.conj(c)))
+            case RotatE():
+                turned = s * r / tf.cast(tf.abs(r), r.dtype)
+                scores = model.margin - tf.reduce_sum(tf.abs(turned[:, None] - c), -1)
+        targets = (1 - smoothing) * tf.one_hot(tf.cast(LABELS, tf.int32), ENTITIES, dtype=tf.float64)
+        targets += smoothing / ENTITIES
+        if kind is RankingLoss.SOFTMAX:
+            each = -tf.reduce_sum(targets * tf.nn.log_softmax(scores), 1)
+        else:
+            each = -tf.reduce_mean(
+                targets * tf.math.log_sigmoid(scores) + (1 - targets) * tf.math.log_sigmoid(-scores), 1
+            )
+        loss = tf.reduce_mean(each)
+        if model.n3:
+            cubes = (tf.abs(inputs[name]) ** 3 for name in ("source", "relation"))
+            loss += model.n3 * sum(tf.reduce_mean(tf.reduce_sum(cube, 1)) for cube in cubes)
+    return loss, tape.gradient(loss, {name: inputs[name] for name in ("source", "relation", "candidates")})
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kind", list(RankingLoss))
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_loss_and_gradients_against_float64(model: KnowledgeGraph, kind: RankingLoss, smoothing: float) -> None:
+    built = models.build(
+        model,
+        shapes=dict.fromkeys(("source", "relation", "candidates"), (DIM,)),
+        dense_width=1,
+        output_bias=0.0,
+        seed=0,
+    )
+    loss_of = OneVsAll(built, kind, smoothing)
+
+    @tf.function(autograph=False, input_signature=[{name: tf.TensorSpec(x.shape) for name, x in given().items()}])
+    def loss_and_gradients(inputs: Any) -> Any:
+        assert loss_of.takes(inputs)
+        watched = {name: value for name, value in inputs.items() if name != DENSE}
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            loss = loss_of({**inputs, **watched}, tf.constant(LABELS))
+        return loss, tape.gradient(loss, watched)
+
+    loss, gradients = loss_and_gradients({name: tf.constant(value) for name, value in given().items()})
+    wanted, wanted_gradients = expected(model, kind, smoothing)
+    assert float(loss) == pytest.approx(float(wanted), rel=2e-6)
+    for name, gradient in wanted_gradients.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def test_few_candidates_or_own_ones_are_left_to_the_whole_model() -> None:
+    built = models.build(
+        DistMult(),
+        shapes=dict.fromkeys(("source", "relation", "candidates"), (DIM,)),
+        dense_width=0,
+        output_bias=0.0,
+        seed=0,
+    )
+    loss_of = OneVsAll(built, RankingLoss.SOFTMAX, 0.0)
+
+    def takes(*candidates: int) -> bool:
+        inputs = {"source": tf.TensorSpec([512, DIM]), "candidates": tf.TensorSpec([*candidates, DIM])}
+        return loss_of.takes(inputs)
+
+    assert [takes(1, 135), takes(1, 40_943), takes(512, 40_943)] == [False, True, False]

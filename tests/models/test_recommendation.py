@@ -1,0 +1,93 @@
+"""Models and losses of recommendation against float64 NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from embexp.models import build
+from embexp.models.recommendation_losses import recommendation
+from embexp.specs.losses import BPR, SampledSoftmax, Softmax
+from embexp.specs.models import MatrixFactorization, TwoTower
+
+GENERATOR = np.random.default_rng(0)
+B, K, D, I = 5, 3, 4, 7  # noqa: E741
+USERS = GENERATOR.normal(0, 1, (B, D)).astype(np.float32)
+NUMBERS = np.array([3, 1, 3, 0, 6])
+LOGS = np.log(np.array([0.1, 0.2, 0.05, 0.3, 0.1, 0.1, 0.15]))[NUMBERS]
+LABELS = np.stack([NUMBERS, LOGS], axis=1).astype(np.float32)
+
+
+def log_softmax(scores: np.ndarray, answer: int) -> float:
+    return float(scores[answer] - np.log(np.exp(scores).sum()))
+
+
+def test_bpr_compares_each_item_with_its_negatives() -> None:
+    items = GENERATOR.normal(0, 1, (B + B * K, D)).astype(np.float32)
+    pairs = []
+    for row in range(B):
+        own = items[row].astype(np.float64) @ USERS[row]
+        for negative in range(K):
+            pairs.append(np.log1p(np.exp(items[B + row * K + negative].astype(np.float64) @ USERS[row] - own)))
+    loss = recommendation(BPR(negatives=K))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    assert float(loss) == pytest.approx(np.mean(pairs), rel=1e-6)
+
+
+@pytest.mark.parametrize("log_q", [True, False])
+def test_sampled_softmax_is_corrected_and_leaves_the_item_itself_out(log_q: bool) -> None:
+    items = GENERATOR.normal(0, 1, (B, D)).astype(np.float32)
+    losses = []
+    for row in range(B):
+        kept = [j for j in range(B) if j == row or NUMBERS[j] != NUMBERS[row]]
+        scores = items[kept].astype(np.float64) @ USERS[row] - (LOGS[kept] if log_q else 0)
+        losses.append(-log_softmax(scores, kept.index(row)))
+    assert any(len([j for j in range(B) if NUMBERS[j] == NUMBERS[row]]) > 1 for row in range(B))
+    loss = recommendation(SampledSoftmax(log_q=log_q))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    assert float(loss) == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_softmax_is_over_the_catalogue() -> None:
+    items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)
+    expected = np.mean([-log_softmax(items.astype(np.float64) @ USERS[row], NUMBERS[row]) for row in range(B)])
+    loss = recommendation(Softmax())(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+
+
+def test_matrix_factorization_adds_vectors_and_biases() -> None:
+    spec = MatrixFactorization(user_features=("user", "age"), item_features=("item",), item_biases=("bias",))
+    shapes = {"user": (D,), "age": (D,), "item": (D,), "bias": (1,)}
+    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    inputs["item"], inputs["bias"] = (np.repeat(inputs[name], 2, axis=0) for name in ("item", "bias"))
+    users, items = (each.numpy() for each in model(inputs))
+    assert users.shape == (B, D + 1)
+    expected = (inputs["user"] + inputs["age"]) @ inputs["item"].T + inputs["bias"].T
+    np.testing.assert_allclose(users @ items.T, expected, rtol=1e-5, atol=1e-6)
+    assert not model.weights
+
+
+def test_two_towers_are_hidden_layers_of_either_side() -> None:
+    spec = TwoTower(
+        user_features=("user", "age"),
+        item_features=("item",),
+        item_biases=("bias",),
+        hidden=(6,),
+        dim=3,
+        normalize=True,
+        temperature=0.1,
+    )
+    shapes = {"user": (D,), "age": (2,), "item": (5,), "bias": (1,)}
+    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    weights = {weight.path: weight.numpy().astype(np.float64) for weight in model.weights}
+
+    def tower(side: str, x: np.ndarray) -> np.ndarray:
+        hidden = np.maximum(x @ weights[f"{side}.tower.0/kernel"] + weights[f"{side}.tower.0/bias"], 0)
+        vector = hidden @ weights[f"{side}.vector/kernel"]
+        return np.asarray(vector / np.linalg.norm(vector, axis=1, keepdims=True))
+
+    user = tower("user", np.concatenate([inputs["user"], inputs["age"]], axis=1))
+    expected = user @ tower("item", inputs["item"]).T / 0.1 + inputs["bias"].T
+    users, items = (each.numpy() for each in model(inputs))
+    np.testing.assert_allclose(users @ items.T, expected, rtol=1e-4, atol=1e-5)

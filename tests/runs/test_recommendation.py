@@ -1,0 +1,262 @@
+"""Whole runs of task recommendation, small ones, whose metrics are counted again from the vectors that they leave."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import embexp
+from embexp.cli import recommend
+from embexp.errors import ConfigError, UsageError, VocabularyError
+from embexp.runs import run as single
+from embexp.runs.finished import load_run
+
+USERS, ITEMS, GROUPS = 30, 24, 3
+TOWERS = (
+    "model=two_tower",
+    "model.hidden=[8]",
+    "model.dim=8",
+    "model.item_features=[item,genres]",
+    "+table@tables.genre=embedding",
+    "+feature@features.genres=bag",
+    "features.genres.table=genre",
+    "data.list_columns=[genres]",
+)
+Made = Callable[..., single.RunResult]
+
+
+def rows() -> list[dict[str, object]]:
+    """Users like the items of their group, in their own order, and give them stars."""
+    generator = np.random.default_rng(0)
+    found: list[dict[str, object]] = []
+    for user in range(USERS):
+        liked = [item for item in range(ITEMS) if item % GROUPS == user % GROUPS]
+        for time, item in enumerate(generator.permutation(liked).tolist()):
+            genres = f"g{item % GROUPS} h{item % 2}"
+            found.append(
+                {"user": f"u{user}", "item": f"i{item}", "time": time, "stars": time % 5 + 1, "genres": genres}
+            )
+    return found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "interactions.csv"
+    header, *_ = found = [list(row) for row in rows()[:1]] + [list(map(str, row.values())) for row in rows()]
+    path.write_text("".join(f"{','.join(map(str, row))}\n" for row in [header, *found[1:]]))
+    return path
+
+
+def spec_of(file: Path, *overrides: str) -> embexp.RunSpec:
+    return embexp.compose(
+        [
+            "experiment=recommendation",
+            f"data.path={file}",
+            "data.timestamp=time",
+            "tables.user.dim=8",
+            "train.batch_size=32",
+            "train.epochs=null",
+            "train.steps=60",
+            "train.evaluate_every=30",
+            "train.early_stopping.patience=null",
+            "optimizer.learning_rate=0.02",
+            "recommendation.cutoffs=[3]",
+            "output.tensorboard=false",
+            "output.plots=false",
+            f"output.cache={file.parent}/cache",
+            *overrides,
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def run(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made: dict[tuple[str, ...], single.RunResult] = {}
+
+    def run(*overrides: str) -> single.RunResult:
+        if overrides not in made:
+            made[overrides] = single.run(spec_of(file, *overrides), tmp_path_factory.mktemp("run"))
+        return made[overrides]
+
+    return run
+
+
+def divided() -> dict[str, list[tuple[str, str]]]:
+    """User and item of each interaction: each user's last one tests, the one before validates."""
+    last = ITEMS // GROUPS - 1
+    splits: dict[str, list[tuple[str, str]]] = {"train": [], "validation": [], "test": []}
+    for row in rows():
+        place = {last: "test", last - 1: "validation"}.get(int(str(row["time"])), "train")
+        splits[place].append((str(row["user"]), str(row["item"])))
+    return splits
+
+
+def counted(scores: dict[tuple[str, str], float], split: str) -> dict[str, float]:
+    """The metrics of a split at 3, one user after the other, in float64."""
+    splits = divided()
+    before = splits["train"] + (splits["validation"] if split == "test" else [])
+    catalogue = sorted({item for _, item in splits["train"]})
+    gains, hits, reciprocal, shown = [], [], [], set()
+    for user, answer in splits[split]:
+        left = [item for item in catalogue if (user, item) not in before]
+        order = sorted(left, key=lambda item: -scores[user, item])
+        shown |= set(order[:3])
+        place = order.index(answer) + 1 if answer in order else math.inf
+        gains.append(1 / math.log2(place + 1) if place <= 3 else 0.0)
+        hits.append(float(place <= 3))
+        reciprocal.append(1 / place)
+    hit = float(np.mean(hits))
+    return {
+        "ndcg_at_3": float(np.mean(gains)),
+        "recall_at_3": hit,
+        "hit_rate_at_3": hit,
+        "mrr": float(np.mean(reciprocal)),
+        "coverage_at_3": len(shown) / len(catalogue),
+    }
+
+
+def scores_of(directory: Path) -> dict[tuple[str, str], float]:
+    """Scores of all pairs by matrix factorisation, from the run's tables."""
+    opened = load_run(directory)
+    tables = {
+        name: dict(zip(opened.vocabulary(name).tokens(), opened.table(name).astype(np.float64), strict=True))
+        for name in ("user", "item", "item_bias")
+    }
+    return {
+        (user, item): float(tables["user"][user] @ vector + tables["item_bias"][item][0])
+        for user in tables["user"]
+        for item, vector in tables["item"].items()
+    }
+
+
+@pytest.mark.parametrize("overrides", [(), ("loss=sampled_softmax", "runtime=session")], ids=["bpr", "session"])
+def test_metrics_are_those_of_scores_of_all_pairs(run: Made, overrides: tuple[str, ...]) -> None:
+    result = run(*overrides)
+    scores = scores_of(result.directory)
+    for split in ("validation", "test"):
+        assert result.summary["metrics"][split] == pytest.approx(counted(scores, split), abs=1e-6)
+
+
+def test_the_groups_are_learned_and_popularity_is_beside_them(run: Made) -> None:
+    popularity = {
+        (f"u{user}", item): float(sum(each == item for _, each in divided()["train"]))
+        for user in range(USERS)
+        for item in {item for _, item in divided()["train"]}
+    }
+    summary = run().summary
+    # Vocabularies are sorted by falling frequency, then by code point: so are lists with equal scores.
+    assert summary["baselines"]["popularity"]["test"] == pytest.approx(counted(popularity, "test"), abs=1e-9)
+    assert summary["metrics"]["test"]["ndcg_at_3"] > 3 * summary["baselines"]["popularity"]["test"]["ndcg_at_3"]
+    assert not summary["warnings"]
+
+
+def test_a_run_that_learns_nothing_says_so(run: Made) -> None:
+    summary = run("optimizer.learning_rate=1e-9", "tables.user.initializer.stddev=1e-9", "train.steps=1").summary
+    popular, own = (each["test"]["ndcg_at_3"] for each in (summary["baselines"]["popularity"], summary["metrics"]))
+    told = [warning for warning in summary["warnings"] if "no better than that of the most popular" in warning]
+    assert own <= popular
+    assert any(warning.startswith("test: ndcg_at_3") for warning in told)
+
+
+def test_two_towers_take_features_of_items_from_the_catalogue(run: Made, file: Path) -> None:
+    result = run(*TOWERS)
+    opened = load_run(result.directory)
+    everything = {(f"u{user}", f"i{item}") for user in range(USERS) for item in range(ITEMS)}
+    pairs = sorted(everything)
+    asked = file.parent / "pairs.csv"
+    lines = [f"{user},{item},g{int(item[1:]) % GROUPS} h{int(item[1:]) % 2}" for user, item in pairs]
+    asked.write_text("\n".join(["user,item,genres", *lines]) + "\n")
+    scores = dict(zip(pairs, opened.predict(asked).astype(float).tolist(), strict=True))
+    assert result.summary["metrics"]["test"] == pytest.approx(counted(scores, "test"), abs=1e-6)
+    assert result.summary["metrics"]["test"]["ndcg_at_3"] > 0.3
+
+
+def test_recommended_is_what_has_the_highest_scores(
+    run: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = run().directory
+    scores, seen = scores_of(directory), {(str(row["user"]), str(row["item"])) for row in rows()}
+    opened = load_run(directory)
+    found = opened.recommend(["u7", "u2"], count=4)
+    for user, items in found.items():
+        order = sorted(
+            (item for who, item in scores if who == user and item != "<oov>" and (user, item) not in seen),
+            key=lambda item: -scores[user, item],
+        )
+        assert [item for item, _ in items] == order[:4]
+        assert [score for _, score in items] == pytest.approx([scores[user, item] for item in order[:4]], rel=1e-4)
+    assert list(found) == ["u7", "u2"]
+    assert len(opened.recommend()) == USERS
+    with pytest.raises(VocabularyError, match="'nobody'"):
+        opened.recommend(["nobody", "u1"])
+    with pytest.raises(UsageError, match="count"):
+        opened.recommend(count=0)
+    users = tmp_path / "users.txt"
+    users.write_text("u7\n")
+    recommend.main([str(directory), "--users", str(users), "--count", "2"])
+    first = found["u7"][0]
+    assert capsys.readouterr().out.splitlines()[:2] == ["user,rank,item,score", f"u7,1,{first[0]},{first[1]:.7g}"]
+
+
+def test_only_rows_above_the_threshold_are_interactions(run: Made) -> None:
+    stars = ("data.label=stars", "data.label_threshold=4")
+    result = run(*stars, "train.steps=5")
+    liked = [row for row in rows() if int(str(row["stars"])) >= 4]
+    assert sum(result.summary["examples"].values()) == len(liked)
+    assert result.summary["examples"]["test"] == USERS  # the last of those, not of all
+    frequencies = load_run(result.directory).vocabulary("item")
+    assert frequencies.size - 1 <= len({row["item"] for row in liked})
+
+
+def test_a_resumed_training_draws_what_it_would_have_drawn(run: Made, file: Path, tmp_path: Path) -> None:
+    from embexp.runs import execute, prepare
+
+    prepared = prepare.prepare(spec_of(file))
+    whole = list(execute.training_batches(prepared).take(4))
+    later = next(iter(execute.training_batches(prepared, 3)))
+    for column, ids in whole[3].ids.items():
+        assert ids.numpy().tolist() == later.ids[column].numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [
+        (["model=mlp"], "model"),
+        (["loss=of_task"], "loss"),
+        (["data.label=stars"], "data.label_threshold"),
+        (["data.label_threshold=4.0"], "data.label_threshold"),
+        (["recommendation.user=usr"], "recommendation.user"),
+        (["recommendation.cutoffs=[3,3]"], "recommendation.cutoffs"),
+        (["strategy=mirrored"], "strategy"),
+        (["task=rating", "model=mlp", "loss=of_task"], "data.label"),
+        (["train.early_stopping.metric=ndcg_at_10"], "train.early_stopping.metric"),
+        (["model.item_features=[item,user]"], "model.user_features"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(file: Path, overrides: list[str], path: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        spec_of(file, *overrides)
+    assert path in [fault.path for fault in error.value.faults]
+
+
+def test_the_exported_model_gives_the_scores_of_predict(run: Made, file: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    opened = load_run(run().directory)
+    opened.export(tmp_path / "saved")
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    asked = {"user": tf.constant(["u1", "u2"]), "item": tf.constant(["i3", "i9"])}
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("user,item\nu1,i3\nu2,i9\n")
+    np.testing.assert_array_equal(served(**asked)["predictions"].numpy(), opened.predict(pairs))
+
+
+def test_recorded_metrics_are_those_of_the_names_of_the_task(run: Made) -> None:
+    lines = [json.loads(line) for line in (run().directory / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line for line in lines if line["event"] != "log"]
+    assert len(evaluated) == 2

@@ -1,0 +1,55 @@
+"""Standings, counted by TensorFlow in blocks of entities, against ranks counted by NumPy from all scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embexp.data.examples import ListColumn
+from embexp.errors import DivergedError
+from embexp.training import entity_ranks, ranking
+
+QUERIES = 6
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32), entities=st.integers(2, 40), block=st.integers(1, 41), levels=st.integers(1, 9))
+def test_ranks_are_those_of_all_scores(seed: int, entities: int, block: int, levels: int) -> None:
+    random = np.random.default_rng(seed)
+    scores = random.choice(random.normal(size=levels).astype(np.float32), (QUERIES, entities))  # many ties
+    answers = random.integers(0, entities, QUERIES)
+    known = [np.unique([answer, *random.integers(0, entities, entities // 2)]) for answer in answers]
+    counts = np.array([len(each) for each in known])
+    lists = ListColumn(np.concatenate(known).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
+    ragged = tf.RaggedTensor.from_row_splits(lists.values, lists.splits)
+    found = entity_ranks.standings(
+        lambda start, stop: tf.constant(scores[:, start:stop]), entities, block, tf.constant(answers, tf.int32), ragged
+    )
+    expected = ranking.ranks(scores, answers, lists)
+    np.testing.assert_array_equal(ranking.ranks_of_standings(found.numpy(), counts, entities), expected)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_scores_that_are_no_numbers_have_no_rank(wrong: float, place: int) -> None:
+    """Wherever it is: the answer's own score, that of a known answer, or any other."""
+    scores = np.float32([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
+    scores[1, place] = wrong
+    known = tf.ragged.constant([[0, 1], [0, 1]], dtype=tf.int32)
+    found = entity_ranks.standings(
+        lambda start, stop: tf.constant(scores[:, start:stop]), 5, 2, tf.constant([0, 0]), known
+    )
+    assert np.isnan(found).tolist() == [False, True]
+    with pytest.raises(DivergedError, match="1 of 2 queries have scores that are not finite numbers"):
+        ranking.ranks_of_standings(found.numpy(), np.array([2, 2]), 5)
+
+
+@pytest.mark.parametrize("entities", [2, 14_541, 40_943, 1_000_000, 1 << 24])
+def test_batches_are_bounded(entities: int) -> None:
+    size = entity_ranks.batch_size(entities, 512)
+    assert 1 <= size <= 512
+    assert size in (1, 512) or 4 * size * entities <= entity_ranks.SCORES < 4 * (size + 1) * entities
+    assert 4 * 400 * entity_ranks.block_rows(entities, 400) <= entity_ranks.ROWS
