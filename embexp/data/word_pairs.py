@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from embexp.data.arrays import ArrayWriter
 from embexp.data.corpus import Corpus
+from embexp.data.counted import from_counts
 from embexp.data.examples import Layout
-from embexp.data.vocabulary import TokenVocabulary, from_counts
+from embexp.data.vocabulary import TokenVocabulary
 from embexp.errors import DataError
-from embexp.specs.sources import UnknownPolicy, VocabularyRules
 from embexp.specs.texts import SkipGram
+from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests
 from embexp.system.progress import Progress
 

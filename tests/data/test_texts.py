@@ -21,10 +21,10 @@ from embexp.data.factory import source_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.words import words
 from embexp.errors import ConfigError, DataError
-from embexp.specs.sources import VocabularyRules
 from embexp.specs.splits import Split
 from embexp.specs.tables import Feature
 from embexp.specs.texts import Text
+from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [
     ("sport", "The ball, the GOAL!"),
