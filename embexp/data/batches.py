@@ -172,7 +172,7 @@ class _Reader:
     def scalars(self, rows: Any) -> tuple[Batch, Any]:
         """All but the columns with several values per example, for rows of any shape, and the rows themselves."""
         found = tf.unstack(self._ids.at(rows), axis=-1) if self._places else []
-        ids = {name: found[self._places[name]] for name in self._columns.ids if name not in self._lists}
+        ids = {name: found[self._places[name]] for name in self._columns.id_columns if name not in self._lists}
         weights = {
             name: self._weights[name].at(rows)
             for name, weighed in self._columns.weights.items()

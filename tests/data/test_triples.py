@@ -298,7 +298,7 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
     (folder / "test.tsv").write_text("a\tb\tc\n")
     assert rules(folder) == [
         "the folder needs valid.txt or valid.tsv, and has neither",
-        "the folder needs test.txt or test.tsv, and has both",
+        "the folder needs test.txt or test.tsv, and has several",
     ]
 
 
