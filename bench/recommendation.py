@@ -31,8 +31,8 @@ from embexp.system import files
 
 GRID = {
     "factors": [32, 64, 128],
-    "learning_rate": [0.01, 0.03, 0.1],
-    "regularization": [0.003, 0.01, 0.03],
+    "learning_rate": [0.01, 0.05],
+    "regularization": [0.01, 0.03],
     "iterations": [50, 100, 200],
 }
 """Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
@@ -111,23 +111,23 @@ class Split:
         return dict(zip(SHOWN, (float(found[name]) for name in names), strict=True))
 
 
-def fitted(split: Split, settings: Mapping[str, Any], seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+def fitted(split: Split, settings: Mapping[str, Any], seed: int, threads: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Vectors of users and items of `implicit`'s BPR, and the seconds that its training took."""
     from implicit.cpu.bpr import BayesianPersonalizedRanking
 
-    model = BayesianPersonalizedRanking(**settings, random_state=seed, num_threads=len(os.sched_getaffinity(0)))
+    model = BayesianPersonalizedRanking(**settings, random_state=seed, num_threads=threads)
     began = time.perf_counter()
     model.fit(split.train, show_progress=False)
     seconds = time.perf_counter() - began
     return np.asarray(model.user_factors), np.asarray(model.item_factors), seconds
 
 
-def tuned(split: Split, grid: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], float]:
+def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tuple[dict[str, Any], float]:
     """The settings of `implicit` with the best validation NDCG@10, and that figure."""
     best: tuple[float, dict[str, Any]] = (-1.0, {})
     for values in itertools.product(*grid.values()):
         settings = dict(zip(grid, values, strict=True))
-        users, items, _ = fitted(split, settings, seed=0)
+        users, items, _ = fitted(split, settings, 0, threads)
         best = max(best, (split.metrics(users, items, "validation")["ndcg_at_10"], settings), key=lambda each: each[0])
     return best[1], best[0]
 
@@ -156,6 +156,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.recommendation")
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--seeds", type=int, default=3)
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=cores, help="number of threads of each (default: one per core)")
     parser.add_argument("--quick", action="store_true", help="two settings of implicit, few epochs, one seed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
@@ -177,6 +179,7 @@ def main(argv: list[str]) -> int:
             f"output.cache={scratch}/cache",
             "output.plots=false",
             "output.tensorboard=false",
+            f"strategy.intra_op_threads={options.threads}",
             *(["train.epochs=2"] if options.quick else []),
         ]
         split = Split(embexp.compose(base))
@@ -185,11 +188,11 @@ def main(argv: list[str]) -> int:
         counts = np.asarray(train.sum(axis=0), np.float64)
         popular = split.metrics(np.ones((train.shape[0], 1)), counts.T, "test")
         found["popularity"] = [_row(popular, 0.0)]
-        settings, validation = tuned(split, grid)
+        settings, validation = tuned(split, grid, options.threads)
         print(f"implicit: the best of {len(list(itertools.product(*grid.values())))} settings: {settings}", end="")
         print(f", validation NDCG@10 {validation:.4f}")
         for seed in range(seeds):
-            users, items, seconds = fitted(split, settings, seed)
+            users, items, seconds = fitted(split, settings, seed, options.threads)
             _add(found, "implicit, BPR", split, users, items, seconds)
             for name, overrides in OURS.items():
                 users, items, own, seconds = trained(embexp.compose([*base, *overrides, f"seed={seed}"]), split)

@@ -3,9 +3,10 @@
     python -m bench.scan [--quick] [--rows N] [--json FILE]
 
 The files are made by code: 13 numeric columns, 26 of hexadecimal tokens of which some have up to a million distinct
-values, and a label. Each measurement is a process of its own, pyarrow's and ours in turn, both with all cores; the ratio
-is that of the fastest of each. Ours is a whole `scan`: digest of the content, codes, splits, vocabularies and rows, on
-disk. Its anonymous memory is measured for a tenth of the rows, too: what it takes beside distinct values must not grow.
+values, and a label. Each measurement is a process of its own, pyarrow's and ours in turn, both with all cores; the
+ratio is that of the fastest of each. Ours is a whole `scan`: digest of the content, codes, splits, vocabularies and
+rows, on disk. Its anonymous memory is measured for a tenth of the rows, too: what it takes beside distinct values must
+not grow.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ def corpus(file: Path, *, sentences: int, topics: int, words: int, length: int, 
 
 def _zipf_fast(random: np.random.Generator, count: int, size: int) -> np.ndarray:
     """Ranks below `count`, about p ~ 1 / (rank + 1), by inversion."""
-    return (np.exp(random.random(size) * np.log(count + 1)) - 1).astype(np.int64)
+    ranks: np.ndarray = np.exp(random.random(size) * np.log(count + 1)) - 1
+    return ranks.astype(np.int64)
 
 
 def graph(folder: Path, *, entities: int, groups: int, triples: int, seed: int) -> Path:

@@ -20,6 +20,7 @@ INTERRUPTED = "interrupted"
 COMMANDS = {
     "run": "Runs an experiment, or a sweep over several (-m).",
     "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
+    "new": "Looks at a file and writes a first experiment for it.",
     "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
     "report": "Compares runs and sweeps: a table, and one page to look through them.",
     "verify": "Runs a finished run again from its record, and compares the results to the bit.",

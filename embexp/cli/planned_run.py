@@ -12,6 +12,7 @@ from rich.table import Table as Rich
 from embexp.cli import planned_values
 from embexp.data.factory import source_of
 from embexp.pretrained import heads
+from embexp.specs import graph_sizes
 from embexp.specs.alike import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.notes import doubtful, inert
@@ -45,6 +46,7 @@ class Plan:
         policies: the frozen rows and the storage of each table; None until the data is read.
         warnings: of the run.
         run_id: digest of what decides its bits; None until the data is read.
+        sizes: what steps and evaluations take, where the graph decides it; empty until the data is read.
         shares: by table and split, how many values have a row of their own; none until the data is read.
     """
 
@@ -55,6 +57,7 @@ class Plan:
     policies: Mapping[str, TablePolicy] | None = None
     warnings: Sequence[str] = ()
     run_id: str | None = None
+    sizes: Sequence[str] = ()
     shares: Shares = field(default_factory=dict)
 
 
@@ -67,6 +70,7 @@ def from_prepared(prepared: Prepared) -> Plan:
     """The plan of a prepared run."""
     tables = prepared.tables
     dims = {name: table.width for name, table in tables.spec.tables.items()}
+    sizes = [] if prepared.data.candidates is None else _sizes(prepared.spec, prepared.data.candidates.entities)
     return Plan(
         prepared.requested,
         tables.spec,
@@ -75,6 +79,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         tables.policies,
         prepared.warnings,
         prepared.run_id,
+        sizes,
         prepared.data.shares,
     )
 
@@ -97,7 +102,7 @@ def show(plan: Plan, console: Console) -> None:
         line()
         console.print(planned_values.table(plan.shares, console))
     warnings = [f"warning: {each}" for each in plan.warnings]
-    notes = merged([*warnings, *_frozen(plan.policies or {}), *_notes(plan)])
+    notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
     if notes:
         line()
     for note in notes:
@@ -212,6 +217,16 @@ def _features(plan: Plan, console: Console) -> Rich:
         column = spec.column_of(name) + (" in buckets" if feature.buckets.given else "")
         table.add_row(name, feature.table, column, feature.weights or "", f"[{shape}]")
     return table
+
+
+def _sizes(spec: RunSpec, entities: int) -> list[str]:
+    """What steps and evaluations of a knowledge graph take, beyond tables and slots."""
+    queries = graph_sizes.evaluation_batch(entities, spec.evaluation_batch_size)
+    return [
+        f"memory: a step takes about {byte_size(graph_sizes.step_bytes(spec, entities))} beyond tables and slots",
+        f"memory: an evaluation takes about {byte_size(graph_sizes.evaluation_bytes(spec, entities))} beyond tables,"
+        f" ranking {queries:,} queries at a time among {entities:,} entities",
+    ]
 
 
 def _notes(plan: Plan) -> Iterator[str]:

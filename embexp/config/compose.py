@@ -106,7 +106,9 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
 
 
 def _of_data(override: Override) -> bool:
-    return override.key_or_group.partition(".")[0] == "data"
+    """Whether an override is about the data, but not about a column by its name."""
+    key = override.key_or_group
+    return key.partition(".")[0] == "data" and not key.startswith(f"data.{patterns.DENSE}.")
 
 
 def _expand(config: DictConfig) -> Expansion:
@@ -221,4 +223,10 @@ def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
     elif rest:
         _make_absolute(section[key], rest, folder)
     elif isinstance(section[key], str) and section[key]:
-        section[key] = os.path.abspath(folder / os.path.expanduser(section[key]))
+        section[key] = _absolute(section[key], folder)
+    elif isinstance(section[key], list):
+        section[key] = [_absolute(each, folder) if isinstance(each, str) and each else each for each in section[key]]
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return os.path.abspath(folder / os.path.expanduser(path))

@@ -13,7 +13,7 @@ MOST = 10_000
 """Most names that one pattern stands for."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
-_GLOB = re.compile(r"[*?\[]")
+_GLOB = re.compile(r"[*?]")
 _SHOWN = 6
 
 
@@ -22,8 +22,8 @@ class BadPatternError(Exception):
 
 
 def is_pattern(name: object) -> bool:
-    """Whether a name has braces, or a character of globs: `*`, `?` or `[`."""
-    return isinstance(name, str) and re.search(r"[{}*?\[]", name) is not None
+    """Whether a name has braces, or a character of globs: `*` for any text, `?` for any character."""
+    return isinstance(name, str) and re.search(r"[{}*?]", name) is not None
 
 
 def is_glob(name: str) -> bool:
@@ -59,7 +59,7 @@ def names(pattern: str, columns: Iterable[str]) -> list[str]:
         if not is_glob(each):
             found[each] = None
             continue
-        matched = [column for column in columns if fnmatchcase(column, each)]
+        matched = [column for column in columns if _matches(each, column)]
         if not matched:
             raise BadPatternError(f"no column of the data matches {each}: {_some(list(columns))}")
         found |= dict.fromkeys(matched)
@@ -69,9 +69,13 @@ def names(pattern: str, columns: Iterable[str]) -> list[str]:
 def matches(pattern: str, name: str) -> bool:
     """Whether a name is one that a pattern may stand for."""
     try:
-        return any(fnmatchcase(name, each) if is_glob(each) else name == each for each in expanded(pattern))
+        return any(_matches(each, name) if is_glob(each) else name == each for each in expanded(pattern))
     except BadPatternError:
         return False
+
+
+def _matches(glob: str, name: str) -> bool:
+    return fnmatchcase(name, glob.replace("[", "[[]"))  # a bracket is one: columns have names such as price[eur]
 
 
 def _expanded(pattern: str) -> Iterator[str]:

@@ -203,9 +203,9 @@ def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
     for fault in faults:
         groups.setdefault(_general(fault, origins), []).append(fault)
     found = []
-    for (pattern, fault), several in groups.items():
-        if pattern is not None and len(several) == sizes[pattern] > 1:
-            found.append(fault)
+    for (place, general), several in groups.items():
+        if place is not None and len(several) == sizes[place] > 1:
+            found.append(general)
         else:
             found.extend(several)
     return found

@@ -21,7 +21,7 @@ CONFIG = "config"
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _INTERPOLATION = {"type": "string", "pattern": r"^\?\?\?$|\$\{.+\}"}
 """`???`, or a text with an interpolation such as `${tables.user.dim}`."""
-_NAMES = r"^[A-Za-z*?{\[][A-Za-z0-9_*?{}\[\],.!-]*$"
+_NAMES = r"^[A-Za-z*?{][A-Za-z0-9_*?{},.-]*$"
 """A name, or a pattern such as `C{1..26}` or `C*`."""
 _NESTED: dict[str, Any] = {"table": Table, "feature": Feature, "initializer": Initializer, "schedule": Schedule}
 """What describes the files of groups whose name is not that of a key."""

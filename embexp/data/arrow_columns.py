@@ -29,6 +29,15 @@ class Block:
     tokens: dict[str, pa.Array]
     numbers: dict[str, pa.Array]
 
+    def after(self, rows: int) -> Block:
+        """The block without its first rows."""
+        if not rows:
+            return self
+        tokens, numbers = (
+            {name: array.slice(rows) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
+        )
+        return Block(self.count - rows, self.done, tokens, numbers)
+
 
 @dataclass(frozen=True)
 class Column:

@@ -30,14 +30,14 @@ class ColumnarSource(TokenSource):
     Attributes:
         data: which columns are read, and what for.
         kind: name of the form of file.
-        locate: from a path and the columns that are needed to the files that hold them, their headers read; raises
+        locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
             `Unreadable` with every fault found.
         dialect: JSON of the settings for how the files are written; None: the files show it.
     """
 
     data: Columnar
     kind: str
-    locate: Callable[[Path, Sequence[Wanted]], Files]
+    locate: Callable[[Sequence[Path], Sequence[Wanted]], Files]
     dialect: Sequence[Any] | None = None
 
     def head_faults(self, columns: Columns) -> list[Fault]:
@@ -45,29 +45,29 @@ class ColumnarSource(TokenSource):
         needed = self._wanted(columns, divided=True)
         faults = self._split_faults()
         try:
-            located = self.locate(Path(self.data.path), needed)
+            located = self.locate(self._paths, needed)
         except Unreadable as unreadable:
             return faults + unreadable.faults
         return faults + files.head_faults(located, needed, rows=HEAD_LINES)
 
     def column_names(self) -> Sequence[str]:
         """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
-        located = self._located(Path(self.data.path), Columns({}), divided=False)
+        located = self._located(self._paths, Columns({}), divided=False)
         return list(dict.fromkeys(name for table in located.tables for name in table.names))
 
     def description(self) -> Description:
         """The form of file, its path and the split."""
-        return Description(f"{self.kind} {self.data.path}; {self.data.described_split()}")
+        return Description(f"{self.kind} {', '.join(self.data.paths)}; {self.data.described_split()}")
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files that hold a wanted column."""
-        return self._digest(self._located(Path(self.data.path), columns, divided=True), cache)
+        return self._digest(self._located(self._paths, columns, divided=True), cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
         if faults := self._split_faults():
             raise ConfigError(faults)
-        return self._encode(Path(self.data.path), columns, divided=True, cache=cache, progress=progress)
+        return self._encode(self._paths, columns, divided=True, cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
         """The split."""
@@ -103,7 +103,7 @@ class ColumnarSource(TokenSource):
         self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
     ) -> Encoded:
         """A file or folder of the same form; it needs no columns of the split."""
-        return self._encode(path, columns, divided=False, cache=cache, progress=progress)
+        return self._encode([path], columns, divided=False, cache=cache, progress=progress)
 
     def _split_faults(self) -> list[Fault]:
         """The fault of a split that needs the time where there is no column of it."""
@@ -124,9 +124,13 @@ class ColumnarSource(TokenSource):
         timestamp, group = self._order(divided=divided)
         return wanted(columns, timestamp=timestamp, group=group)
 
-    def _located(self, path: Path, columns: Columns, *, divided: bool) -> Files:
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in self.data.paths]
+
+    def _located(self, paths: Sequence[Path], columns: Columns, *, divided: bool) -> Files:
         try:
-            return self.locate(path, self._wanted(columns, divided=divided))
+            return self.locate(paths, self._wanted(columns, divided=divided))
         except Unreadable as unreadable:
             raise ConfigError(unreadable.faults) from None
 
@@ -135,12 +139,14 @@ class ColumnarSource(TokenSource):
 
         return digests.of_json([caching.file_digest(file, cache=cache) for file in located.paths()])
 
-    def _encode(self, path: Path, columns: Columns, *, divided: bool, cache: Path, progress: Progress) -> Encoded:
+    def _encode(
+        self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
+    ) -> Encoded:
         from embexp.data import encode, readers
         from embexp.data.examples import Encoded
         from embexp.system import caching, digests
 
-        located = self._located(path, columns, divided=divided)
+        located = self._located(paths, columns, divided=divided)
         content = self._digest(located, cache)
         timestamp, group = self._order(divided=divided)
         key = digests.of_json(

@@ -59,7 +59,7 @@ def encode(
     tables = list(dict.fromkeys(columns.ids.values()))
     codes = {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
     count = 0
-    files: list[tuple[str, int]] = []
+    files: dict[Path, int] = {}
     with ExitStack() as stack:
 
         def writer(name: str, kind: type, width: int | None = None) -> ArrayWriter:
@@ -96,10 +96,7 @@ def encode(
             if groups is not None:
                 groups.append(found[GROUP])
             count += chunk.count
-            if files and files[-1][0] == chunk.file.name:
-                files[-1] = (files[-1][0], files[-1][1] + chunk.count)
-            else:
-                files.append((chunk.file.name, chunk.count))
+            files[chunk.file] = files.get(chunk.file, 0) + chunk.count
             progress("reading the data", chunk.done)
     if not count:
         raise DataError("the data holds no examples")
@@ -114,7 +111,7 @@ def encode(
         weights=dict(columns.weights),
         dense=list(columns.dense),
         label=columns.label is not None,
-        files=files,
+        files=[(file.name, rows) for file, rows in files.items()],
         bucketed=list(columns.bucketed),
     ).write(folder)
 

@@ -6,6 +6,7 @@ Each form of file (CSV, RecBole, Parquet) has a module in `embexp.data.sources`.
 from __future__ import annotations
 
 import difflib
+import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,15 +98,33 @@ def stop_at(faults: Sequence[Fault]) -> None:
         raise Unreadable(list(dict.fromkeys(faults)))
 
 
-def data_files(path: Path) -> list[Path]:
-    """The file itself, or the files of a folder by name.
+def data_files(paths: Sequence[Path]) -> list[Path]:
+    """The files that paths lead to: a file itself, those of a folder by name, those that match a pattern by path.
+
+    Args:
+        paths: files, folders, and patterns as of a shell (`*`, `?`, `[…]`, and `**` for any folders).
 
     Raises:
-        Unreadable: there is none, or the folder holds folders.
+        Unreadable: there is none, a file is named twice, or a folder holds folders.
     """
+    found = [file for path in paths for file in _data_files(path)]
+    seen: set[Path] = set()
+    for file in found:
+        if file in seen:
+            raise unreadable(file, "the file would be read more than once")
+        seen.add(file)
+    return found
+
+
+def _data_files(path: Path) -> list[Path]:
+    if not path.exists() and glob.has_magic(str(path)):
+        matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+        matches = [match for match in matches if not match.name.startswith((".", "_")) and not match.is_dir()]
+        if not matches:
+            raise unreadable(path, "no file matches this pattern", _looked(path))
+        return [file for match in matches for file in _data_files(match)]
     if not path.exists():
-        looked = f"looked in {Path.cwd()}" if not path.is_absolute() else ""
-        raise unreadable(path, "there is no such file or folder", looked)
+        raise unreadable(path, "there is no such file or folder", _looked(path))
     if not path.is_dir():
         if fault := regular.fault_of(path):
             raise unreadable(path, fault)
@@ -113,12 +132,18 @@ def data_files(path: Path) -> list[Path]:
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     for entry in entries:
         if entry.is_dir():
-            raise unreadable(path, f"a folder of data files holds files only, not the folder {entry.name!r}")
+            rule = f"a folder of data files holds files only, not the folder {entry.name!r}"
+            remedy = f"to read files of folders in it: {path.name}/*/*; what the names of folders tell is not read"
+            raise unreadable(path, rule, remedy)
         if fault := regular.fault_of(entry):
             raise unreadable(entry, fault)
     if not entries:
         raise unreadable(path, "the folder holds no files")
     return entries
+
+
+def _looked(path: Path) -> str:
+    return f"looked in {Path.cwd()}" if not path.is_absolute() else ""
 
 
 def head_faults(files: Files, wanted: Sequence[Wanted], *, rows: int) -> list[Fault]:

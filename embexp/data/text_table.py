@@ -1,4 +1,4 @@
-"""Text tables (CSV, TSV, RecBole atomic files): header, a careful check line by line, and a fast reader.
+"""Text tables (CSV, TSV, RecBole atomic files): their columns, a careful check line by line, and a fast reader.
 
 The fast reader, Arrow's, does not report which line is at fault. The check looks at the first lines before a run, and
 at all of them once a fast read has failed; it needs the standard library only, so Arrow is imported only to read.
@@ -6,52 +6,40 @@ at all of them once a fast read has failed; it needs the standard library only, 
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from embexp.data.bounded_lines import LONGEST, TOO_LONG, bounded
+from embexp.data import decompressed, text_fields
+from embexp.data.bounded_lines import LONGEST
+from embexp.data.dialect import BadLine, Dialect, records
 from embexp.data.files import unreadable
-from embexp.data.wanted import NUMBER, Wanted
+from embexp.data.text_fields import NULLS, counted
+from embexp.data.wanted import Wanted
+from embexp.errors import DataError
 from embexp.system import regular
 
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
-_SHOWN = 60
 _BLOCK_BYTES = 2 * 1024 * 1024
-_LARGEST = 3.4028235e38
-NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
-"""What fields of columns of numbers hold where there is no number."""
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a text table is written.
-
-    Attributes:
-        delimiter: one character between fields.
-        quoted: fields may stand in double quotes, and then hold delimiters and line ends.
-        list_separator: between the values of a field that holds several.
-    """
-
-    delimiter: str
-    quoted: bool
-    list_separator: str
+_LARGEST_BLOCK = 2 * LONGEST
+_STRADDLES = "straddl"  # in Arrow's words for a record that is larger than a block
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """One text file with a header line.
+    """One text file of columns.
 
     Attributes:
         path: of the file.
         dialect: how it is written.
-        header: names as they stand in the header line.
+        header: names as they stand in the header line; those of the columns where there is none.
         names: names of the columns, in their order (without the types that RecBole puts there).
         lists: names of the columns whose fields hold several values.
+        headed: whether the first line is a header.
+        dates: columns of numbers that hold dates, and their format; see `times.seconds_of`.
     """
 
     path: Path
@@ -59,198 +47,170 @@ class TextTable:
     header: tuple[str, ...]
     names: tuple[str, ...]
     lists: frozenset[str]
+    headed: bool = True
+    dates: Mapping[str, str | None] = field(default_factory=dict)
 
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """The first of so many lines whose wanted columns can't be read; "" for none."""
-        return _first_fault(self, wanted, lines=rows + 1)
+        try:
+            return self._first_fault(wanted, lines=rows + self.headed)
+        except DataError as error:
+            return str(error).removeprefix(f"{self.path}: ")
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """The first line of all whose wanted columns can't be read; "" for none."""
-        return _first_fault(self, wanted, lines=None)
+        return self._first_fault(wanted, lines=None)
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
         """All lines; see `files.Table`."""
         import pyarrow as pa
+
+        rows = 0
+        # Small blocks stay in the processor's cache; few files have records that are larger.
+        for size in (_BLOCK_BYTES, max(_BLOCK_BYTES, _LARGEST_BLOCK)):
+            known = rows
+            try:
+                for block in self._blocks(wanted, size):
+                    if known >= block.count:
+                        known -= block.count
+                        continue
+                    rows += block.count - known
+                    yield block.after(known)
+                    known = 0
+                return
+            except pa.ArrowInvalid as error:
+                if _STRADDLES not in str(error) or size >= _LARGEST_BLOCK:
+                    raise
+
+    def _blocks(self, wanted: Sequence[Wanted], size: int) -> Iterator[Block]:
+        import pyarrow as pa
         import pyarrow.csv
 
         from embexp.data.arrow_columns import Block, as_float64, split_lists
+        from embexp.data.text_stream import SEPARATOR, Rewritten
+        from embexp.data.times import seconds
 
         header = dict(zip(self.names, self.header, strict=True))
         types = {
-            header[one.name]: pa.string() if one.tokens or one.name in self.lists else pa.float64() for one in wanted
+            header[one.name]: pa.float64() if not one.tokens and self._plain_number(one.name) else pa.string()
+            for one in wanted
         }
-        size, read = self.path.stat().st_size, 0
-        with pyarrow.csv.open_csv(
-            pa.OSFile(str(self.path)),  # a path would be decompressed by its suffix
-            read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self.dialect.delimiter,
-                quote_char='"' if self.dialect.quoted else False,
-                newlines_in_values=self.dialect.quoted,
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                null_values=NULLS,
-                strings_can_be_null=False,
-            ),
-        ) as reader:
-            for batch in reader:
-                tokens, numbers = {}, {}
-                for one in wanted:
-                    array = batch[header[one.name]]
-                    if one.name in self.lists:
-                        array = split_lists(array, self.dialect.list_separator)
-                    if one.tokens:
-                        tokens[one.name] = array
-                    if one.numbers:
-                        numbers[one.name] = as_float64(array)
-                read += _BLOCK_BYTES  # a batch is what a block held
-                yield Block(batch.num_rows, min(1.0, read / size), tokens, numbers)
+        whole = max(1, self.path.stat().st_size)
+        with decompressed.opened(self.path) as (data, file):
+            plain = data is file and self.dialect.utf8 and self.dialect.simple
+            source: Any = pa.OSFile(str(self.path)) if plain else pa.PythonFile(Rewritten(data, self.dialect), "r")
+            read = 0
+            with pyarrow.csv.open_csv(
+                source,
+                read_options=pyarrow.csv.ReadOptions(
+                    block_size=size, column_names=None if self.headed else list(self.header)
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self.dialect.delimiter if self.dialect.simple else SEPARATOR,
+                    quote_char='"' if self.dialect.quoted else False,
+                    newlines_in_values=self.dialect.quoted,
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), null_values=NULLS, strings_can_be_null=False
+                ),
+            ) as reader:
+                for batch in reader:
+                    tokens, numbers = {}, {}
+                    for one in wanted:
+                        array = batch[header[one.name]]
+                        if one.name in self.lists:
+                            array = split_lists(array, self.dialect.list_separator)
+                        if one.tokens:
+                            tokens[one.name] = array
+                        if one.numbers:
+                            dated = one.name in self.dates
+                            numbers[one.name] = seconds(array, self.dates[one.name]) if dated else as_float64(array)
+                    read += size  # a batch is what a block held
+                    yield Block(batch.num_rows, min(1.0, (read if plain else file.tell()) / whole), tokens, numbers)
+
+    def _plain_number(self, name: str) -> bool:
+        return name not in self.lists and name not in self.dates
+
+    def _first_fault(self, wanted: Sequence[Wanted], *, lines: int | None) -> str:
+        """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
+        here = [one for one in wanted if one.name in self.names]
+        try:
+            for count, (line, fields) in enumerate(records(self.path, self.dialect)):
+                if count == lines:
+                    break
+                if self.headed and not count:
+                    continue
+                if len(fields) != len(self.names):
+                    expected = counted(len(self.names), "field")
+                    return f"line {line}: found {counted(len(fields), 'field')}, expected {expected}"
+                found = dict(zip(self.names, fields, strict=True))
+                wrong = text_fields.wrong(found, here, lists=self.lists, dates=self.dates, dialect=self.dialect)
+                if wrong is not None:
+                    return f"line {line}: found {wrong[0]}, expected {wrong[1]}"
+        except BadLine as error:
+            return str(error)
+        return ""
 
 
-def header_fields(path: Path, dialect: Dialect) -> list[str]:
+def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line must name the columns") -> list[str]:
     """The fields of the first line.
 
+    Args:
+        path: of the file.
+        dialect: how it is written.
+        what: a file without lines lacks, for its fault.
+
     Raises:
-        Unreadable: there is none, or it is not UTF-8.
+        Unreadable: there is none, or it is not in the encoding.
     """
     if fault := regular.fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
-        raise unreadable(path, "the file is empty; its first line must name the columns")
-    for _, fields in _readable_lines(path, dialect):
-        try:
-            return [field.encode("utf-8", "surrogateescape").decode("utf-8") for field in fields]
-        except UnicodeDecodeError as error:
-            rule = "line 1: found bytes that are not UTF-8, expected the names of the columns"
-            raise unreadable(path, rule) from error
-    raise unreadable(path, "the file holds empty lines only; its first line must name the columns")
+        raise unreadable(path, f"the file is empty; {what}")
+    for _, fields in _readable(path, dialect):
+        if (byte := text_fields.no_utf8("".join(fields))) is not None:
+            rule = f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}"
+            raise unreadable(path, rule)
+        return fields
+    raise unreadable(path, f"the file holds empty lines only; {what}")
 
 
-def with_examples(table: TextTable) -> TextTable:
-    """The table, which has a line below its header.
+def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = None) -> TextTable:
+    """The table, which has a line of examples.
+
+    Args:
+        table: its header read.
+        dated: columns that may hold dates, and their format; without one, the first line shows whether they do.
 
     Raises:
         Unreadable: it has none.
     """
-    lines = _readable_lines(table.path, table.dialect)
-    next(lines, None)
-    if next(lines, None) is None:
+    lines = _readable(table.path, table.dialect)
+    if table.headed:
+        next(lines, None)
+    first = next(lines, None)
+    if first is None:
         raise unreadable(table.path, "the file has a header line but no examples below it")
-    return table
+    values = dict(zip(table.names, first[1], strict=False))
+    dates = {
+        name: form
+        for name, form in (dated or {}).items()
+        if name in values and (form is not None or not text_fields.is_number(values[name]))
+    }
+    return replace(table, dates={name: form for name, form in dates.items() if _is_date(values[name], form)})
 
 
-def _first_fault(table: TextTable, wanted: Sequence[Wanted], *, lines: int | None) -> str:
-    """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
-    here = [one for one in wanted if one.name in table.names]
+def _is_date(text: str, form: str | None) -> bool:
+    """With a format every value has to be one; else a first value that is none is a fault of a number."""
+    from embexp.data.times import seconds_of
+
+    return form is not None or seconds_of(text, None) is not None
+
+
+def _readable(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     try:
-        for count, (line, fields) in enumerate(_lines(table.path, table.dialect)):
-            if count == lines:
-                break
-            if count and (wrong := _wrong(table, here, fields)):
-                found, expected = wrong
-                return f"line {line}: found {found}, expected {expected}"
-    except _BadLine as error:
-        return str(error)
-    return ""
-
-
-def is_number(text: str) -> bool:
-    """Whether a field holds a number that float32 can hold, by the grammar of the fast reader."""
-    try:
-        return text.isascii() and "_" not in text and abs(float(text)) <= _LARGEST
-    except ValueError:
-        return False
-
-
-def is_missing(text: str) -> bool:
-    """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
-    return text in NULLS or text.strip().lower().lstrip("+-") == "nan"
-
-
-def _values(text: str, separator: str) -> list[str]:
-    """The values in a field that holds several; separators in a row count once."""
-    return [value for value in text.split(separator) if value]
-
-
-def _wrong(table: TextTable, wanted: Sequence[Wanted], fields: list[str]) -> tuple[str, str] | None:
-    """What was found and what was expected, or None for a good line."""
-    if len(fields) != len(table.names):
-        return _count(len(fields), "field"), _count(len(table.names), "field")
-    place = {name: number for number, name in enumerate(table.names)}
-    for one in wanted:
-        text = fields[place[one.name]]
-        several = one.name in table.lists
-        values = _values(text, table.dialect.list_separator) if several else [text]
-        if one.tokens and not text.isascii():
-            try:
-                text.encode("utf-8", "surrogateescape").decode("utf-8")
-            except UnicodeDecodeError:
-                return f"bytes that are not UTF-8 in column {one.name!r}", "text in UTF-8"
-        if one.numbers:
-            for value in values:
-                if not (is_number(value) or (one.may_be_missing and is_missing(value))):
-                    return f"{_shown(value)} in column {one.name!r}", NUMBER
-        if several and one.weighs in place:
-            weighed = len(_values(fields[place[one.weighs]], table.dialect.list_separator))
-            if one.weighs in table.lists and len(values) != weighed:
-                return (
-                    f"{_count(len(values), 'weight')} in column {one.name!r}",
-                    f"{weighed}, one for each value in column {one.weighs!r}",
-                )
-    return None
-
-
-class _BadLine(Exception):  # noqa: N818 - becomes the words of a fault
-    """A line that can't be taken apart into fields."""
-
-
-def _readable_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    try:
-        yield from _lines(path, dialect)
-    except _BadLine as error:
+        yield from records(path, dialect)
+    except BadLine as error:
         raise unreadable(path, str(error)) from None
-
-
-def _lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Number of the line on which a record begins, from 1, and its fields; empty lines are skipped.
-
-    Raises:
-        _BadLine: a line, or a field, is too long.
-    """
-    limit = csv.field_size_limit(LONGEST)
-    line = 1
-    try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(
-                _short(file),
-                delimiter=dialect.delimiter,
-                quoting=csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE,
-                quotechar='"' if dialect.quoted else None,
-            )
-            for fields in reader:
-                if fields:
-                    yield line, fields
-                line = reader.line_num + 1
-    except csv.Error as error:
-        raise _BadLine(f"line {line}: {error}") from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _short(file: IO[str]) -> Iterator[str]:
-    for line in bounded(file):
-        if len(line) > LONGEST:
-            raise csv.Error(f"found {TOO_LONG}")
-        yield line
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _shown(text: str) -> str:
-    if not text:
-        return "nothing"
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    except DataError as error:
+        raise unreadable(path, str(error).removeprefix(f"{path}: ")) from None

@@ -22,6 +22,7 @@ class Wanted:
         single: must hold one value per example.
         several: why it must hold several; empty: it need not.
         weighs: the id column whose values this one weighs.
+        time: of numbers, whether text may hold dates.
         may_be_missing: of numbers, whether a row may have none: its value is then NaN.
     """
 
@@ -32,6 +33,7 @@ class Wanted:
     single: bool = False
     several: tuple[ListNeed, ...] = ()
     weighs: str | None = None
+    time: bool = False
     may_be_missing: bool = False
 
 
@@ -60,7 +62,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     if columns.label is not None:
         need(columns.label, "data.label", numbers=True, single=True)
     if timestamp is not None:
-        need(timestamp, "data.timestamp", numbers=True, single=True)
+        need(timestamp, "data.timestamp", numbers=True, single=True, time=True)
     if group is not None:
         need(group, "data.split.group", tokens=True, single=True)
 
@@ -75,6 +77,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             single=one.single or other.single,
             several=other.several or one.several,
             weighs=other.weighs or one.weighs,
+            time=one.time or other.time,
             may_be_missing=all(each.may_be_missing for each in (one, other) if each.numbers),
         )
     return tuple(merged.values())

@@ -13,11 +13,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-SCORES = 16 << 20
+from embexp.specs.graph_sizes import DIFFERENCES
+
+SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""
-DIFFERENCES = 8 << 20
-"""Bytes of differences [B, block, dim] that are made at once: few enough for a processor's cache, as they are read
-several times, and many enough that the calls of operations cost little beside them."""
 _TINY = 1e-24
 """Least squared distance: the square root has no derivative at 0."""
 
@@ -60,9 +59,9 @@ class Products(Scoring):
         return tf.matmul(upstream, candidates), tf.matmul(upstream, query, transpose_a=True)
 
     def is_small(self, query: Any, candidates: Any) -> bool:
-        """Whether the scores take at most `SCORES` bytes."""
+        """Whether the scores take at most `SMALL` bytes."""
         batch, count = query.shape[0], candidates.shape[1]
-        return None not in (batch, count) and 4 * batch * count <= SCORES
+        return None not in (batch, count) and 4 * batch * count <= SMALL
 
 
 class Distances(Scoring):

@@ -35,6 +35,9 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
+_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None, "token_separator": None}
+"""Settings of data that came later, and their defaults."""
+
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
 
@@ -106,6 +109,9 @@ def content_id(
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     # Settings that came later: without them, ids stay what they were.
+    for key, unset in _LATER.items():
+        if content["data"].get(key) == unset:
+            content["data"].pop(key, None)
     _without_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
     for table in content["tables"].values():
         _without_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
@@ -117,6 +123,8 @@ def content_id(
         content["train"].pop("standardize_labels", None)
     if spec.task is not Task.RECOMMENDATION:
         del content["loss"], content["recommendation"]
+    if content["data"].get("positives") == "one":
+        del content["data"]["positives"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

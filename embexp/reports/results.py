@@ -105,18 +105,17 @@ class Results:
             if key.startswith("bayes_") and value is not None
         }
         compared = any(name in truth for name in names)
+        baseline, values_of_baseline = next(iter((self.summary.get("baselines") or {}).items()), ("", {}))
+        known = {split: values for split, values in values_of_baseline.items() if split in by_split}
         # Of the split that a reader looks at last.
-        constants = {
-            split: values for split, values in (self.summary.get("constant") or {}).items() if split in by_split
-        }
-        against = next((split for split in ("test", "validation") if constants.get(split)), None)
-        headings = [] if against is None else [f"constant on {against}"]
+        against = next((split for split in ("test", "validation") if known.get(split)), None)
+        headings = [] if against is None else [f"{baseline} on {against}"]
         headings += ["best possible on test", "difference"] if compared else []
         table = _table(frames, ["metric"], [*by_split, *headings])
         for name in names:
             cells = [_number(values.get(name)) for values in by_split.values()]
             if against is not None:
-                cells.append(_number(constants[against].get(name)))
+                cells.append(_number(known[against].get(name)))
             if compared:
                 test, best = by_split.get("test", {}).get(name), truth.get(name)
                 difference = "" if test is None or best is None else f"{test - best:+.4f}"

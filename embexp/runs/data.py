@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from embexp.data.candidates import Candidates
+from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.interactions import Interactions, interactions
@@ -15,6 +15,7 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.progress import Progress
 from embexp.training import constants, metrics
@@ -85,11 +86,18 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
+    positives = None
+    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+        rows, positives = distinct_queries(found.examples, found.splits["train"])
+        found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     if spec.task is Task.RECOMMENDATION:
         return replace(_of_interactions(spec, columns, vocabularies, found), shares=shares)
-    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies), shares)
+    candidates = _candidates(spec, vocabularies)
+    if candidates is not None and positives is not None:
+        candidates = replace(candidates, positives=positives)
+    return Data(columns, vocabularies, found, classes, candidates, shares)
 
 
 def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:

@@ -15,9 +15,10 @@ from embexp.data.ranked import ranked_batches
 from embexp.runs import recommending
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
+from embexp.specs import graph_sizes
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.training import constants, entity_ranks
+from embexp.training import constants
 from embexp.training.evaluation import evaluate
 from embexp.training.loop import Outcome
 from embexp.training.ranking import Queries
@@ -70,7 +71,7 @@ def queries_of(
     if spec.fixed_batch:
         size = spec.evaluation_batch_size
         return batches.evaluation_batches(examples, rows, columns, batch_size=size, full=True, candidates=candidates)
-    size = entity_ranks.batch_size(candidates.entities, spec.evaluation_batch_size)
+    size = graph_sizes.evaluation_batch(candidates.entities, spec.evaluation_batch_size)
     return ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from embexp.errors import Fault
 from embexp.specs import data_rules, recommendation_rules
@@ -21,6 +23,9 @@ from embexp.specs.vocabularies import VocabularyRules
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
     from embexp.specs.scope import Scope
+
+
+_DIRECTIVES = "YymdHIMSpbBj"
 
 
 class Clicks(DividedData):
@@ -58,8 +63,8 @@ class Clicks(DividedData):
 class Columnar(DividedData):
     """Sources whose examples are rows of files, with columns that the config names."""
 
-    path: str
-    """File or folder."""
+    path: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """File, folder or pattern of files, or several of them."""
     label: str | None
     """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
@@ -69,6 +74,11 @@ class Columnar(DividedData):
     dense_features: NumericColumns = Field(default_factory=dict)
     """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
     vocabulary: VocabularyRules = VocabularyRules()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths."""
+        return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
     def label_column(self) -> str | None:
@@ -101,24 +111,72 @@ class RecBole(Columnar):
     kind: Literal["recbole"] = "recbole"
 
 
-def _tab(value: object) -> object:
-    """Replaces a backslash and a t by a tab, which is hard to type on a command line."""
-    return "\t" if value == "\\t" else value
+def _delimiter(value: object) -> object:
+    """Replaces names of characters that are hard to type on a command line."""
+    return {"\\t": "\t", "tab": "\t", "semicolon": ";"}.get(value, value) if isinstance(value, str) else value
+
+
+def _encoding(name: str) -> str:
+    """The name that Python has for an encoding of text."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)  # a codec of something else than text
+    except (LookupError, ValueError):
+        raise ValueError("it must be an encoding of text that Python knows, such as utf-8, latin-1 or utf-16") from None
+    return found.name
+
+
+def _strptime(form: str) -> str:
+    """A format of dates without directives that readers of several languages take differently."""
+    directives = re.findall("%(.?)", form)
+    if not directives or not set(directives) <= set(_DIRECTIVES):
+        listed = ", ".join(f"%{each}" for each in _DIRECTIVES)
+        raise ValueError(f"it must be a format of dates such as %d.%m.%Y %H:%M, of the directives {listed}")
+    return form
 
 
 class CSV(Columnar):
-    """A CSV or TSV file with a header line, or a folder of such files."""
+    """CSV or TSV files, with a header line or without one."""
 
     kind: Literal["csv"] = "csv"
-    delimiter: Annotated[str, BeforeValidator(_tab), Field(min_length=1, max_length=1)] = ","
+    names: tuple[str, ...] | None = None
+    """Names of the columns of files without a header line; null: the first line names them."""
+    delimiter: Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)] = ","
+    """Separator of columns: a character, several, `tab`, `semicolon`, `whitespace` (any number of blanks and tabs)."""
+    quoting: bool | None = None
+    """Whether fields may stand in double quotes; null: with a delimiter of one character."""
+    encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
+    """Encoding of the text."""
+    timestamp_format: Annotated[str, AfterValidator(_strptime)] | None = None
+    """Format of dates in the column of the time; null: numbers, or dates of ISO 8601."""
     list_separator: Annotated[str, Field(min_length=1)] = " "
     """Separator of the values in a column that holds several."""
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
 
+    @property
+    def quoted(self) -> bool:
+        """Whether fields may stand in double quotes."""
+        return len(self.delimiter) == 1 if self.quoting is None else self.quoting
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, names that contradict each other, and quotes where there can be none."""
+        return where_known(super().faults(spec, scope), _csv_faults(self))
+
     def holds_one_id(self, column: str) -> bool:
         """True for all columns except `list_columns`."""
         return column not in self.list_columns
+
+
+def _csv_faults(data: CSV) -> Iterator[Fault]:
+    twice = [name for name in dict.fromkeys(data.names or ()) if (data.names or ()).count(name) > 1]
+    if twice:
+        yield Fault("data.names", str(list(data.names or ())), f"two columns have the name {twice[0]!r}")
+    if data.quoting and len(data.delimiter) > 1:
+        rule = f"fields can't be quoted where the delimiter is {data.delimiter!r}"
+        yield Fault("data.quoting", "true", rule, "leave it null, or choose a delimiter of one character")
+    if data.timestamp_format is not None and data.timestamp is None:
+        yield Fault("data.timestamp_format", repr(data.timestamp_format), "there is no data.timestamp that it is of")
 
 
 class Parquet(Columnar):

@@ -26,7 +26,9 @@ class Texts(DividedData):
     path: Annotated[str, Field(min_length=1)] | None = None
     """File or folder of texts; null: the documentation in Python's own standard library."""
     text: str = "text"
-    """Column of the text, of CSV and Parquet."""
+    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
+    token_separator: Annotated[str, Field(min_length=1)] | None = None
+    """What stands between the tokens of texts that are split already; null: they are split into words."""
 
 
 class Text(Texts):

@@ -1,8 +1,7 @@
 """Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all).
 
 Nothing has to look for distinct ids: a row's number is its position. The rule goes over the table block by block, which
-stays in a processor's cache, instead of over copies of all rows and slots. The gradients of a row are summed in the same
-order as on the path by distinct ids.
+stays in a processor's cache, instead of over copies of all rows and slots.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 
 _LEAST = 4 << 20
-"""Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: where a row is in a tensor decides
-whether TensorFlow computes the last bit of a root with vector instructions."""
+"""Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: inside a loop, TensorFlow's
+graph optimizer orders the products of a rule differently, which changes last bits."""
 _BLOCK = 1 << 20
 """Bytes of rows in a block; with gradient, slots and intermediate results it takes some times as much."""
 

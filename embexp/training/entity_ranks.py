@@ -11,16 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-SCORES = 32 << 20
-"""Bytes of a batch's scores. There are two of them at a time, scores and their comparisons. Larger batches are no
-faster: the products of 100 queries with the entities already take most of the time."""
-ROWS = 64 << 20
-"""Bytes of entities' rows that are gathered at once."""
-
-
-def batch_size(entities: int, most: int) -> int:
-    """Queries of an evaluation batch: `most`, or fewer where their scores would take more than `SCORES` bytes."""
-    return min(most, max(1, SCORES // (4 * entities)))
+from embexp.specs.graph_sizes import ROWS
 
 
 def block_rows(entities: int, dim: int) -> int:

@@ -252,7 +252,8 @@ class Loop:
             outcome.steps,
             loss=outcome.loss_sum / since if since else None,
             steps_left=schedule.steps - outcome.steps,
-            evaluations_left=0 if self.validation is None else schedule.evaluations(outcome.steps),
+            # That after this very step is still to come.
+            evaluations_left=0 if self.validation is None else schedule.evaluations(outcome.steps - 1),
         )
         for listener in self.listeners:
             listener.progressed(outcome.steps)

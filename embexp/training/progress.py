@@ -44,9 +44,8 @@ class ProgressBar(Listener):
             console=console,
             expand=True,
         )
-        self._task = self._progress.add_task("training", total=None, rate=None, pace=None)
-        self._loss: float | None = None
-        self._evaluation = ""
+        self._task = self._progress.add_task("training", total=None, pace=None)
+        self._loss = self._evaluation = ""
         self._live: Live | None = None
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
@@ -69,9 +68,9 @@ class ProgressBar(Listener):
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Shows the loss and the throughput."""
-        self._loss = loss
+        self._loss = f"training loss [bold]{loss:.4f}[/bold]"
         if examples_per_second is not None:
-            self._progress.update(self._task, rate=examples_per_second)
+            self._loss += f", {_rate(examples_per_second)}"
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Shows the metrics."""
@@ -92,8 +91,7 @@ class ProgressBar(Listener):
         self._live = None
 
     def _render(self) -> Group:
-        loss = "" if self._loss is None else f"training loss [bold]{self._loss:.4f}[/bold]"
-        below = [Text.from_markup(line) for line in (loss, self._evaluation) if line]
+        below = [Text.from_markup(line) for line in (self._loss, self._evaluation) if line]
         return Group(self._progress.get_renderable(), *below)
 
 
@@ -156,12 +154,12 @@ class ProgressLines(Listener):
 
 
 class _Rate(ProgressColumn):
-    """The latest throughput: in steps, then in examples too."""
+    """Steps per second."""
 
     def render(self, task: Task) -> Text:
-        rate, pace = task.fields.get("rate"), task.fields.get("pace")
-        parts = [None if pace is None else _steps(pace.steps_per_second), None if rate is None else _rate(rate)]
-        return Text(", ".join(filter(None, parts)), style="progress.data.speed")
+        pace: Pace | None = task.fields.get("pace")
+        rate = None if pace is None else _steps(pace.steps_per_second)
+        return Text(rate or "", style="progress.data.speed")
 
 
 class _Time(ProgressColumn):

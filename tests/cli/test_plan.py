@@ -38,7 +38,7 @@ def test_bytes(optimizer: str, slots: int, capsys: pytest.CaptureFixture[str]) -
 def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture[str]) -> None:
     lines = plan(capsys, "optimizer=adagrad", "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
     assert row(lines, "item")[-6:] == ["ftrl", "0.001", "optimizer", "ftrl,", "init", "assign"]
-    assert row(lines, "user")[-2:] == ["adagrad", "0.001"]
+    assert row(lines, "user")[-2:] == ["adagrad", "0.05"]
 
 
 def test_frozen_tables_have_no_slots(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,14 +81,15 @@ class TestPath:
         assert told(data) == [f"data.path = '{tmp_path}': the folder holds no files."]
         (tmp_path / "inner").mkdir()
         assert told(data) == [
-            f"data.path = '{tmp_path}': a folder of data files holds files only, not the folder 'inner'."
+            f"data.path = '{tmp_path}': a folder of data files holds files only, not the folder 'inner'.\n"
+            f"    to read files of folders in it: {tmp_path.name}/*/*; what the names of folders tell is not read"
         ]
 
     def test_not_utf8(self, tmp_path: Path) -> None:
         path = tmp_path / "data.csv"
         path.write_bytes("usér,item,y\na,b,1\n".encode("latin1"))
         [fault] = told(csv_of(path))
-        assert "line 1: found bytes that are not UTF-8, expected the names of the columns" in fault
+        assert "line 1: found the byte 0xE9, expected text in UTF-8: set data.encoding, such as latin-1" in fault
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all, but long enough to be one PAR1"])
     def test_not_parquet(self, tmp_path: Path, content: bytes) -> None:

@@ -67,6 +67,13 @@ def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_a_baseline_is_shown_beside_the_metrics_of_its_split(tmp_path: Path) -> None:
+    popularity = {"validation": {"auc": 0.6}, "test": {"auc": 0.6123}}
+    lines = shown({**SUMMARY, "truth": {}, "baselines": {"popularity": popularity}}, tmp_path)
+    assert "  metric     train  validation    test  popularity on test" in lines
+    assert "  auc                   0.7893  0.7871              0.6123" in lines
+
+
 def test_only_a_terminal_gets_frames(tmp_path: Path) -> None:
     assert any("───" in line for line in shown(SUMMARY, tmp_path, terminal=True))
     assert not any("─" in line for line in shown(SUMMARY, tmp_path))

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from embexp.training import progress
 from embexp.training.listeners import Listener
+from embexp.training.pace import Pace
 
 
 def console(terminal: bool, width: int = 100) -> Console:
@@ -21,9 +22,11 @@ def output(of: Console) -> str:
 def train(listener: Listener) -> None:
     listener.started(1000, 80_000)
     listener.progressed(500)
+    listener.paced(Pace(500, 0.61234, 25.0, 20.0, 2))
     listener.logged(500, 0.61234, None)
     listener.evaluated(500, "validation", {"auc": 0.75, "log_loss": 0.6})
     listener.progressed(1000)
+    listener.paced(Pace(1000, 0.51234, 25.0, 12.0))
     listener.logged(1000, 0.51234, 1_234_567.0)
 
 
@@ -36,24 +39,43 @@ def test_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     listener.ended("stopped_early")
     assert output(plain).splitlines() == [
         "training for 1,000 steps on 80,000 examples",
-        "step 500 of 1,000, loss 0.6123, 0:20 left",
+        "step 500 of 1,000, loss 0.6123, 25 steps/s, 0:20 elapsed, 0:20 and 2 evaluations left",
         "step 500 of 1,000, validation: auc 0.7500, log_loss 0.6000",
+        "step 1,000 of 1,000, loss 0.5123, 25 steps/s, 0:45 elapsed, 0:12 left",
         "step 1,000 of 1,000, loss 0.5123, 1.23 M examples/s",
         "training stopped early after 1,000 steps, 1:02:03",
     ]
 
 
-def test_plain_lines_come_at_least_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("step_seconds", "shown"),
+    [(0.25, [40, 80, 120]), (2.0, [5, 10, 15]), (40.0, [1, 2, 3])],
+    ids=["quick steps", "steps of two seconds", "steps of forty seconds"],
+)
+def test_plain_lines_come_by_time(step_seconds: float, shown: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loss is logged: at a hundred log events a run, the first would come after hours."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     plain = console(terminal=False)
     listener = progress.progress(plain)
-    listener.started(1000, 80_000)
-    for second in range(1, 25):
+    listener.started(100_000, 80_000)
+    for step in range(1, shown[-1] + 1):
+        now[0] = step * step_seconds
+        listener.paced(Pace(step))
+    steps = [line.removeprefix("step ").split(" of")[0] for line in output(plain).splitlines()[1:]]
+    assert steps == [str(step) for step in shown]
+
+
+def test_a_log_of_days_stays_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    plain = console(terminal=False)
+    listener = progress.progress(plain)
+    listener.started(1_000_000, 80_000)
+    for second in range(0, 3 * 86_400, 2):
         now[0] = float(second)
-        listener.logged(second, 0.5, 10.0)
-    steps = [line.split(", loss")[0] for line in output(plain).splitlines()[1:]]
-    assert steps == ["step 10 of 1,000", "step 20 of 1,000"]
+        listener.paced(Pace(second))
+    assert 800 < len(output(plain).splitlines()) < 1100
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -67,6 +89,7 @@ def test_bar(width: int) -> None:
     assert "1000/1000 steps" in last
     assert "1.23 M examples/s" in last
     assert " in 0:00" in last
+    assert "25 steps/s" in last
     assert "training loss 0.5123" in last
     assert "validation (step 500) auc 0.7500, log_loss 0.6000" in last
     assert "…" not in last, "cut off"

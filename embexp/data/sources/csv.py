@@ -1,36 +1,92 @@
-"""CSV and TSV files with a header line. The config names the columns with several values per example."""
+"""CSV and TSV files, with a header line or without. The config names the columns with several values per example."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embexp.data import files
 from embexp.data.columnar import ColumnarSource
+from embexp.data.dialect import Dialect
 from embexp.data.files import Files
-from embexp.data.text_table import Dialect, TextTable, header_fields, with_examples
+from embexp.data.text_fields import counted, is_number, shown
+from embexp.data.text_table import TextTable, header_fields, with_examples
 from embexp.data.wanted import Wanted
+from embexp.errors import Fault
 from embexp.specs.data import CSV
+
+_DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "'::'", "|": "'|'", ",": "','", " ": "whitespace"}
+"""What may separate columns, and how it is written in a config."""
+_REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
 
 
 def source(data: CSV) -> ColumnarSource:
     """The source that a config describes."""
-    dialect = Dialect(data.delimiter, quoted=True, list_separator=data.list_separator)
-    locate = partial(_locate, dialect, data.list_columns)
-    return ColumnarSource(data, data.kind, locate, [data.delimiter, data.list_separator, sorted(data.list_columns)])
+    dialect = Dialect(data.delimiter, data.quoted, data.list_separator, data.encoding, _REMEDY)
+    form = _Form(dialect, tuple(data.list_columns), data.names, data.timestamp_format)
+    written = [data.delimiter, data.list_separator, sorted(data.list_columns)]
+    more = [data.names, data.quoted, data.encoding, data.timestamp_format]
+    return ColumnarSource(data, data.kind, form.located, [*written, *more])
 
 
-def _locate(dialect: Dialect, list_columns: Sequence[str], path: Path, wanted: Sequence[Wanted]) -> Files:
-    tables = tuple(_table(file, dialect, frozenset(list_columns)) for file in files.data_files(path))
-    located = Files(tables)
-    lists = [Wanted(name, "data.list_columns") for name in list_columns]
-    faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]
-    files.stop_at(faults + files.missing(path, tables[0].names, lists))
-    files.stop_at(files.shape_faults(located, wanted))
-    return located
+@dataclass(frozen=True)
+class _Form:
+    """How CSV files are written, beyond what they show."""
+
+    dialect: Dialect
+    list_columns: tuple[str, ...]
+    names: tuple[str, ...] | None
+    timestamp_format: str | None
+
+    def located(self, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+        """The files, their columns checked."""
+        tables = tuple(self._table(file, wanted) for file in files.data_files(paths))
+        located = Files(tables)
+        lists = [Wanted(name, "data.list_columns") for name in self.list_columns]
+        faults = [fault for table in tables for fault in _missing(table, wanted)]
+        files.stop_at(faults + files.missing(tables[0].path, tables[0].names, lists))
+        files.stop_at(files.shape_faults(located, wanted))
+        return located
+
+    def _table(self, path: Path, wanted: Sequence[Wanted]) -> TextTable:
+        dated = {one.name: self.timestamp_format for one in wanted if one.time}
+        if self.names is None:
+            names = tuple(header_fields(path, self.dialect))
+            table = TextTable(path, self.dialect, names, names, frozenset(self.list_columns).intersection(names))
+            return with_examples(table, dated)
+        first = header_fields(path, self.dialect, what="it must hold examples")
+        self._check(path, first, wanted)
+        lists = frozenset(self.list_columns).intersection(self.names)
+        return with_examples(TextTable(path, self.dialect, self.names, self.names, lists, headed=False), dated)
+
+    def _check(self, path: Path, first: Sequence[str], wanted: Sequence[Wanted]) -> None:
+        """Raises Unreadable if the first line has another number of fields than there are names, or is a header."""
+        names = self.names or ()
+        if len(first) != len(names):
+            fields = counted(len(first), "field")
+            rule = f"{path} has {fields} in its first line, and these are {counted(len(names), 'name')}"
+            remedy = f"its first line is: {', '.join(map(repr, first[:20]))}"
+            stop = Fault("data.names", f"[{', '.join(names)}]", rule, remedy)
+            files.stop_at([stop])
+        found = dict(zip(names, first, strict=True))
+        numbers = [found[one.name] for one in wanted if one.numbers and one.name in found and not one.time]
+        letters = [text for text in numbers if text and not is_number(text)]
+        same = [name.casefold() for name in names] == [text.strip().casefold() for text in first]
+        if same or (letters and len(letters) == len(numbers)):
+            rule = f"the first line of {path} looks like a header: {', '.join(map(repr, first[:20]))}"
+            remedy = "with data.names every line is an example; leave it out, or remove the header from the file"
+            files.stop_at([Fault("data.names", f"[{', '.join(names)}]", rule, remedy)])
 
 
-def _table(path: Path, dialect: Dialect, lists: frozenset[str]) -> TextTable:
-    names = tuple(header_fields(path, dialect))
-    return with_examples(TextTable(path, dialect, names, names, lists.intersection(names)))
+def _missing(table: TextTable, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Wanted columns that a file lacks, and what its first line tells of the reason."""
+    faults = files.missing(table.path, table.names, wanted)
+    other = [word for mark, word in _DELIMITERS.items() if mark in table.names[0]] if len(table.names) == 1 else []
+    if other:
+        remedy = f"its first line is one field: {shown(table.names[0])}; perhaps data.delimiter={other[0]}"
+    elif table.headed and any(is_number(name) for name in table.names):
+        remedy = "its first line looks like data; if it has no header, name its columns: data.names=[…]"
+    else:
+        return faults
+    return [replace(fault, remedy=remedy) if "no such column" in fault.rule else fault for fault in faults]

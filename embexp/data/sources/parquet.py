@@ -96,8 +96,8 @@ def _row_bytes(metadata: Any) -> float:
     return max(1.0, float(size / metadata.num_rows))
 
 
-def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
-    tables = tuple(_table(file) for file in files.data_files(path))
+def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+    tables = tuple(_table(file) for file in files.data_files(paths))
     located = Files(tables)
     faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]
     files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])

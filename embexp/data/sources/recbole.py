@@ -10,8 +10,9 @@ from pathlib import Path
 
 from embexp.data import files
 from embexp.data.columnar import ColumnarSource
+from embexp.data.dialect import Dialect
 from embexp.data.files import Files, Side
-from embexp.data.text_table import Dialect, TextTable, header_fields, with_examples
+from embexp.data.text_table import TextTable, header_fields, with_examples
 from embexp.data.wanted import Wanted
 from embexp.errors import Fault
 from embexp.specs.data import RecBole
@@ -25,8 +26,10 @@ def source(data: RecBole) -> ColumnarSource:
     return ColumnarSource(data, data.kind, _locate)
 
 
-def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
-    located, faults = _joined(_interactions(path), wanted)
+def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+    if len(paths) > 1:
+        raise files.unreadable(paths[0], "data=recbole reads one file NAME.inter and those beside it, not several")
+    located, faults = _joined(_interactions(paths[0]), wanted)
     files.stop_at(faults)
     files.stop_at(files.shape_faults(located, wanted) + files.single_faults(located, wanted))
     return located
@@ -34,9 +37,11 @@ def _locate(path: Path, wanted: Sequence[Wanted]) -> Files:
 
 def _interactions(path: Path) -> Path:
     if not path.is_dir():
-        [inter] = files.data_files(path)
-        return inter
-    found = sorted(path.glob("*.inter"))
+        found = files.data_files([path])
+        if len(found) == 1:
+            return found[0]
+    else:
+        found = sorted(path.glob("*.inter"))
     if len(found) != 1:
         names = ", ".join(file.name for file in found) or "none"
         raise files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")

@@ -160,7 +160,9 @@ def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
     """A signature of whole texts."""
 
     def call(**given: Any) -> Any:
-        return module.predict({column: words(given["text"], max_length=data.max_length)})
+        return module.predict(
+            {column: words(given["text"], max_length=data.max_length, separator=data.token_separator)}
+        )
 
     return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))
 

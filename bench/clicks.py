@@ -1,0 +1,178 @@
+"""A click log of 3 million rows, from the CSV file to the AUC, beside a Keras script of the same sizes.
+
+    python -m bench.clicks [--quick] [--rows N] [--folder DIR] [--json FILE]
+
+The log is made by code (`bench/click_log.py`): 13 counts with missing values, 26 categories of 10 to a million values,
+and a planted truth, whose AUC is the best possible. The last tenth tests, the one before validates.
+
+Ours is `embexp run` with a YAML of at most 25 lines. The Keras script (`bench/clicks_in_keras.py`) has the same dims,
+hidden layers and batch; its optimizer and learning rate are the best of ten on the validation rows, each tried on the
+first tenth of the rows. Then both train one epoch on all rows, each a process of its own, and are timed from
+its start to the metrics of validation and test. Memory is the highest resident one of the process, with mapped files.
+
+What is done is kept in --json, and not done again. Whole, it takes about 40 minutes; --quick about 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.click_log import CATEGORIES, HELD_OUT, NUMBERS, write
+from embexp.system import files
+
+ROWS, QUICK_ROWS = 3_000_000, 200_000
+DIM, HIDDEN = 16, [128, 64]
+TRIED_ON = 100_000
+"""Training rows, at least, on which the settings of Keras are tried; of more rows a tenth."""
+MOST_LINES, FASTER = 25, 3.0
+GRID = [
+    *(("Adam", rate) for rate in (0.0003, 0.001, 0.003)),
+    *(("Adagrad", rate) for rate in (0.01, 0.03, 0.1)),
+    *(("RMSprop", rate) for rate in (0.0003, 0.001)),
+    *(("SGD", rate) for rate in (0.1, 0.5)),
+]
+YAML = f"""\
+# @package _global_
+# Clicks from 13 counts and 26 categories.
+defaults:
+  - override /data: csv
+  - override /graph: null
+  - override /model: mlp
+  - override /optimizer: adam
+  - override /dense_optimizer: adam
+name: click_log
+task: click
+data:
+  path: PATH
+  label: label
+  timestamp: at
+  split: {{kind: time, validation: {HELD_OUT}, test: {HELD_OUT}}}
+  dense_features:
+    "I{{1..{NUMBERS}}}": {{transform: [log1p, standardize], missing: zero, indicator: true}}
+tables:
+  "C{{1..{CATEGORIES}}}": {{dim: {DIM}, initializer: {{kind: normal, stddev: 0.01}}}}
+features:
+  "C{{1..{CATEGORIES}}}": {{}}
+model: {{hidden: {HIDDEN}}}
+train: {{epochs: 1, batch_size: BATCH}}
+"""
+
+
+def ours(log: Path, folder: Path, batch: int) -> dict[str, Any]:
+    """One run."""
+    conf = folder / "conf" / "experiment" / "click_log.yaml"
+    conf.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(conf, YAML.replace("PATH", str(log)).replace("BATCH", str(batch)))
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        command = [sys.executable, "-m", "embexp", "run", "--config-dir", str(folder / "conf"), "experiment=click_log"]
+        command += [f"output.cache={out}/cache", f"hydra.run.dir={out}/run", "checkpoint.save=end"]
+        found = _measured([*command, "output.plots=false", "output.tensorboard=false"])
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    lines = found.pop("lines")
+    first_step = next((at for at, line in lines if line.startswith("training for")), 0.0)
+    trained = next(
+        (at for at, line in lines if line.startswith(("training completed", "training stopped"))), found["seconds"]
+    )
+    metrics = summary["metrics"]
+    times = {"scan and encode": first_step, "epoch": trained - first_step, "rest": found["seconds"] - trained}
+    return {**found, "times": times, "validation": metrics["validation"]["auc"], "test": metrics["test"]["auc"]}
+
+
+def in_keras(log: Path, rows: int, batch: int, setting: tuple[str, float], *, limit: int | None) -> dict[str, Any]:
+    """One run of the Keras script."""
+    optimizer, rate = setting
+    settings = {"optimizer": optimizer, "rate": rate, "batch": batch, "dim": DIM, "hidden": HIDDEN}
+    told = json.dumps({**settings, "limit": limit, "test": limit is None})
+    found = _measured([sys.executable, "-m", "bench.clicks_in_keras", str(log), str(rows), told])
+    lines = found.pop("lines")
+    return {**found, **json.loads(lines[-1][1]), "optimizer": optimizer, "rate": rate}
+
+
+def _measured(command: list[str]) -> dict[str, Any]:
+    """Runs a command: its seconds, highest resident MiB, and lines, each with the second at which it came."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    )
+    assert process.stdout is not None
+    lines = [(time.perf_counter() - start, line.rstrip("\n")) for line in process.stdout]
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command} ended with status {process.returncode}: {lines[-3:]}")
+    return {"seconds": time.perf_counter() - start, "mib": usage.ru_maxrss / 1024, "lines": lines}
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--json", type=Path)
+    options, _ = parser.parse_known_args(argv)
+    rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (options.folder or Path(temporary)).absolute()
+        return _report(_results(folder, rows, options.json or folder / "clicks.json"))
+
+
+def _results(folder: Path, rows: int, kept: Path) -> dict[str, Any]:
+    batch = 4096 if rows >= 1_000_000 else 1024
+    done: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    if done.get("rows") != rows:
+        done = {"rows": rows, "batch": batch, "machine": machine.describe()}
+
+    def once(name: str, work: Callable[[], Any]) -> Any:
+        if name not in done:
+            start = time.perf_counter()
+            done[name] = work()
+            done.setdefault("cost", {})[name] = time.perf_counter() - start
+            files.write_text(kept, json.dumps(done, indent=2))
+            print(f"{name}: {done['cost'][name]:.0f} s", flush=True)
+        return done[name]
+
+    log = write(folder, rows)
+    done["truth"] = json.loads((folder / "truth.json").read_text())
+    once("embexp", lambda: ours(log, folder, batch))
+    limit = max(TRIED_ON, rows // 10)
+    tried = [once(f"keras {o} {r}", lambda s=(o, r): in_keras(log, rows, batch, s, limit=limit)) for o, r in GRID]
+    best = max(tried, key=lambda each: each["validation"])
+    once("keras", lambda: in_keras(log, rows, batch, (best["optimizer"], best["rate"]), limit=None))
+    return done
+
+
+def _report(done: dict[str, Any]) -> int:
+    mine, theirs, truth = done["embexp"], done["keras"], done["truth"]
+    lines = len(YAML.splitlines())
+    print(f"{done['rows']:,} rows, {truth['bytes'] / 1e6:,.0f} MB, batch {done['batch']}; {lines} lines of YAML")
+    print(f"{'':24}{'embexp':>12}{'Keras':>12}{'ratio':>8}")
+    for name, own, other in [
+        ("scan, encode / adapt, s", mine["times"]["scan and encode"], theirs["times"]["adapt"]),
+        ("one epoch, s", mine["times"]["epoch"], theirs["times"]["epoch"]),
+        ("evaluation, end, s", mine["times"]["rest"], theirs["times"]["evaluation"]),
+        ("all, s", mine["seconds"], theirs["seconds"]),
+        ("memory, MiB", mine["mib"], theirs["mib"]),
+    ]:
+        print(f"{name:24}{own:12,.1f}{other:12,.1f}{other / max(own, 1e-9):8.2f}")
+    print(f"{'AUC, validation':24}{mine['validation']:12.4f}{theirs['validation']:12.4f}")
+    print(f"{'AUC, test':24}{mine['test']:12.4f}{theirs['test']:12.4f}   best possible {truth['auc']:.4f}")
+    print(
+        f"Keras: {theirs['optimizer']} {theirs['rate']}; it took {sum(done['cost'].values()) / 60:.1f} minutes in all"
+    )
+    good = [mine["test"] >= theirs["test"], theirs["seconds"] >= FASTER * mine["seconds"], lines <= MOST_LINES]
+    print("all goals are reached" if all(good) else "not all goals are reached: AUC, speed, lines: " + str(good))
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

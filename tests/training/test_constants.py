@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.specs.models import Task
+from embexp.training import constants, metrics, ranking, verdict
+
+RANDOM = np.random.default_rng(0)
+ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
+
+
+def outcome(task: Task, labels: np.ndarray, logits: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
+    """The metrics of the constant, and of a model that predicts `logits` for every example of the test split."""
+    classes = 0 if logits.ndim == 0 else len(logits)
+    constant = constants.fitted(task, labels, ROWS["train"], classes=classes)
+    predicted = np.broadcast_to(logits, (100, *logits.shape))
+    return constant.metrics(labels, ROWS["test"]), metrics.evaluate(task, labels[ROWS["test"]], predicted)
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "_EXAMPLES_AT_ONCE", chunk)
+    rating = RANDOM.normal(50, 20, 300).astype(np.float32)
+    found, model = outcome(Task.RATING, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
+    assert found == pytest.approx(model, rel=1e-12)
+    assert constants.fitted(Task.RATING, rating, ROWS["train"]).deviation == pytest.approx(
+        np.std(rating[:200].astype(np.float64)), rel=1e-12
+    )
+    click = (RANDOM.random(300) < 0.3).astype(np.float32)
+    rate = click[:200].mean(dtype=np.float64)
+    found, model = outcome(Task.CLICK, click, np.asarray(np.log(rate / (1 - rate))))
+    assert found == pytest.approx(model, rel=1e-9)
+    label = RANDOM.choice(4, 300, p=[0.1, 0.2, 0.6, 0.1]).astype(np.float32)
+    counts = np.bincount(label[:200].astype(int), minlength=5) + 1  # of the fifth class there is none
+    found, model = outcome(Task.CLASSIFICATION, label, np.log(counts))
+    assert found == pytest.approx(model, rel=1e-9)
+
+
+@pytest.mark.parametrize("clicked", [0.0, 1.0])
+def test_labels_that_are_all_alike(clicked: float) -> None:
+    labels = np.full(300, clicked, np.float32)
+    found = constants.fitted(Task.CLICK, labels, ROWS["train"]).metrics(labels, ROWS["test"])
+    assert "auc" not in found
+    assert 0 <= found["log_loss"] < 2e-6
+    assert constants.fitted(Task.RATING, labels, ROWS["train"]).deviation == 0
+
+
+def test_a_random_order_by_drawing_many() -> None:
+    choices = RANDOM.integers(1, 30, 50)
+    heads = np.arange(50) % 2 == 1
+    drawn = [ranking.metrics(RANDOM.integers(1, choices + 1).astype(float), heads) for _ in range(4000)]
+    found = constants.at_random(choices, heads)
+    assert found.keys() == drawn[0].keys()
+    for name, value in found.items():
+        values = [each[name] for each in drawn]
+        assert value == pytest.approx(np.mean(values), abs=5 * np.std(values) / math.sqrt(len(values)))
+
+
+def warning(task: Task, found: dict[str, float], constant: dict[str, float], train: float = 1.0) -> str | None:
+    return verdict.warning(
+        task,
+        {"train": {"loss": train}, "validation": found},
+        {"train": {"loss": 1.0}, "validation": constant},
+        rates="optimizer.learning_rate, now 0.001",
+    )
+
+
+CASES = {
+    "ratings, the mean": (Task.RATING, {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}, False),
+    "ratings, learned": (Task.RATING, {"rmse": 0.95, "loss": 0.9025}, {"rmse": 1.126, "loss": 1.2679}, True),
+    "rare clicks, well ordered": (Task.CLICK, {"log_loss": 0.0558, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, True),
+    "rare clicks, worse": (Task.CLICK, {"log_loss": 0.0562, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, False),
+    "clicks, not ordered": (Task.CLICK, {"log_loss": 0.6925, "auc": 0.52}, {"log_loss": 0.693, "auc": 0.5}, False),
+    "the majority": (
+        Task.CLASSIFICATION,
+        {"accuracy": 0.6, "log_loss": 0.7},
+        {"accuracy": 0.6, "log_loss": 0.69},
+        False,
+    ),
+    "the majority, better probabilities": (
+        Task.CLASSIFICATION,
+        {"accuracy": 0.6, "log_loss": 0.5},
+        {"accuracy": 0.6, "log_loss": 0.69},
+        True,
+    ),
+    "random ranks": (Task.RANKING, {"mrr": 0.05}, {"mrr": 0.041}, False),
+    "better ranks": (Task.RANKING, {"mrr": 0.2}, {"mrr": 0.041}, True),
+    "nothing to compare": (Task.RATING, {"rmse": 0.0, "loss": 0.0}, {"rmse": 0.0, "loss": 0.0}, True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_is_better_than_a_constant(name: str) -> None:
+    task, found, constant, better = CASES[name]
+    assert verdict.beaten(task, found, constant) is better
+    assert (warning(task, found, constant) is None) is better
+
+
+def test_the_warning_has_figures_and_the_remedy() -> None:
+    found, constant = {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}
+    line = warning(Task.RATING, found, constant)
+    assert line is not None
+    assert "validation rmse 1.1257 (1.1260), in brackets that of the mean of the training labels" in line
+    assert "the model has not learned" in line
+    assert "optimizer.learning_rate, now 0.001" in line
+    by_heart = warning(Task.RATING, found, constant, train=0.5)
+    assert by_heart is not None
+    assert "learned its examples by heart. Set train.early_stopping.patience" in by_heart
+
+
+@given(st.floats(0, 10), st.floats(0.01, 10))
+def test_the_share_that_is_removed_decides(loss: float, constant: float) -> None:
+    better = verdict.beaten(Task.RATING, {"loss": loss}, {"loss": constant})
+    assert better == (1 - loss / constant >= 0.01)
