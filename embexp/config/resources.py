@@ -120,7 +120,9 @@ def _data_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.data.factory import source_of
 
     try:
-        columns, _ = columns_of(spec.data, _complete_entries(lambda: spec.features))
+        columns, _ = columns_of(
+            spec.data, _complete_entries(lambda: spec.features), _complete_entries(lambda: spec.tables)
+        )
     except ConfigError as error:
         yield from error.faults
     else:
