@@ -66,6 +66,7 @@ def spec_of(file: Path, *overrides: str) -> embexp.RunSpec:
             "train.early_stopping.patience=null",
             "optimizer.learning_rate=0.02",
             "recommendation.cutoffs=[3]",
+            "loss=bpr",
             "output.tensorboard=false",
             "output.plots=false",
             f"output.cache={file.parent}/cache",
