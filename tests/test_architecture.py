@@ -152,3 +152,12 @@ def test_importing_the_package_is_light() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_a_sweep_is_checked_without_numpy() -> None:
+    modules = "embexp.config.composition, embexp.sweeps.sweep"
+    script = f"import sys, {modules}; print([m for m in ('numpy', 'pyarrow', 'tensorflow') if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    assert result.stdout.strip() == "[]"

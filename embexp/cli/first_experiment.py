@@ -16,6 +16,7 @@ from embexp.data.samples import Sample
 _STEPS = 2_000
 """Steps that a training is to have at least, if 20 epochs have so many."""
 _MANY_VALUES = 10_000
+_INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
@@ -67,7 +68,7 @@ def text(experiment: Experiment) -> str:
         *_data(experiment),
         *_tables(tables, names, shared=model == "dlrm_concat"),
         *_features(tables, names),
-        *_training(sample.rows),
+        *_training(sample.rows, experiment.task),
         *(["", "# Left out:"] if left_out else []),
         *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
     ]
@@ -136,7 +137,8 @@ def _tables(columns: Sequence[ColumnFacts], names: Mapping[str, str], *, shared:
     else:
         lines[0] += "."
     lines.append("tables:")
-    grouped = _grouped({names[column.name]: f"{{dim: {dims[column.name]}}}" for column in columns})
+    lines.insert(-1, "# Small initial values: rare rows keep theirs, which are noise to the model.")
+    grouped = _grouped({names[column.name]: f"{{dim: {dims[column.name]}, {_INITIALIZER}}}" for column in columns})
     sizes = {names[column.name]: column for column in columns}
     for key, value in grouped.items():
         about = "" if key not in sizes else f"   # {_values(sizes[key])}"
@@ -160,7 +162,7 @@ def _features(columns: Sequence[ColumnFacts], names: Mapping[str, str]) -> list[
     return [*lines, "features:", *(f"  {key}: {value}" for key, value in _grouped(entries).items())]
 
 
-def _training(rows: int) -> list[str]:
+def _training(rows: int, task: str) -> list[str]:
     batch = 1024 if rows >= 200_000 else 256 if rows >= 5_000 else 32
     steps_of_an_epoch = max(1, math.ceil(0.8 * rows / batch))
     epochs = min(20, max(1, math.ceil(_STEPS / steps_of_an_epoch)))
@@ -168,6 +170,7 @@ def _training(rows: int) -> list[str]:
         "train:",
         f"  batch_size: {batch}",
         f"  epochs: {max(epochs, 2)}",
+        *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "rating" else []),
         "  # Ends when the validation no longer improves, with the values of the best epoch.",
         "  early_stopping: {patience: 2}",
     ]

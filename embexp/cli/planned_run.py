@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.cli import planned_values
 from embexp.data.factory import source_of
 from embexp.pretrained import heads
 from embexp.specs import graph_sizes
@@ -24,6 +25,7 @@ from embexp.system import terminal
 from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
+    from embexp.data.shares import Shares
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.prepare import Prepared
 
@@ -45,6 +47,7 @@ class Plan:
         warnings: of the run.
         run_id: digest of what decides its bits; None until the data is read.
         sizes: what steps and evaluations take, where the graph decides it; empty until the data is read.
+        shares: by table and split, how many values have a row of their own; none until the data is read.
     """
 
     requested: RunSpec
@@ -55,6 +58,7 @@ class Plan:
     warnings: Sequence[str] = ()
     run_id: str | None = None
     sizes: Sequence[str] = ()
+    shares: Shares = field(default_factory=dict)
 
 
 def from_spec(spec: RunSpec) -> Plan:
@@ -76,6 +80,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         prepared.warnings,
         prepared.run_id,
         sizes,
+        prepared.data.shares,
     )
 
 
@@ -93,6 +98,9 @@ def show(plan: Plan, console: Console) -> None:
     console.print(_tables(plan, console))
     line()
     console.print(_features(plan, console))
+    if any(share.count for of in plan.shares.values() for share in of.values()):
+        line()
+        console.print(planned_values.table(plan.shares, console))
     warnings = [f"warning: {each}" for each in plan.warnings]
     notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
     if notes:
@@ -206,7 +214,8 @@ def _features(plan: Plan, console: Console) -> Rich:
         if spec.column_of(name) in ids:
             inner = [ids[spec.column_of(name)]]
         shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
-        table.add_row(name, feature.table, spec.column_of(name), feature.weights or "", f"[{shape}]")
+        column = spec.column_of(name) + (" in buckets" if feature.buckets.given else "")
+        table.add_row(name, feature.table, column, feature.weights or "", f"[{shape}]")
     return table
 
 
@@ -268,4 +277,5 @@ def _own(table: Table) -> str:
         "init": table.init,
         "freeze": table.freeze,
     }
-    return ", ".join(f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None)
+    chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
+    return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])

@@ -61,6 +61,7 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
         UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
         RunError: the run has no checkpoint.
     """
+    from embexp.data.same_rows import stands_for_tokens
     from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
     from embexp.records.folder import RunFolder
     from embexp.runs import stored_tables
@@ -85,6 +86,6 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
     if isinstance(vocabulary, IdentityVocabulary):
         return RunTable(values, None)
     # A table may have more rows than its vocabulary: the rest have no token.
-    first = int(vocabulary.oov)
+    first = vocabulary.first if stands_for_tokens(vocabulary) else 0
     tokens = pa.array(vocabulary.tokens(first), pa.large_string())
     return RunTable(values[first : vocabulary.size], tokens)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embexp.data.factory import source_of
 from embexp.errors import DataError, Fault
-from embexp.specs import footprint
+from embexp.specs import footprint, vocabulary_rules
 from embexp.specs.data import Clicks
 from embexp.specs.partial import is_complete
 from embexp.specs.pretrained import NoPretrained
@@ -47,7 +47,8 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
         sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
-        rows[name] = table.vocabulary_size or max((size for size in sizes if size is not None), default=None)
+        known = vocabulary_rules.rows_of(spec, name)
+        rows[name] = table.vocabulary_size or known or max((size for size in sizes if size is not None), default=None)
     return rows, {name: table.dim for name, table in spec.tables.items() if table.dim is not None}
 
 

@@ -74,10 +74,10 @@ def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
     metric = spec.train.early_stopping.metric
     if metric is None:
         return
-    from embexp.training import metrics
+    from embexp.training import metric_names
 
     try:
-        metrics.watched(spec.task, metric, spec.recommendation.cutoffs)
+        metric_names.watched(spec.task, metric, spec.recommendation.cutoffs)
     except ConfigError as error:
         yield from error.faults
 
@@ -120,7 +120,9 @@ def _data_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.data.factory import source_of
 
     try:
-        columns, _ = columns_of(spec.data, _complete_entries(lambda: spec.features))
+        columns, _ = columns_of(
+            spec.data, _complete_entries(lambda: spec.features), _complete_entries(lambda: spec.tables)
+        )
     except ConfigError as error:
         yield from error.faults
     else:

@@ -38,6 +38,10 @@ def fault(text: str) -> Fault | None:
     if strange := next((each for each in key if not each.isascii()), None):
         name = unicodedata.name(strange, "a character without a name").lower()
         return Fault(key, shown(value), f"{strange!r} in the key is a {name}, and keys are ASCII", "type the key again")
+    if re.search(r"[*?{]", key):
+        rule = "an override sets one name, and patterns are for files"
+        remedy = "in the file, give the value to one name, and let the pattern refer to it: ${tables.C1.dim}"
+        return Fault(key, shown(value), rule, remedy)
     if "[" in key:
         return Fault(key, shown(value), "an override sets a whole list", f"write {key.partition('[')[0]}=[…]")
     if "" in key.partition("@")[0].split("."):

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from embexp.data.candidates import Candidates, stored
+from embexp.data.candidates import Candidates, KnownAnswers, stored
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.negatives import Items
 from embexp.data.order import Order, batch_groups
 from embexp.data.shared_memory import SharedArray
+from embexp.specs.triples import KNOWN
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
@@ -26,7 +27,7 @@ class Batch(NamedTuple):
 
     Attributes:
         ids: id column -> int32 or int64 [B], or ragged [B, None] for a column with several values per example;
-            candidates are int32 [1, C] or [B, 1 + k].
+            candidates are int32 [1, C] or [B, 1 + k], known answers int32 [B, None].
         weights: weight column -> float32, of the shape of its ids.
         dense: float32 [B, number of dense columns].
         labels: float32 [B]; NaN where the data has no labels.
@@ -93,7 +94,13 @@ def training_batches(
         .map(_plain(lambda place: read.scalars(numbers.at(place))))
         .flat_map(_plain(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows))))
     )
-    batches = batches.map(_plain(read.with_lists if read.has_lists else lambda batch, _: batch))
+    positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
+
+    def with_columns(batch: Batch, rows: Any) -> Batch:
+        batch = read.with_lists(batch, rows) if read.has_lists else batch
+        return batch if positives is None else positives.added(batch, rows)
+
+    batches = batches.map(_plain(with_columns))
     if candidates is not None:
         batches = candidates.for_training(batches, start_step)
     if items is not None and read_items is not None:
@@ -165,7 +172,7 @@ class _Reader:
     def scalars(self, rows: Any) -> tuple[Batch, Any]:
         """All but the columns with several values per example, for rows of any shape, and the rows themselves."""
         found = tf.unstack(self._ids.at(rows), axis=-1) if self._places else []
-        ids = {name: found[self._places[name]] for name in self._columns.ids if name not in self._lists}
+        ids = {name: found[self._places[name]] for name in self._columns.id_columns if name not in self._lists}
         weights = {
             name: self._weights[name].at(rows)
             for name, weighed in self._columns.weights.items()
@@ -186,6 +193,21 @@ class _Reader:
             if weighed in spans
         }
         return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
+
+
+class Known:
+    """The known answers of queries, as TensorFlow sees them."""
+
+    def __init__(self, known: KnownAnswers) -> None:
+        self._places, self._values, self._splits = (
+            SharedArray(each) for each in (known.places, known.lists.values, known.lists.splits)
+        )
+
+    def added(self, batch: Batch, places: Any) -> Batch:
+        """The batch with the column of known answers, those at some places of `KnownAnswers.places`, int64 [B]."""
+        lists = self._places.at(places)
+        span = tf.ragged.range(self._splits.at(lists), self._splits.at(lists + 1))
+        return batch._replace(ids={**batch.ids, KNOWN: span.with_values(self._values.at(span.values))})
 
 
 def _options() -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, AnyStr
 
+from embexp.data import decompressed
 from embexp.errors import DataError
 from embexp.system import regular
 
@@ -16,14 +17,14 @@ TOO_LONG = f"more than {LONGEST:,} bytes without a line end, expected a shorter 
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends.
+    """The lines of a file with their ends; of one that is compressed, see `decompressed`.
 
     Raises:
-        DataError: it is no regular file, or a line is too long.
+        DataError: it is no regular file, damaged, or a line is too long.
     """
     if fault := regular.fault_of(path):
         raise DataError(f"{path}: {fault}")
-    with regular.opened(path) as file:
+    with decompressed.opened(path) as (file, _):
         for number, line in enumerate(bounded(file), 1):
             if len(line) > LONGEST:
                 raise DataError(f"{path}, line {number}: found {TOO_LONG}")

@@ -31,6 +31,32 @@ TARGET = "target"
 
 
 @dataclass(frozen=True)
+class KnownAnswers:
+    """The known answers of N queries; queries that ask the same share them.
+
+    Attributes:
+        lists: the answers of each distinct query, each once, rising.
+        places: int64 [N], the list of each query; its own answer is among them.
+    """
+
+    lists: ListColumn
+    places: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of answers of each query, int64 [N]."""
+        return np.asarray(np.diff(self.lists.splits)[self.places])
+
+    def between(self, start: int, stop: int) -> ListColumn:
+        """The answers of the queries [start, stop), which are copied."""
+        places = self.places[start:stop]
+        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
+        ends = np.cumsum(lengths)
+        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
+
+
+@dataclass(frozen=True)
 class Candidates:
     """How the column is made.
 
@@ -38,11 +64,13 @@ class Candidates:
         entities: how many there are, at least 2.
         negatives: so many are drawn for each training query; None: all entities are candidates.
         seed: of the run.
+        positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
     """
 
     entities: int
     negatives: int | None
     seed: int
+    positives: KnownAnswers | None = None
 
     def for_training(self, batches: tf.data.Dataset, start_step: int) -> tf.data.Dataset:
         """Adds the column to the batches of a training that begins with `start_step`."""
@@ -85,32 +113,6 @@ def head_predictions(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows % 2 == 1)
 
 
-@dataclass(frozen=True)
-class KnownAnswers:
-    """The known answers of N queries; queries that ask the same share them.
-
-    Attributes:
-        lists: the answers of each distinct query, each once, rising.
-        places: int64 [N], the list of each query; its own answer is among them.
-    """
-
-    lists: ListColumn
-    places: np.ndarray
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Number of answers of each query, int64 [N]."""
-        return np.asarray(np.diff(self.lists.splits)[self.places])
-
-    def between(self, start: int, stop: int) -> ListColumn:
-        """The answers of the queries [start, stop), which are copied."""
-        places = self.places[start:stop]
-        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
-        ends = np.cumsum(lengths)
-        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
-        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
-
-
 def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> KnownAnswers:
     """The answers to some queries that stand in any split of the data.
 
@@ -136,3 +138,23 @@ def _queries(sources: Sequence[Examples]) -> np.ndarray:
         columns.append(np.stack([source, relation, head_predictions(np.arange(each.count))]))
     source, relation, head = np.concatenate(columns, axis=1)
     return np.asarray((source * (int(relation.max(initial=0)) + 1) + relation) * 2 + head)
+
+
+def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, KnownAnswers]:
+    """The distinct queries among some, each by the first row that asks it, and their answers among these rows.
+
+    Args:
+        examples: of a graph, with the column of the answers.
+        rows: int64 [n], rising, the queries of the training split.
+
+    Returns:
+        The rows, rising, and the answers of all examples by their rows; those of other rows than these are nobody's.
+    """
+    targets = examples.ids[rows, examples.id_columns.index(TARGET)].astype(np.int64)
+    _, first, number = np.unique(_queries([examples])[rows], return_index=True, return_inverse=True)
+    entities = int(targets.max(initial=0)) + 1
+    pairs = np.unique(number * entities + targets)
+    splits = np.searchsorted(pairs, np.arange(len(first) + 1) * entities)
+    places = np.zeros(examples.count, np.int64)
+    places[rows] = number
+    return rows[np.sort(first)], KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), places)

@@ -70,14 +70,14 @@ class ColumnarSource(TokenSource):
         return self._encode(self._paths, columns, divided=True, cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
-        """The split and the rules of vocabularies."""
-        return split_key(self.data) | {"vocabulary": self.data.vocabulary.model_dump(mode="json")}
+        """The split."""
+        return split_key(self.data)
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, vocabularies and rows."""
+        """Writes splits."""
         import numpy as np
 
-        from embexp.data import rows, splits
+        from embexp.data import splits
         from embexp.data.arrays import mapped
 
         timestamp, group = self._order(divided=True)
@@ -97,7 +97,6 @@ class ColumnarSource(TokenSource):
         if chosen is not None:
             found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
             splits.rewrite(found, folder)
-        rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
         return Division()
 
     def encode_other(
@@ -163,6 +162,7 @@ class ColumnarSource(TokenSource):
                 "label": [columns.label, self.data.label_threshold],
                 "timestamp": timestamp,
                 "group": group,
+                **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
                 **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             }
         )

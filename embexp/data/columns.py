@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Data
 from embexp.specs.numbers import NumericColumn
-from embexp.specs.tables import Feature
+from embexp.specs.tables import Feature, Table
+from embexp.specs.vocabularies import Buckets, SettledRules, settled
+
+_NO_TABLES: Mapping[str, Table] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,21 @@ class ListNeed:
 
 
 @dataclass(frozen=True)
+class BucketColumn:
+    """Ids that are buckets of a column of numbers.
+
+    Attributes:
+        column: of the numbers.
+        table: name of their vocabulary.
+        settings: which buckets.
+    """
+
+    column: str
+    table: str
+    settings: Buckets
+
+
+@dataclass(frozen=True)
 class Columns:
     """What a run reads of the data.
 
@@ -33,6 +52,8 @@ class Columns:
         weights: weight column -> the id column whose values it weighs.
         dense: numeric columns that the model gets.
         numeric: how it gets their values; those that are not here are as they are.
+        buckets: name of an id column that no file has, see `RunSpec.ids_of` -> the numbers that its ids are buckets of.
+        rules: table -> how its vocabulary is built; of those that are not here, as the data says.
         label: the label's column; None when there is none to read (predicting).
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
@@ -45,6 +66,18 @@ class Columns:
     several: Mapping[str, tuple[ListNeed, ...]] = field(default_factory=dict)
     asked_by: Mapping[str, str] = field(default_factory=dict)
     numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
+    buckets: Mapping[str, BucketColumn] = field(default_factory=dict)
+    rules: Mapping[str, SettledRules] = field(default_factory=dict)
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """All columns of ids, also those that are made of numbers."""
+        return (*self.ids, *self.buckets)
+
+    @property
+    def bucketed(self) -> tuple[str, ...]:
+        """The columns of numbers that are put into buckets, each once."""
+        return tuple(dict.fromkeys(each.column for each in self.buckets.values()))
 
     @property
     def dense_settings(self) -> dict[str, NumericColumn]:
@@ -62,7 +95,9 @@ class Columns:
         return tuple(name for name, each in self.dense_settings.items() if each.may_be_missing)
 
 
-def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = True) -> tuple[Columns, dict[str, str]]:
+def columns_of(
+    data: Data, features: Mapping[str, Feature], tables: Mapping[str, Table] = _NO_TABLES, *, labelled: bool = True
+) -> tuple[Columns, dict[str, str]]:
     """The columns that features read, and for each table the name of its vocabulary.
 
     Tables that are looked up by a common column (such as an item's vector and its bias) share a vocabulary, so
@@ -71,15 +106,18 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
     Args:
         data: the source; names label and dense features.
         features: by name, in the order of the config.
+        tables: by name; of those that are not here, the vocabularies are as the data says.
         labelled: whether the label is read.
 
     Raises:
-        ConfigError: one weight column is given to two id columns.
+        ConfigError: one weight column is given to two id columns; tables that share a vocabulary differ in its rules.
     """
     vocabulary: dict[str, str] = {}
     first_table: dict[str, str] = {}
     for name, feature in features.items():
         vocabulary.setdefault(feature.table, feature.table)
+        if feature.buckets.given:  # other buckets of the same numbers are another vocabulary
+            continue
         column = feature.column or name
         known = first_table.setdefault(column, feature.table)
         old, new = vocabulary[feature.table], vocabulary[known]
@@ -95,6 +133,8 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
         column = feature.column or name
         asked_by.setdefault(column, f"features.{name}.column" if feature.column else f"features.{name}")
         needs = tuple(ListNeed(f"features.{name}.{key}", value) for key, value in feature.settings_of_lists().items())
+        if feature.buckets.given:
+            continue
         if needs:
             several[column] = (*several.get(column, ()), *needs)
         if feature.weights is None:
@@ -110,7 +150,8 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
                     "give each id column weights of its own",
                 )
             )
-    if faults:
+    rules, conflicts = _rules(data, tables, vocabulary)
+    if faults := faults + conflicts:
         raise ConfigError(faults)
     columns = Columns(
         ids={column: vocabulary[table] for column, table in first_table.items()},
@@ -120,5 +161,35 @@ def columns_of(data: Data, features: Mapping[str, Feature], *, labelled: bool = 
         several=several,
         asked_by=asked_by,
         numeric=data.numeric_columns,
+        buckets={
+            feature.ids_column(name): BucketColumn(feature.column or name, feature.table, feature.buckets)
+            for name, feature in features.items()
+            if feature.buckets.given
+        },
+        rules=rules,
     )
     return columns, vocabulary
+
+
+def _rules(
+    data: Data, tables: Mapping[str, Table], vocabulary: Mapping[str, str]
+) -> tuple[dict[str, SettledRules], list[Fault]]:
+    """The rules of each vocabulary, and faults where tables that share one have different rules of their own."""
+    rules: dict[str, SettledRules] = {}
+    faults: list[Fault] = []
+    if data.token_rules is None:
+        return {}, []
+    for group in dict.fromkeys(vocabulary.values()):
+        sharing = [name for name, other in vocabulary.items() if other == group and name in tables]
+        set_by: dict[str, str] = {}
+        for name in sharing:
+            for key, value in tables[name].vocabulary.own.items():
+                first = set_by.setdefault(key, name)
+                if (before := tables[first].vocabulary.own[key]) != value:
+                    rule = (
+                        f"it shares a vocabulary with {first}, as one column is looked up in both, which has {before}"
+                    )
+                    faults.append(Fault(f"tables.{name}.vocabulary.{key}", str(value), rule, "set it in one of them"))
+        if sharing and not faults:
+            rules[group] = settled(data.token_rules, [tables[name].vocabulary for name in sharing])
+    return rules, faults

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.data import standard_library, text_forms
+from embexp.data import decompressed, standard_library, text_forms
 from embexp.data.files import unreadable
 from embexp.data.source import HEAD_LINES, Description, Unreadable
 from embexp.data.text_forms import Text
-from embexp.data.words import PATTERN
+from embexp.data.words import PATTERN, words
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.splits import Split, SplitKind
 from embexp.specs.texts import SkipGram
@@ -36,11 +36,17 @@ class Corpus:
         path: file or folder; None: the standard library.
         text: column of the text.
         label: column of the label; None: labels are not read, and may be missing.
+        separator: between the tokens of texts that are split already; None: texts are split into words.
     """
 
     path: Path | None
     text: str
     label: str | None
+    separator: str | None = None
+
+    def words(self, text: Text) -> list[str]:
+        """The words of a text, or its tokens."""
+        return words(text.text, self.separator) if text.tokens is None else list(text.tokens)
 
     def files(self) -> list[Path]:
         """The files of texts; none for the standard library.
@@ -70,11 +76,11 @@ class Corpus:
     @property
     def form(self) -> str:
         """How the texts are written: the file's suffix, "folder", or "" for the standard library."""
-        return "" if self.path is None else "folder" if self.path.is_dir() else self.path.suffix.lower()
+        return "" if self.path is None else "folder" if self.path.is_dir() else decompressed.form_of(self.path)
 
     def settings(self) -> dict[str, str]:
         """JSON of what decides, beside the content, how texts become words."""
-        return {"words": PATTERN, "text": self.text, "form": self.form}
+        return {"words": PATTERN if self.separator is None else self.separator, "text": self.text, "form": self.form}
 
     def digest(self, *, cache: Path) -> str:
         """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
@@ -133,7 +139,7 @@ class Corpus:
 
 def corpus_of(data: LabelledTexts | SkipGram, label: str | None) -> Corpus:
     """The texts of a source, with their labels in column `label`, or without."""
-    return Corpus(None if data.path is None else Path(data.path), data.text, label)
+    return Corpus(None if data.path is None else Path(data.path), data.text, label, data.token_separator)
 
 
 def described(data: LabelledTexts | SkipGram) -> Description:

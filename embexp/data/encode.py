@@ -71,6 +71,7 @@ def encode(
         splits = [SplitsWriter(writer(f"list.{number}.splits", np.int64)) for number in range(len(several))]
         weights = [writer(f"weights.{number}", np.float32) for number in range(len(columns.weights))]
         dense = writer("dense", np.float32, len(columns.dense))
+        bucketed = writer("bucketed", np.float32, len(columns.bucketed)) if columns.bucketed else None
         labels = writer("labels", np.float32) if columns.label is not None else None
         timestamps = writer("timestamps", np.float64) if timestamp is not None else None
         groups = writer("groups", np.int64) if group is not None else None
@@ -84,6 +85,9 @@ def encode(
             for number, name in enumerate(columns.weights):
                 weights[number].append(chunk.numbers[name].values)
             dense.append(_matrix([chunk.numbers[name].values for name in columns.dense], chunk.count, np.float32))
+            if bucketed is not None:
+                values_of = [chunk.numbers[name].values for name in columns.bucketed]
+                bucketed.append(_matrix(values_of, chunk.count, np.float32))
             if labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
                 labels.append(label if label_threshold is None else label >= label_threshold)
@@ -108,6 +112,7 @@ def encode(
         dense=list(columns.dense),
         label=columns.label is not None,
         files=[(file.name, rows) for file, rows in files.items()],
+        bucketed=list(columns.bucketed),
     ).write(folder)
 
 

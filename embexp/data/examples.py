@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Layout:
         dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
         label: whether there is `labels.npy`, float32 [count].
         files: name and number of examples of each file, in order.
+        bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
     """
 
     count: int
@@ -42,6 +43,7 @@ class Layout:
     dense: list[str]
     label: bool
     files: list[tuple[str, int]]
+    bucketed: list[str] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
         """Writes `layout.json`."""
@@ -132,17 +134,18 @@ class Examples:
     key: str = ""
 
 
-def examples(folder: Path, rows: Path) -> Examples:
+def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
     """Maps encoded examples.
 
     Args:
         folder: what `encode` wrote.
         rows: folder with `ids.npy` and `list.N.values.npy` that hold rows of the tables instead of codes.
+        buckets: names of further columns of that `ids.npy`: buckets of numbers.
     """
     layout = Layout.read(folder)
     return Examples(
         count=layout.count,
-        id_columns=tuple(layout.ids),
+        id_columns=(*layout.ids, *buckets),
         ids=mapped(rows / "ids.npy"),
         lists={
             name: ListColumn(mapped(rows / f"list.{number}.values.npy"), mapped(folder / f"list.{number}.splits.npy"))

@@ -58,7 +58,7 @@ def fit(
         DataError: a column has no value in the training split from which to fit what it needs.
     """
     return tuple(
-        _fitted(name, setting, _known(raw, train, number), folder)
+        _fitted(name, setting, known(raw, train, number), folder)
         for number, (name, setting) in enumerate(settings.items())
     )
 
@@ -96,15 +96,19 @@ def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[f
             return ()
         values = np.memmap(path, np.float32, "r+", shape=(size,))
         values.sort()  # in place: nothing is held beside the pages of the file
-        places = (np.linspace(0, 1, count) if count > 1 else np.array([0.5])) * (size - 1)
-        low = np.floor(places).astype(np.int64)
+        # In whole numbers: rounded places would part values from those that are equal to them.
+        steps = 2 if count == 1 else count - 1
+        places = np.array([1] if count == 1 else range(count)) * (size - 1)
+        low, rest = places // steps, places % steps
         below, above = values[low].astype(np.float64), values[np.minimum(low + 1, size - 1)].astype(np.float64)
-        return tuple((below + (above - below) * (places - low)).tolist())
+        return tuple((below + (above - below) * (rest / steps)).tolist())
     finally:
         os.unlink(path)
 
 
-def _known(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+def known(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+    """The values of a column of `raw`, float32 [examples, columns], in the training split, without missing ones."""
+
     def blocks() -> Iterator[np.ndarray]:
         for start in range(0, len(train), _ROWS):
             values = raw[train[start : start + _ROWS], number].astype(np.float64)

@@ -74,14 +74,14 @@ class Interactions:
         item: id column of the items.
         item_columns: all id columns with features of the item.
         catalogue: the items.
-        oov: whether row 0 of the users' vocabulary, and of the items', stands for unknown ones.
+        special: rows in front of those of users, and of items, in their vocabularies, such as the OOV row.
     """
 
     user: str
     item: str
     item_columns: frozenset[str]
     catalogue: Catalogue
-    oov: tuple[bool, bool]
+    special: tuple[int, int]
 
     def pairs(self, examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int64 [n] each: the user's row in the vocabulary, and the item's number in the catalogue or -1."""
@@ -118,9 +118,7 @@ class Interactions:
         everyone, first = np.unique(who, return_index=True)
         left_out = self.seen(before, seen, everyone)
         kept = ~_contains(left_out, np.searchsorted(everyone, who), what, self.catalogue.size)
-        known = np.ones(len(everyone), bool)
-        if self.oov[0]:
-            known &= everyone != 0
+        known = everyone >= self.special[0]
         known &= np.bincount(np.searchsorted(everyone, who[kept]), minlength=len(everyone)) > 0
         if not known.any():
             raise DataError(
@@ -141,7 +139,13 @@ class Interactions:
 
 
 def interactions(
-    examples: Examples, train: np.ndarray, *, user: str, item: str, item_columns: Sequence[str], oov: Mapping[str, bool]
+    examples: Examples,
+    train: np.ndarray,
+    *,
+    user: str,
+    item: str,
+    item_columns: Sequence[str],
+    special: Mapping[str, int],
 ) -> Interactions:
     """The interactions of a run.
 
@@ -151,7 +155,7 @@ def interactions(
         user: id column of the users.
         item: id column of the items.
         item_columns: id columns with features of the item, that of the item among them.
-        oov: by column, whether row 0 of its vocabulary stands for unknown values.
+        special: by column, the rows of its vocabulary in front of those of tokens.
 
     Raises:
         DataError: a column holds several values per example, or fewer than two items can be recommended.
@@ -162,11 +166,11 @@ def interactions(
     rows, first, counts = np.unique(
         examples.ids[train, examples.id_columns.index(item)].astype(np.int64), return_index=True, return_counts=True
     )
-    known = rows != 0 if oov[item] else np.ones(len(rows), bool)
+    known = rows >= special[item]
     catalogue = Catalogue(rows[known], train[first[known]], counts[known])
     if catalogue.size < 2:
         raise DataError(f"{catalogue.size} items of the training split are known; a recommendation needs two or more")
-    return Interactions(user, item, frozenset(item_columns), catalogue, (oov[user], oov[item]))
+    return Interactions(user, item, frozenset(item_columns), catalogue, (special[user], special[item]))
 
 
 def _lists(who: np.ndarray, what: np.ndarray, users: np.ndarray, size: int) -> ListColumn:

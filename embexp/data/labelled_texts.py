@@ -12,7 +12,6 @@ from embexp.data.arrow_columns import Column
 from embexp.data.corpus import Corpus
 from embexp.data.readers import Chunk
 from embexp.data.text_forms import Text
-from embexp.data.words import words
 from embexp.errors import DataError
 
 WORDS = "words"
@@ -49,7 +48,7 @@ def chunks(corpus: Corpus, label: str | None, known: Sequence[str], *, max_lengt
     numbers = {name: number for number, name in enumerate(known)}
     for file, texts in itertools.groupby(corpus.texts(), key=lambda text: text.file):
         for some in _portions(texts):
-            found = [words(text.text)[:max_length] for text in some]
+            found = [corpus.words(text)[:max_length] for text in some]
             splits = np.zeros(len(found) + 1, np.int64)
             np.cumsum([len(each) for each in found], out=splits[1:])
             flat = pa.array(itertools.chain.from_iterable(found), pa.large_string())
@@ -62,7 +61,7 @@ def _portions(texts: Iterable[Text]) -> Iterator[list[Text]]:
     characters = 0
     for text in texts:
         some.append(text)
-        characters += len(text.text)
+        characters += len(text.text) if text.tokens is None else sum(map(len, text.tokens))
         if len(some) == _TEXTS or characters > _CHARACTERS:
             yield some
             some, characters = [], 0

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from embexp.data.batches import Batch, evaluation_batches
+from embexp.data.batches import Batch, Known, evaluation_batches
 from embexp.data.candidates import Candidates, KnownAnswers
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.data.shared_memory import SharedArray
-from embexp.specs.triples import KNOWN
 
 
 def ranked_batches(
@@ -32,14 +30,11 @@ def ranked_batches(
         candidates: all entities.
         known: the known answers of the queries.
     """
-    places, values, splits = (SharedArray(each) for each in (known.places, known.lists.values, known.lists.splits))
+    answers = Known(known)
 
     def with_known(number: tf.Tensor, batch: Batch) -> Batch:
         start = number * batch_size
-        lists = places.at(tf.range(start, start + tf.size(batch.labels, tf.int64)))
-        span = tf.ragged.range(splits.at(lists), splits.at(lists + 1))
-        known_rows = span.with_values(values.at(span.values))
-        return batch._replace(ids={**batch.ids, KNOWN: known_rows})
+        return answers.added(batch, tf.range(start, start + tf.size(batch.labels, tf.int64)))
 
     queries = evaluation_batches(examples, rows, columns, batch_size=batch_size, candidates=candidates)
     return queries.enumerate().map(tf.autograph.experimental.do_not_convert(with_known))

@@ -5,62 +5,88 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from embexp.data import splits
+from embexp.data import shares, splits
 from embexp.data.arrays import ArrayWriter, mapped
+from embexp.data.bucket_vocabulary import BucketVocabulary
+from embexp.data.columns import BucketColumn
+from embexp.data.counted import vocabulary_of
 from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
+from embexp.data.fitted_buckets import fit_buckets
 from embexp.data.source import FORMAT
-from embexp.data.vocabulary import Vocabulary, from_counts
+from embexp.data.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
-from embexp.specs.sources import VocabularyRules
+from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.progress import Progress
 
 _ROWS = 16_384  # whose codes, column by column, stay in the processor's cache
 
 
-def learn(encoded: Encoded, rules: VocabularyRules, folder: Path, *, progress: Progress) -> None:
+def learn(
+    encoded: Encoded,
+    rules: Mapping[str, VocabularyRules],
+    buckets: Mapping[str, BucketColumn],
+    folder: Path,
+    *,
+    progress: Progress,
+) -> None:
     """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
 
     Args:
-        encoded: the codes.
-        rules: which tokens get a row.
-        folder: where to; `train.npy` is there already.
+        encoded: the codes, and numbers for buckets.
+        rules: which tokens get a row, by vocabulary.
+        buckets: see `Columns`.
+        folder: where to; the splits are there already.
         progress: called as the work goes on.
 
     Raises:
+        DataError: there is no number from which to make quantiles.
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     progress("making vocabularies", None)
-    layout = encoded.layout
-    counted = counts(layout, encoded.folder, mapped(folder / "train.npy"))
+    layout, train = encoded.layout, mapped(folder / "train.npy")
+    counted = counts(layout, encoded.folder, train)
     vocabularies: dict[str, Vocabulary] = {}
     for number, table in enumerate(layout.token_tables):
         tokens = read_tokens(encoded.folder, layout, table)
-        vocabularies[table] = from_counts(tokens, counted[table], rules)
+        vocabularies[table] = vocabulary_of(tokens, counted[table], rules[table])
         vocabularies[table].write(folder / f"vocabulary.{number}")
-    write(layout, encoded.folder, vocabularies, folder)
+    if buckets:
+        made = fit_buckets(mapped(encoded.folder / "bucketed.npy"), layout.bucketed, train, buckets, folder)
+        for number, (table, vocabulary) in enumerate(made.items()):
+            vocabulary.write(folder / f"buckets.{number}")
+            vocabularies[table] = vocabulary
+    write(layout, encoded.folder, vocabularies, buckets, folder)
+    shares.write(layout, encoded.folder, vocabularies, counted, buckets, folder)
 
 
-def learned(encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+def learned(encoded: Encoded, buckets: Mapping[str, BucketColumn], folder: Path) -> dict[str, Vocabulary]:
     """By table, the vocabularies that `learn` wrote."""
     tables = enumerate(encoded.layout.token_tables)
-    return {table: Vocabulary.read(folder / f"vocabulary.{number}") for number, table in tables}
+    found = {table: Vocabulary.read(folder / f"vocabulary.{number}") for number, table in tables}
+    bucketed = enumerate(dict.fromkeys(each.table for each in buckets.values()))
+    return found | {table: Vocabulary.read(folder / f"buckets.{number}") for number, table in bucketed}
 
 
-def numbered(encoded: Encoded, vocabularies: Mapping[str, Vocabulary], *, cache: Path) -> Examples:
+def numbered(
+    encoded: Encoded, vocabularies: Mapping[str, Vocabulary], buckets: Mapping[str, BucketColumn], *, cache: Path
+) -> Examples:
     """The examples with rows of tables for codes, by vocabularies that are known.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
-    known = {table: vocabularies[table] for table in encoded.layout.token_tables}
-    whose = {name: each.digest for name, each in known.items()}
-    key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose})
-    make = partial(write, encoded.layout, encoded.folder, known)
-    return examples(encoded.folder, caching.folder(cache, "rows", key, make))
+    tables = dict.fromkeys([*encoded.layout.token_tables, *(each.table for each in buckets.values())])
+    known = {table: vocabularies[table] for table in tables}
+    whose: dict[str, Any] = {name: each.digest for name, each in known.items()}
+    placed = [[name, each.column, each.table] for name, each in buckets.items()]
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose, "buckets": placed})
+    make = partial(write, encoded.layout, encoded.folder, known, buckets)
+    return examples(encoded.folder, caching.folder(cache, "rows", key, make), tuple(buckets))
 
 
 def counts(layout: Layout, raw: Path, train: np.ndarray) -> dict[str, np.ndarray]:
@@ -85,33 +111,46 @@ def _list(raw: Path, number: int) -> tuple[np.ndarray, np.ndarray]:
     return mapped(raw / f"list.{number}.values.npy"), mapped(raw / f"list.{number}.splits.npy")
 
 
-def write(layout: Layout, raw: Path, vocabularies: Mapping[str, Vocabulary], folder: Path) -> None:
-    """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes.
+def write(
+    layout: Layout,
+    raw: Path,
+    vocabularies: Mapping[str, Vocabulary],
+    buckets: Mapping[str, BucketColumn],
+    folder: Path,
+) -> None:
+    """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes, and for numbers in buckets.
 
     Args:
         layout: of the codes.
         raw: folder of the codes.
         vocabularies: by table.
+        buckets: further columns of `ids.npy`, behind those of the codes.
         folder: where to.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
+    width = len(layout.ids) + len(buckets)
+    numbers = mapped(raw / "bucketed.npy") if buckets else np.empty((layout.count, 0))
     rows = {
         table: vocabularies[table].rows(read_tokens(raw, layout, table)).astype(np.int32)
         for table in layout.token_tables
     }
     strict = {table: bool((found < 0).any()) for table, found in rows.items()}
     ids = mapped(raw / "ids.npy")
-    with ArrayWriter(folder / "ids.npy", np.int32, len(layout.ids)) as writer:
+    with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
         for start, stop in splits.chunks(layout.count, _ROWS):
-            codes, block = ids[start:stop], np.empty((stop - start, len(layout.ids)), np.int32)
+            codes, block = ids[start:stop], np.empty((stop - start, width), np.int32)
             for number, name in enumerate(layout.ids):
                 table = layout.tables[name]
                 block[:, number] = rows[table].take(codes[:, number])
                 if strict[table] and (wrong := np.flatnonzero(block[:, number] < 0)).size:
                     code = int(codes[wrong[0], number])
                     raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
+            for number, each in enumerate(buckets.values(), len(layout.ids)):
+                vocabulary = vocabularies[each.table]
+                assert isinstance(vocabulary, BucketVocabulary)
+                block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(each.column)])
             writer.append(block)
     for number, name in enumerate(layout.lists):
         values, ends = _list(raw, number)

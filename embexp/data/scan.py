@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import prepared_numbers, splits
+from embexp.data import prepared_numbers, shares, splits
 from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
@@ -38,6 +38,7 @@ class Scan:
         digest: of the source's content.
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
+        shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
     """
 
     examples: Examples
@@ -48,6 +49,7 @@ class Scan:
     digest: str
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
+    shares: shares.Shares = field(default_factory=dict)
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
@@ -71,11 +73,13 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)
-    division = {**source.division_key(), **({"only_ones": True} if only_ones else {})}
-    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **division})
-    divided = caching.folder(cache, "scan", key, partial(_divide, source, encoded, progress))
+    how = {**source.division_key(), **source.learning_key(columns), **({"only_ones": True} if only_ones else {})}
+    key = digests.of_json({"format": FORMAT, "raw": encoded.key, **how})
+    divided = caching.folder(cache, "scan", key, partial(_divide, source, columns, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
-    found = examples(encoded.folder, divided if encoded.layout.token_tables else encoded.folder)
+    layout = encoded.layout
+    rewritten = layout.token_tables or layout.bucketed
+    found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
     train = mapped(divided / "train.npy")
     numbers = prepared_numbers.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
@@ -87,6 +91,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
         digest=encoded.digest,
         classes=encoded.classes,
         numbers=numbers,
+        shares=shares.read(divided),
     )
 
 
@@ -125,10 +130,11 @@ def encode_file(
     return replace(found, dense=prepared_numbers.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
-def _divide(source: Source, encoded: Encoded, progress: Progress, folder: Path) -> None:
+def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
+    source.learn(columns, encoded, folder, progress=progress)
     train, total = mapped(folder / "train.npy"), 0.0
     if encoded.layout.label:
         labels = mapped(encoded.folder / "labels.npy")

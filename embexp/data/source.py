@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples
     from embexp.data.vocabulary import Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 """Version of what the cache holds; raised when its meaning changes."""
 HEAD_LINES = 1_000
 """Lines, or rows, of each file that are looked at before a run."""
@@ -70,7 +70,7 @@ class Source(ABC):
     """Where the examples of a run come from.
 
     A scan takes it in two steps, each cached by content: `encode` reads the source once and writes what it holds as
-    arrays; `divide` writes the splits, vocabularies and rows that follow from it.
+    arrays; `divide` writes the splits that follow from it, and `learn` the vocabularies and rows.
     """
 
     @abstractmethod
@@ -108,10 +108,22 @@ class Source(ABC):
 
     @abstractmethod
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, and vocabularies and rows where `encode` wrote codes of tokens, into an empty folder.
+        """Writes splits into an empty folder.
 
         Raises:
             DataError: nothing is left to train on.
+        """
+
+    def learning_key(self, columns: Columns) -> Mapping[str, Any]:
+        """JSON of the settings on which `learn` depends."""
+        return {}
+
+    def learn(  # noqa: B027 - nothing to do for sources whose ids are rows already
+        self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress
+    ) -> None:
+        """Writes vocabularies and rows, where `encode` wrote codes of tokens, into the folder with the splits.
+
+        Raises:
             VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
         """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embexp.data import bounded_lines, standard_library
+from embexp.data import bounded_lines, decompressed, standard_library
 from embexp.data.files import unreadable
 from embexp.data.source import Unreadable
 from embexp.errors import DataError, Fault, read_by_library
@@ -27,6 +27,7 @@ class Text:
         file: where it is from; for a folder with a folder per class, that of the class.
         place: file and line, or row, for messages.
         done: fraction of the whole that has been read with it, 0 to 1.
+        tokens: of a text that comes as a list of them; None: it is to be split.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Text:
     file: Path
     place: str
     done: float
+    tokens: tuple[str, ...] | None = None
 
 
 def from_library(*, labelled: bool) -> Iterator[Text]:
@@ -68,11 +70,11 @@ def from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
         label, tab, text = content.partition("\t")
         if not labelled:
             # What stands before a tab is a label, no part of the text.
-            yield Text(text if tab else content, None, path, place, read / size)
+            yield Text(text if tab else content, None, path, place, min(1.0, read / size))
             continue
         if not tab:
             raise DataError(f"{place}: found no tab, expected label<TAB>text")
-        yield Text(text, _named(label, place), path, place, read / size)
+        yield Text(text, _named(label, place), path, place, min(1.0, read / size))
 
 
 def from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
@@ -100,7 +102,7 @@ def from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
                     found = f"found {len(fields)} fields, expected {len(header)}"
                     raise DataError(f"{place}: {found}")
                 name = None if name_column is None else _named(fields[name_column], place)
-                yield Text(fields[column], name, path, place, read / size)
+                yield Text(fields[column], name, path, place, min(1.0, read / size))
             line = rows.line_num + 1
     except csv.Error as error:
         raise DataError(f"{path}, line {line}: found no fields of CSV: {error}") from None
@@ -109,7 +111,7 @@ def from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
 
 
 def from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
-    """Columns of a Parquet file: of the texts and, unless it is None, of the classes."""
+    """Columns of a Parquet file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,15 +120,16 @@ def from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
     # A generator's block is left while somebody works with a text, so their errors don't come through here.
     with read_by_library(f"{path} can't be read as Parquet"), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
-            texts, names = (
-                [None] * batch.num_rows if name is None else batch[name].cast(pa.large_string()).to_pylist()
-                for name in (text, label)
-            )
+            several = _is_list(batch.schema.field(text).type)
+            kind = pa.large_list(pa.large_string()) if several else pa.large_string()
+            texts = batch[text].cast(kind).to_pylist()
+            names = [None] * batch.num_rows if label is None else batch[label].cast(pa.large_string()).to_pylist()
             for one, name in zip(texts, names, strict=True):
                 row += 1
                 place = f"{path}, row {row}"
                 name = None if label is None else _named(name or "", place)
-                yield Text(one or "", name, path, place, row / file.metadata.num_rows)
+                tokens = tuple(token for token in one or () if token) if several else None
+                yield Text("" if several else one or "", name, path, place, row / file.metadata.num_rows, tokens)
 
 
 def check_columns(path: Path, text: str, label: str | None) -> None:
@@ -135,7 +138,7 @@ def check_columns(path: Path, text: str, label: str | None) -> None:
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
-    kind = path.suffix.lower()
+    kind = decompressed.form_of(path)
     names: list[str]
     if kind == ".csv":
         try:
@@ -169,6 +172,8 @@ def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
         raise unreadable(path, str(error)) from error
     for name in (text, label):
         kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
+        if kind is not None and name == text and _is_list(kind):
+            kind = kind.value_type
         if kind is not None and not (
             pa.types.is_string(kind)
             or pa.types.is_large_string(kind)
@@ -177,6 +182,12 @@ def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
         ):
             raise unreadable(path, f"column {name!r} holds {kind}, expected text")
     return names
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _named(label: str, place: str) -> str:

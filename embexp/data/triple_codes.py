@@ -46,7 +46,7 @@ def read(files: Sequence[Path], progress: Progress) -> Lines:
             numbers.extend(codes.setdefault(field, len(codes)) for field in fields)
             done += length
             if count % 65_536 == 0:
-                progress("reading triples", done / size)
+                progress("reading triples", min(1.0, done / size))
         counts[file] = (len(numbers) - before) // 3
         if not counts[file]:
             raise DataError(f"{file}: found no triples")

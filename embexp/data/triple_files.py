@@ -1,7 +1,7 @@
 """Files of triples: the form in which knowledge graphs are published. Standard library only.
 
 A folder holds `train`, `valid` and `test`, with a triple a line: three fields, tabs between them, no header line. Which
-field is the relation differs from graph to graph.
+field is the relation differs from graph to graph. Each may be compressed, such as train.txt.gz.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from embexp.data import bounded_lines
+from embexp.data import bounded_lines, decompressed
 from embexp.data.source import Unreadable
 from embexp.errors import DataError, Fault
 
@@ -33,10 +33,11 @@ def files_of(path: Path) -> list[Path]:
     found, faults = [], []
     for split in SPLITS:
         names = [f"{split}{suffix}" for suffix in _SUFFIXES]
-        there = [path / name for name in names if (path / name).is_file()]
+        packed = [f"{name}{suffix}" for name in names for suffix in decompressed.SUFFIXES]
+        there = [path / name for name in (*names, *packed) if (path / name).is_file()]
         found += there
         if len(there) != 1:
-            rule = f"the folder needs {' or '.join(names)}" + (", and has both" if there else ", and has neither")
+            rule = f"the folder needs {' or '.join(names)}" + (", and has several" if there else ", and has neither")
             faults.append(Fault("data.path", repr(str(path)), rule))
     if faults:
         raise Unreadable(faults)

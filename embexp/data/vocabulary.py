@@ -1,9 +1,13 @@
-r"""Vocabularies: which row of a table stands for which token.
+"""Vocabularies: which row of a table stands for which token.
 
-A token vocabulary is written as a TSV file with the header `token, frequency, kind`, one line per row of the table, in
-the order of the rows: the out-of-vocabulary row first, if there is one, then tokens by falling frequency, then by
-code point. Backslash, tab, newline and carriage return in a token are written `\\`, `\t`, `\n` and `\r`. An identity
-vocabulary, whose ids are row numbers themselves, is a small JSON file.
+| vocabulary | rows |
+|---|---|
+| `TokenVocabulary` | those of values without a row of their own, then tokens by falling frequency, then by code point |
+| `HashVocabulary` (`hash_vocabulary`) | hash buckets of all tokens |
+| `BucketVocabulary` (`bucket_vocabulary`) | buckets of numbers |
+| `IdentityVocabulary` | ids that are row numbers |
+
+`vocabulary_files` reads what `write` writes.
 """
 
 from __future__ import annotations
@@ -19,22 +23,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
-from embexp.data.packed_tokens import places_in, sorted_places
-from embexp.errors import DataError, VocabularyError, read_by_library
-from embexp.specs.sources import UnknownPolicy, VocabularyRules
-from embexp.system import regular
+from embexp.data import fingerprint
+from embexp.data.packed_tokens import places_in
+from embexp.errors import DataError, VocabularyError
 from embexp.system.files import write_text, written_whole
 
-OOV_TOKEN = "<oov>"
-"""How the out-of-vocabulary row is shown; a real token of this text differs in its kind."""
+OOV_TOKEN, MISSING_TOKEN, RARE_TOKEN = "<oov>", "<missing>", "<rare>"
+"""How rows are shown that stand for no token; a real token of this text differs in its kind."""
 HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
-_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
-_PLAIN = {escape: plain for plain, escape in _ESCAPES}
+ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _LINES = 65_536
-_JSON_BYTES = 4096
+_NO_TOKENS = pa.array([], pa.large_string())
 
 
 class Vocabulary(ABC):
@@ -42,11 +43,13 @@ class Vocabulary(ABC):
 
     Attributes:
         size: number of rows.
-        oov: whether row 0 stands for every value that has no row of its own.
+        first: number of rows in front of those of tokens: rows that stand for no token of their own.
+        oov: rows for values that no other row stands for; 0: they have no row.
     """
 
     size: int
-    oov: bool
+    first: int
+    oov: int
 
     @property
     @abstractmethod
@@ -55,11 +58,11 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token; for an unknown or missing one 0 if there is an OOV row, else -1."""
+        """int64 row of each token; of one without a row -1."""
 
     @abstractmethod
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The tokens of rows start..stop, the OOV row shown as `<oov>`."""
+        """The tokens of rows start..stop; rows that stand for none are shown as `<oov>` and the like."""
 
     @abstractmethod
     def write(self, stem: Path) -> Path:
@@ -88,15 +91,9 @@ class Vocabulary(ABC):
         Raises:
             DataError: there is no such file, or it is not a vocabulary.
         """
-        text, identity = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
-        if not identity.exists() and not text.exists():
-            raise DataError(f"there is no vocabulary {text}, nor {identity.name} beside it")
-        path = identity if identity.exists() else text
-        if fault := regular.fault_of(path):
-            raise DataError(f"{path}: {fault}")
-        if path == identity:
-            return _read_json(identity)
-        return _read_tsv(text)
+        from embexp.data import vocabulary_files  # which makes vocabularies of all kinds
+
+        return vocabulary_files.read(stem)
 
     @staticmethod
     def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
@@ -121,67 +118,129 @@ class Vocabulary(ABC):
 
 @dataclass(frozen=True)
 class TokenVocabulary(Vocabulary):
-    """Rows that stand for tokens.
+    """Rows that stand for tokens, behind those of values that have no row of their own: OOV rows, missing, rare.
 
     Attributes:
-        known: Arrow large_string, the tokens in the order of their rows, without the OOV row.
+        known: Arrow large_string, the tokens in the order of their rows.
         known_frequencies: int64, how often each was seen in the training split.
-        oov: whether row 0 stands for every other token.
-        oov_frequency: how many values of the training split fell to that row.
+        oov: how many OOV rows there are, for every other token; of several, a token has that of its hash.
+        oov_frequencies: how many values of the training split fell to each of them; () of none.
+        missing_frequency: how many missing values the training split has; None: they have no row of their own.
+        rare: Arrow large_string, the tokens that share the row of rare values; None: there is no such row.
+        rare_frequency: how many values of the training split they are.
     """
 
     known: pa.LargeStringArray
     known_frequencies: np.ndarray
-    oov: bool
-    oov_frequency: int = 0
+    oov: int
+    oov_frequencies: tuple[int, ...] = ()
+    missing_frequency: int | None = None
+    rare: pa.LargeStringArray | None = None
+    rare_frequency: int = 0
 
     @property
     def size(self) -> int:  # type: ignore[override]
         """Number of rows."""
-        return len(self.known) + self.oov
+        return self.first + len(self.known)
+
+    @property
+    def first(self) -> int:  # type: ignore[override]
+        """Row of the first token."""
+        return len(self.special)
+
+    @property
+    def special(self) -> tuple[tuple[str, str, int], ...]:
+        """Token as it is shown, kind and frequency of each row in front of those of tokens."""
+        counts = (*self.oov_frequencies, *[0] * (self.oov - len(self.oov_frequencies)))
+        shown = [OOV_TOKEN] if self.oov == 1 else [f"<oov {number}>" for number in range(self.oov)]
+        found = [(text, "oov", count) for text, count in zip(shown, counts, strict=True)]
+        if self.missing_frequency is not None:
+            found.append((MISSING_TOKEN, "missing", self.missing_frequency))
+        if self.rare is not None:
+            found.append((RARE_TOKEN, "rare", self.rare_frequency))
+        return tuple(found)
+
+    @property
+    def oov_frequency(self) -> int:
+        """How many values of the training split fell to the OOV rows."""
+        return sum(self.oov_frequencies)
 
     @property
     def frequencies(self) -> np.ndarray:
         """int64 [size]: how often each row was meant in the training split."""
-        return np.concatenate([[self.oov_frequency], self.known_frequencies]) if self.oov else self.known_frequencies
+        return np.concatenate([np.array([count for *_, count in self.special], np.int64), self.known_frequencies])
 
     @property
     def digest(self) -> str:
         """Digest of what the rows stand for, without frequencies."""
-        state = hashlib.sha256(b"oov\n" if self.oov else b"\n")
-        for start in range(0, len(self.known), _LINES):
-            state.update(json.dumps(self.known.slice(start, _LINES).to_pylist()).encode() + b"\n")
+        several = self.oov > 1 or self.missing_frequency is not None or self.rare is not None
+        begin = f"{self.oov} {self.missing_frequency is not None} {self.rare is not None}" if several else "oov"
+        state = hashlib.sha256(f"{begin}\n".encode() if self.first else b"\n")
+        for tokens in (self.known, *([self.rare] if self.rare is not None else [])):
+            for start in range(0, len(tokens), _LINES):
+                state.update(json.dumps(tokens.slice(start, _LINES).to_pylist()).encode() + b"\n")
         return state.hexdigest()
 
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
         """int64 row of each token, see `Vocabulary.rows`."""
         array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
-        places = places_in(self.known, array)
-        return places + 1 if self.oov else places
+        rows = places_in(self.known, array)
+        others = np.flatnonzero(rows < 0)
+        rows += self.first
+        if others.size:
+            rows[others] = self._special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
+        return rows
+
+    def _special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        """The rows of values that have no row of their own."""
+        rows = np.full(len(tokens), 0 if self.oov == 1 else -1, np.int64)
+        if self.oov > 1:
+            rows = fingerprint.buckets(tokens, self.oov)
+        if self.missing_frequency is not None:
+            rows[pc.equal(pc.fill_null(tokens, ""), "").to_numpy(zero_copy_only=False)] = self.oov
+        if self.rare is not None:
+            rare = pc.is_in(tokens, value_set=self.rare, skip_nulls=True)
+            rows[rare.to_numpy(zero_copy_only=False)] = self.first - 1
+        return rows
 
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop."""
         stop = self.size if stop is None else min(stop, self.size)
-        first = max(0, start - self.oov)
-        shown = [OOV_TOKEN] if self.oov and start <= 0 < stop else []
-        return [*shown, *self.known.slice(first, max(0, stop - self.oov - first)).to_pylist()]
+        shown = [text for text, *_ in self.special][start:stop]
+        begin = max(0, start - self.first)
+        return [*shown, *self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()]
 
     def write(self, stem: Path) -> Path:
         """Writes the vocabulary whole and returns the path of its file."""
         path = stem.parent / f"{stem.name}.tsv"
         with written_whole(path) as file:
             file.write(f"{HEADER}\n".encode())
-            if self.oov:
-                file.write(f"{OOV_TOKEN}\t{self.oov_frequency}\toov\n".encode())
-            for start in range(0, len(self.known), _LINES):
-                texts = self.known.slice(start, _LINES)
-                for plain, escape in _ESCAPES:
-                    texts = pc.replace_substring(texts, plain, escape)
-                counts = pa.array(self.known_frequencies[start : start + _LINES]).cast(pa.large_string())
-                kind = pa.scalar("token\n", pa.large_string())
-                lines = pc.binary_join_element_wise(texts, counts, kind, pa.scalar("\t", pa.large_string()))
-                file.write(_text_of(lines))
+            for text, kind, count in self.special:
+                file.write(f"{text}\t{count}\t{kind}\n".encode())
+            rare = _NO_TOKENS if self.rare is None else self.rare
+            for tokens, counts, kind in (
+                (self.known, self.known_frequencies, "token"),
+                (rare, np.zeros(len(rare), np.int64), "rare_token"),  # counted in the row that they share
+            ):
+                for start in range(0, len(tokens), _LINES):
+                    part = slice(start, start + _LINES)
+                    file.write(_lines(tokens.slice(start, _LINES), counts[part], kind))
         return path
+
+
+def _lines(texts: pa.LargeStringArray, counts: np.ndarray, kind: str) -> pa.Buffer:
+    for plain, escape in ESCAPES:
+        texts = pc.replace_substring(texts, plain, escape)
+    written = pa.array(counts).cast(pa.large_string())
+    tab, end = (pa.scalar(text, pa.large_string()) for text in ("\t", f"{kind}\n"))
+    return _text_of(pc.binary_join_element_wise(texts, written, end, tab))
+
+
+def _text_of(lines: pa.LargeStringArray) -> pa.Buffer:
+    """The bytes of all lines, one after the other; none is null."""
+    _, ends, text = lines.buffers()
+    start, stop = np.frombuffer(ends, np.int64, len(lines) + 1, 8 * lines.offset)[[0, -1]]
+    return text.slice(int(start), int(stop - start))
 
 
 @dataclass(frozen=True)
@@ -189,7 +248,8 @@ class IdentityVocabulary(Vocabulary):
     """Ids that are row numbers, 0 to size - 1; as tokens, their decimal text."""
 
     size: int
-    oov: bool = False
+    oov: int = 0
+    first: int = 0
 
     @property
     def digest(self) -> str:
@@ -218,84 +278,8 @@ class IdentityVocabulary(Vocabulary):
         return row if row < self.size else -1
 
 
-def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules) -> TokenVocabulary:
-    """The vocabulary of tokens seen so often in the training split.
-
-    Args:
-        tokens: distinct; an empty one stands for missing values and gets no row of its own.
-        counts: int64, as many.
-        rules: which tokens get a row.
-    """
-    kept = np.flatnonzero((counts >= rules.min_frequency) & pc.not_equal(tokens, "").to_numpy(zero_copy_only=False))
-    order = kept[sorted_places(tokens.take(pa.array(kept)), counts[kept])[: rules.max_size]]
-    frequencies = counts[order]
-    oov = rules.unknown is UnknownPolicy.OOV
-    return TokenVocabulary(
-        known=tokens.take(pa.array(order)),
-        known_frequencies=frequencies,
-        oov=oov,
-        oov_frequency=int(counts.sum() - frequencies.sum()) if oov else 0,
-    )
-
-
-def _read_json(path: Path) -> IdentityVocabulary:
-    with regular.opened(path) as file:
-        written = file.read(_JSON_BYTES)
-    try:
-        content = json.loads(written)
-    except (ValueError, RecursionError):
-        content = None
-    size = content.get("size") if isinstance(content, dict) and content.get("kind") == "identity" else None
-    if type(size) is not int or not 0 <= size < 1 << 63:
-        raise DataError(f"{path} is not a vocabulary: expected a JSON object with kind identity and size")
-    return IdentityVocabulary(size)
-
-
-def _read_tsv(path: Path) -> TokenVocabulary:
-    with regular.opened(path) as file:
-        header = file.readline(len(HEADER) + 1).decode("utf-8", "replace").rstrip("\n")
-    if header != HEADER:
-        raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")
-    types = {"token": pa.large_string(), "frequency": pa.int64(), "kind": pa.string()}
-    with read_by_library(f"{path} is not a vocabulary"):
-        table = pyarrow.csv.read_csv(
-            path,
-            parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=types, null_values=[]),
-        )
-    oov = table.num_rows > 0 and table["kind"][0].as_py() == "oov"
-    tokens = table.slice(int(oov))
-    strange = pc.index(pc.equal(tokens["kind"], "token"), False).as_py()
-    if strange >= 0:
-        found = tokens["kind"][strange].as_py()
-        raise DataError(f"{path}, line {strange + 2 + oov}: found kind {found!r}, expected 'token'")
-    return TokenVocabulary(
-        known=_unescaped(_one_array(tokens["token"])),
-        known_frequencies=tokens["frequency"].to_numpy(),
-        oov=oov,
-        oov_frequency=table["frequency"][0].as_py() if oov else 0,
-    )
-
-
-def _unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
-    escaped = pc.match_substring(tokens, "\\")
-    if not pc.any(escaped).as_py():
-        return tokens
-    plain = [
-        re.sub(r"\\.", lambda match: _PLAIN.get(match[0], match[0]), text)
-        for text in tokens.filter(escaped).to_pylist()
-    ]
-    return pc.replace_with_mask(tokens, escaped, pa.array(plain, pa.large_string()))
-
-
-def _text_of(lines: pa.LargeStringArray) -> pa.Buffer:
-    """The bytes of all lines, one after the other; none is null."""
-    _, ends, text = lines.buffers()
-    start, stop = np.frombuffer(ends, np.int64, len(lines) + 1, 8 * lines.offset)[[0, -1]]
-    return text.slice(int(start), int(stop - start))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
+def one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
+    """The chunks of a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays([pa.array([], pa.large_string()), *column.chunks])
+    return pa.concat_arrays([_NO_TOKENS, *column.chunks])

@@ -57,6 +57,8 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     for name in columns.dense:
         missing = name in columns.may_be_missing
         need(name, "data.dense_features", numbers=True, single=True, may_be_missing=missing)
+    for name in columns.bucketed:
+        need(name, "features", numbers=True, single=True, may_be_missing=True)
     if columns.label is not None:
         need(columns.label, "data.label", numbers=True, single=True)
     if timestamp is not None:

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from embexp.data.arrays import ArrayWriter
 from embexp.data.corpus import Corpus
+from embexp.data.counted import from_counts
 from embexp.data.examples import Layout
-from embexp.data.vocabulary import TokenVocabulary, from_counts
-from embexp.data.words import words
+from embexp.data.vocabulary import TokenVocabulary
 from embexp.errors import DataError
-from embexp.specs.sources import UnknownPolicy, VocabularyRules
 from embexp.specs.texts import SkipGram
+from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests
 from embexp.system.progress import Progress
 
@@ -67,7 +67,7 @@ class Pairs:
         texts: list[int] = []
         done = 0.0
         for number, text in enumerate(self._corpus.texts()):
-            found = [row for word in words(text.text) if (row := self._rows.get(word)) is not None]
+            found = [row for word in self._corpus.words(text) if (row := self._rows.get(word)) is not None]
             # A long text, such as a book in one file, is cut, so that memory stays bounded.
             for start in range(0, len(found), _CHUNK):
                 part = found[start : start + _CHUNK]
@@ -109,7 +109,7 @@ def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVo
     """
     counts: Counter[str] = Counter()
     for text in corpus.texts():
-        counts.update(words(text.text))
+        counts.update(corpus.words(text))
         progress("counting words", text.done or None)
     rules = VocabularyRules(unknown=UnknownPolicy.ERROR, min_frequency=data.min_count, max_size=data.max_words)
     numbers = np.fromiter(counts.values(), np.int64, len(counts))

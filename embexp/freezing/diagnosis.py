@@ -175,8 +175,8 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
 
 
 def special_rows(vocabulary: Vocabulary, rows: int) -> np.ndarray:
-    """Numbers of rows without a token: the OOV row, and free ones."""
-    first = np.arange(int(vocabulary.oov))
+    """Numbers of rows without a token of their own: the OOV row, hash buckets, and free ones."""
+    first = np.arange(vocabulary.first)
     if not isinstance(vocabulary, TokenVocabulary):
         return first
     return np.concatenate([first, np.arange(vocabulary.size, rows)])
@@ -230,4 +230,4 @@ def _name(row: int, vocabulary: Vocabulary) -> str:
     if row >= vocabulary.size:
         return f"row {row}"
     token = vocabulary.tokens(row, row + 1)[0]
-    return token if row < int(vocabulary.oov) else repr(token)
+    return token if row < vocabulary.first else repr(token)

@@ -65,6 +65,6 @@ def row_facts(
 
 
 def _own_rows(vocabulary: Vocabulary, tokens: Sequence[str]) -> np.ndarray:
-    """Row of each token; -1 also for those that share the OOV row."""
+    """Row of each token; -1 also for those that share a row, such as the OOV row or a hash bucket."""
     rows = vocabulary.rows(list(tokens))
-    return np.where(rows < int(vocabulary.oov), -1, rows)
+    return np.where(rows < vocabulary.first, -1, rows)

@@ -124,13 +124,13 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
     aligned = succession.aligned(new, new.size + free, before, rows, match)
     if path is not None and not aligned.count(RowKind.PRETRAINED):
         raise DataError(
-            f"{path}: not one of its {new.size - new.oov} tokens is in the vocabulary of table {name!r}, so that no row"
-            " would be kept; compare their spelling, or try --match lower or normalised"
+            f"{path}: not one of its {new.size - new.first} tokens is in the vocabulary of table {name!r}, so that no"
+            " row would be kept; compare their spelling, or try --match lower or normalised"
         )
     if gone is Gone.KEEP:
         lacking = np.ones(rows, bool)
         lacking[aligned.file_rows[aligned.file_rows >= 0]] = False
-        lacking[: int(before.oov)] = lacking[before.size :] = False
+        lacking[: before.first] = lacking[before.size :] = False
         if lacking.any():
             kept = np.flatnonzero(lacking)
             new = vocabularies.with_gone(new, before, kept)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data import vocabulary
+from embexp.data.same_rows import described, stands_for_tokens
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import CommandLineError, DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -75,14 +77,18 @@ def read(path: Path, before: Vocabulary) -> Vocabulary:
     Raises:
         DataError: it is no such file, or a token is empty or repeated.
     """
+    if not stands_for_tokens(before):
+        raise DataError(
+            f"{path}: the table's rows are {described(before)}, which don't grow by token; train a new run with more"
+        )
     if path.suffix == ".json" or _is_written_by_a_run(path):
         found = Vocabulary.read(path.with_suffix(""))
         if isinstance(found, TokenVocabulary):
-            _check(path, found.known, first=2 + found.oov)
+            _check(path, found.known, first=2 + found.first)
         kinds = type(found), type(before)
         if kinds[0] is not kinds[1]:
             raise DataError(
-                f"{path}: found a vocabulary of {_KINDS[kinds[0]]}, and the table's is one of {_KINDS[kinds[1]]}"
+                f"{path}: found a vocabulary of {described(found)}, and the table's is one of {described(before)}"
             )
         return found
     tokens = token_files.lines(path)
@@ -96,9 +102,12 @@ def read(path: Path, before: Vocabulary) -> Vocabulary:
             )
         return IdentityVocabulary(len(tokens))
     assert isinstance(before, TokenVocabulary)
-    rows = before.rows(tokens) - before.oov
+    rows = before.rows(tokens) - before.first
     counts = np.where(rows >= 0, before.known_frequencies[np.maximum(rows, 0)], 0) if len(before.known) else rows * 0
-    return TokenVocabulary(tokens, counts, before.oov, before.oov_frequency)
+    rare = before.rare
+    if rare is not None:  # those that have a row now
+        rare = rare.filter(pc.invert(pc.is_in(rare, value_set=tokens)))
+    return replace(before, known=tokens, known_frequencies=counts, rare=rare)
 
 
 def with_gone(new: Vocabulary, before: Vocabulary, gone: np.ndarray) -> Vocabulary:
@@ -113,16 +122,12 @@ def with_gone(new: Vocabulary, before: Vocabulary, gone: np.ndarray) -> Vocabula
         return IdentityVocabulary(new.size + len(gone))
     assert isinstance(new, TokenVocabulary)
     assert isinstance(before, TokenVocabulary)
-    places = gone - before.oov
-    return TokenVocabulary(
-        pa.concat_arrays([new.known, before.known.take(pa.array(places))]),
-        np.concatenate([new.known_frequencies, before.known_frequencies[places]]),
-        new.oov,
-        new.oov_frequency,
+    places = gone - before.first
+    return replace(
+        new,
+        known=pa.concat_arrays([new.known, before.known.take(pa.array(places))]),
+        known_frequencies=np.concatenate([new.known_frequencies, before.known_frequencies[places]]),
     )
-
-
-_KINDS: Mapping[type, str] = {TokenVocabulary: "tokens", IdentityVocabulary: "row numbers"}
 
 
 def _is_written_by_a_run(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The loss of queries whose candidates are all entities (1-vs-all), in bounded memory.
+"""The loss of queries whose candidates are all entities (1-vs-all, KvsAll), in bounded memory.
 
 Scores [B, C] of many entities are large, and so are their gradients. Here both are made for a block of queries at a
 time: the gradients of the loss by the queries' vectors and by the entities follow at once from the block's scores, and
@@ -8,6 +8,7 @@ are kept instead of them. For products this takes exactly three matrix products,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -40,26 +41,27 @@ class OneVsAll:
         query = tf.TensorSpec([some_query.shape[0], candidates.shape[-1]])
         return candidates.shape[0] == 1 and not self._scoring.is_small(query, candidates)
 
-    def __call__(self, inputs: Mapping[str, Any], labels: Any) -> Any:
+    def __call__(self, inputs: Mapping[str, Any], labels: Any, known: Any = None) -> Any:
         """The mean loss, a scalar, with the query model's own losses.
 
         Args:
             inputs: of the whole model, with candidates [1, C, dim].
             labels: float32 [B], rows of the answers.
+            known: ragged integers [B, None], all positives of each query, each once (KvsAll); None: its answer only.
         """
         query = self.query({name: value for name, value in inputs.items() if name != CANDIDATES}, training=True)
-        loss = self._mean(query, inputs[CANDIDATES][0], tf.cast(labels, tf.int32))
+        loss = self._mean(query, inputs[CANDIDATES][0], tf.cast(labels, tf.int32), known)
         return tf.add_n([loss, *(tf.cast(each, loss.dtype) for each in self.query.losses)])
 
-    def _mean(self, query: Any, candidates: Any, answers: Any) -> Any:
+    def _mean(self, query: Any, candidates: Any, answers: Any, known: Any) -> Any:
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def mean(query: Any, candidates: Any) -> Any:
-            loss, of_query, of_candidates = self._all(query, candidates, answers)
+            loss, of_query, of_candidates = self._all(query, candidates, answers, known)
             return loss, lambda upstream: (upstream * of_query, upstream * of_candidates)
 
         return mean(query, candidates)
 
-    def _all(self, query: Any, candidates: Any, answers: Any) -> tuple[Any, Any, Any]:
+    def _all(self, query: Any, candidates: Any, answers: Any, known: Any) -> tuple[Any, Any, Any]:
         """The mean loss and its gradients by queries and candidates."""
         size = query.shape[0] or tf.shape(query)[0]
         rows = _rows(candidates.shape[0] or tf.shape(candidates)[0], size)
@@ -67,10 +69,11 @@ class OneVsAll:
         scale = 1.0 / tf.cast(size, tf.float32)
 
         def add(number: Any, loss: Any, of_query: Any, of_candidates: Any) -> Any:
-            some = slice(number * rows, tf.minimum((number + 1) * rows, size))
-            mine = query[some]
+            start, stop = number * rows, tf.minimum((number + 1) * rows, size)
+            mine = query[start:stop]
             scores = self._scoring.scores(mine, candidates)
-            each, upstream = _loss_and_gradient(self._kind, self._smoothing, scores, answers[some])
+            positives = _positives(answers, known, start, stop)
+            each, upstream = _loss_and_gradient(self._kind, self._smoothing, scores, positives)
             own, theirs = self._scoring.gradients(mine, candidates, upstream)
             return number + 1, loss + tf.reduce_sum(each), of_query.write(number, own), of_candidates + theirs
 
@@ -81,6 +84,34 @@ class OneVsAll:
         return loss * scale, tf.ensure_shape(found.concat(), query.shape) * scale, of_candidates * scale
 
 
+@dataclass(frozen=True, eq=False)
+class _Positives:
+    """The positives of a block of b queries.
+
+    Attributes:
+        answers: int32 [b], one of them for each query.
+        query: int32 [m], the query of each positive; None: the answers are all.
+        rows: int32 [m], the positives.
+        counts: float32 [b], how many each query has.
+    """
+
+    answers: Any
+    query: Any = None
+    rows: Any = None
+    counts: Any = None
+
+
+def _positives(answers: Any, known: Any, start: Any, stop: Any) -> _Positives:
+    """Those of the queries [start, stop)."""
+    if known is None:
+        return _Positives(answers[start:stop])
+    splits = tf.cast(known.row_splits, tf.int32)[start : stop + 1]
+    lengths = splits[1:] - splits[:-1]
+    rows = tf.cast(known.values[splits[0] : splits[-1]], tf.int32)
+    query = tf.repeat(tf.range(stop - start), lengths)
+    return _Positives(answers[start:stop], query, rows, tf.cast(lengths, tf.float32))
+
+
 def _rows(candidates: Any, queries: Any) -> Any:
     """Queries in a block."""
     if isinstance(candidates, int) and isinstance(queries, int):
@@ -88,20 +119,35 @@ def _rows(candidates: Any, queries: Any) -> Any:
     return tf.clip_by_value(SCORES // 4 // candidates, 1, queries)
 
 
-def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, answers: Any) -> tuple[Any, Any]:
-    """The loss of each query, [b], see `losses.ranking`, and its gradient by the scores [b, C]."""
-    count = tf.cast(tf.shape(scores)[1], tf.float32)
-    places = tf.stack([tf.range(tf.shape(scores)[0]), answers], 1)
-    own = tf.gather_nd(scores, places)
-    if kind is RankingLoss.SOFTMAX:
+def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positives: _Positives) -> tuple[Any, Any]:
+    """The loss of each query, [b], and its gradient by the scores [b, C].
+
+    With target y = (1 - e) t + e / C, where t is 1 for each of K positives (binary), or 1 / K (softmax). See
+    `losses.ranking`, and for K > 1 Dettmers et al. 2018 and Ruffinelli et al. 2020.
+    """
+    answers, count = positives.answers, tf.cast(tf.shape(scores)[1], tf.float32)
+    first = tf.stack([tf.range(tf.shape(scores)[0]), answers], 1)
+    softmax = kind is RankingLoss.SOFTMAX
+    places, share = first, tf.ones_like(answers, tf.float32)
+    target = own = tf.gather_nd(scores, first)
+    if positives.query is not None:
+        places = tf.stack([positives.query, positives.rows], 1)
+        share = (
+            tf.gather(1.0 / positives.counts, positives.query) if softmax else tf.ones_like(positives.rows, tf.float32)
+        )
+        terms = share * tf.gather_nd(scores, places)
+        target = tf.math.unsorted_segment_sum(terms, positives.query, tf.size(answers))
+    if softmax:
         loss, gradient = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=scores, labels=answers)
-        if not smoothing:
+        if positives.query is None and not smoothing:
             return loss, gradient
-        loss += smoothing * (own - tf.reduce_mean(scores, 1))
-        gradient = tf.tensor_scatter_nd_add(gradient, places, tf.fill(tf.shape(answers), smoothing))
-        return loss, gradient - smoothing / count
-    share = smoothing / count
-    answered = tf.fill(tf.shape(answers), 1.0 - smoothing)
-    loss = tf.reduce_mean(tf.nn.softplus(scores) - share * scores, 1) - (1.0 - smoothing) * own / count
-    gradient = tf.tensor_scatter_nd_sub(tf.sigmoid(scores) - share, places, answered)
-    return loss, gradient / count
+        loss += own - (1.0 - smoothing) * target
+        gradient = tf.tensor_scatter_nd_add(gradient, first, tf.ones_like(own))
+        gradient = tf.tensor_scatter_nd_sub(gradient, places, (1.0 - smoothing) * share)
+        if smoothing:
+            loss -= smoothing * tf.reduce_mean(scores, 1)
+            gradient -= smoothing / count
+        return loss, gradient
+    loss = tf.reduce_mean(tf.nn.softplus(scores) - smoothing / count * scores, 1) - (1.0 - smoothing) * target / count
+    gradient = tf.sigmoid(scores) - smoothing / count if smoothing else tf.sigmoid(scores)
+    return loss, tf.tensor_scatter_nd_sub(gradient, places, (1.0 - smoothing) * share) / count

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from embexp.data.same_rows import described, stands_for_tokens
 from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
@@ -130,6 +131,11 @@ def _with_file_rows(
             )
         aligned = by_position(rows)
     else:
+        if not stands_for_tokens(vocabulary):
+            return Mismatch(
+                f"rows are taken by token, as the file has tokens, and the table's rows are {described(vocabulary)}",
+                "give a file without tokens, with a row for each of the table's, or a table with a vocabulary",
+            )
         aligned = by_token(words, source.tokens, setting.match, rows=rows)
         if not aligned.count(RowKind.PRETRAINED):
             loosest = setting.match is Match.NORMALISED
@@ -158,6 +164,14 @@ def _with_trained_rows(
     old_vocabulary = source.vocabulary(theirs)
     aligned = succession.aligned(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
     words = row_tokens(vocabulary)
+    if not aligned.count(RowKind.PRETRAINED) and not (
+        stands_for_tokens(vocabulary) and stands_for_tokens(old_vocabulary)
+    ):
+        return Mismatch(
+            f"the table's rows are {described(vocabulary)}, those of table {theirs!r} of the checkpoint"
+            f" {described(old_vocabulary)}, which differ",
+            "only the same buckets can be taken over; set the same hash_buckets, boundaries or quantiles",
+        )
     if not aligned.count(RowKind.PRETRAINED):
         return Mismatch(
             f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embexp.data.same_rows import same_rows, stands_for_tokens
 from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import Mismatch
@@ -44,8 +45,8 @@ def mismatch(source: EarlierCheckpoint, theirs: str, name: str, table: Table) ->
 def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows: int, how: Match) -> Alignment:
     """Aligns a table with an earlier one by what their rows stand for, never by position.
 
-    The OOV row is matched with that of the earlier table. Rows that stand for nothing, behind the last
-    token, are matched one by one in their order, as far as both tables have any.
+    Rows that stand for no token, such as the OOV row, are matched where they mean the same; see `same_rows`. Rows that
+    stand for nothing, behind the last token, are matched one by one in their order, as far as both tables have any.
 
     Args:
         vocabulary: of the table.
@@ -60,17 +61,20 @@ def aligned(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows
         file_rows[:shared] = np.arange(shared)
         kinds[: vocabulary.size], kinds[:shared] = RowKind.MISSING, RowKind.PRETRAINED
         by: Mapping[Match, int] = {Match.EXACT: shared}
-        first = behind = 0
         end, earlier_end = vocabulary.size, earlier.size
+    elif not (stands_for_tokens(vocabulary) and stands_for_tokens(earlier)):
+        mine, others = same_rows(vocabulary, earlier)
+        file_rows, kinds = np.full(rows, -1, np.int64), np.full(rows, RowKind.SPECIAL, np.uint8)
+        file_rows[mine], kinds[mine] = others, RowKind.PRETRAINED
+        by, end, earlier_end = {}, vocabulary.size, earlier.size
     else:
         words, theirs = row_tokens(vocabulary), row_tokens(earlier)
         found = by_token(words, theirs.tokens, how, rows=rows)
         file_rows, kinds, by = found.file_rows, found.kinds, found.by
         file_rows[file_rows >= 0] += theirs.first
-        first, behind = words.first, theirs.first
-        end, earlier_end = first + len(words.tokens), behind + len(theirs.tokens)
+        end, earlier_end = words.first + len(words.tokens), theirs.first + len(theirs.tokens)
     if (kinds == RowKind.PRETRAINED).any():
-        special = [(0, 0)] if first and behind else []
+        special = list(zip(*same_rows(vocabulary, earlier), strict=True))
         special += [(end + free, earlier_end + free) for free in range(min(rows - end, earlier_rows - earlier_end))]
         for row, earlier_row in special:
             file_rows[row], kinds[row] = earlier_row, RowKind.PRETRAINED
@@ -116,8 +120,8 @@ def row_tokens(vocabulary: Vocabulary) -> RowTokens:
     """The tokens of a vocabulary; row numbers as decimal text where ids are row numbers."""
     match vocabulary:
         case TokenVocabulary():
-            return RowTokens(vocabulary.known, int(vocabulary.oov), vocabulary.known_frequencies)
+            return RowTokens(vocabulary.known, vocabulary.first, vocabulary.known_frequencies)
         case IdentityVocabulary():
             return RowTokens(pc.cast(pa.array(np.arange(vocabulary.size)), pa.large_string()))
-        case _:
-            raise TypeError(f"a vocabulary of type {type(vocabulary).__name__}")
+        case _:  # buckets of many tokens, or numbers
+            return RowTokens(pa.array([], pa.large_string()), vocabulary.size)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
 from embexp.system import digests, kernels
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NEW_RULES = ("missing", "rare", "oov_buckets")
+"""Rules of vocabularies that came later than the others."""
 _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
@@ -32,7 +35,7 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
-_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None}
+_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None, "token_separator": None}
 """Settings of data that came later, and their defaults."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
@@ -109,12 +112,19 @@ def content_id(
     for key, unset in _LATER.items():
         if content["data"].get(key) == unset:
             content["data"].pop(key, None)
+    _without_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
+    for table in content["tables"].values():
+        _without_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
+    for feature in content["features"].values():
+        _without_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
     if content["data"].get("new_entities") is None:
         content["data"].pop("new_entities", None)
     if not content["train"].get("standardize_labels"):
         content["train"].pop("standardize_labels", None)
     if spec.task is not Task.RECOMMENDATION:
         del content["loss"], content["recommendation"]
+    if content["data"].get("positives") == "one":
+        del content["data"]["positives"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:
@@ -134,6 +144,13 @@ def content_id(
         if freeze is not None:
             freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
+
+
+def _without_defaults(part: Any, defaults: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Removes the keys of a part that have their defaults."""
+    for key in keys if isinstance(part, dict) else ():
+        if part.get(key) == defaults[key]:
+            part.pop(key, None)
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

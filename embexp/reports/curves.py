@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from embexp.specs.models import Task
 from embexp.system import files
-from embexp.training.metrics import Direction, direction
+from embexp.training.metric_names import Direction, direction
 
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
 TABLES = ("#4269d0", "#e8710a", "#3ca951", "#9c6b4e", "#a463f2", "#ff8ab7", "#6b6b6b", "#97bbf5")

@@ -18,7 +18,7 @@ from embexp.records.folder import RunFolder
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
 from embexp.specs.models import Task
-from embexp.training import metrics
+from embexp.training import metric_names
 
 _RECENT = 120.0
 """Seconds since a run last wrote to its log or metrics within which it is taken to be running."""
@@ -194,7 +194,7 @@ def _overrides(directory: Path) -> tuple[str, ...]:
     return tuple(map(str, content)) if isinstance(content, list) else ()
 
 
-def _primary(settings: Mapping[str, Any]) -> tuple[str, metrics.Direction | None]:
+def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_names.Direction | None]:
     """The metric that chooses the best run, and its direction."""
     objective = settings.get("sweep.objective")
     if isinstance(objective, list):
@@ -204,10 +204,10 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metrics.Direction | None
         chosen = objective.replace(".", " ").removeprefix("validation ")
     try:
         task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
-        metric = metrics.watched(task, chosen, *([cutoffs] if isinstance(cutoffs, list) and cutoffs else []))
+        metric = metric_names.watched(task, chosen, *([cutoffs] if isinstance(cutoffs, list) and cutoffs else []))
     except (ValueError, ConfigError):
         return "", None
-    return metric, metrics.direction(metric)
+    return metric, metric_names.direction(metric)
 
 
 def _numbers(content: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from embexp.reports.query import at
 from embexp.reports.record import NO_RESULT, Record
 from embexp.reports.statistics import Comparison, Estimate, compare, estimates, holm, number
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""

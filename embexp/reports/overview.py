@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from embexp.reports import curves
 from embexp.reports.curves import Curves, Drift, Final, Points
 from embexp.specs.models import Task
-from embexp.training.metrics import headline
+from embexp.training.metric_names import headline
 
 _MOST_TABLES = 40
 _MOST_DRIFTS = len(curves.TABLES)

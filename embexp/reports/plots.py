@@ -12,7 +12,7 @@ from embexp.reports import curves
 from embexp.reports.curves import Curves, Drift
 from embexp.reports.overview import final_of, overview_figure
 from embexp.specs.models import Task
-from embexp.training.metrics import headline
+from embexp.training.metric_names import headline
 
 _COLUMNS = 3
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 
 NO_RESULT = ("output", "checkpoint", "sweep", "seeds", "tracking")
 """Parts of a spec that say where files go and how runs are searched, and change no result."""

@@ -10,7 +10,7 @@ from embexp.errors import RunError
 from embexp.reports.groups import Group
 from embexp.reports.query import at
 from embexp.reports.record import Record
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""

@@ -15,7 +15,7 @@ from embexp.reports.groups import REPEATS, Group
 from embexp.reports.record import Record
 from embexp.reports.report import Report
 from embexp.reports.statistics import FEW
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 
 
 def report(

@@ -15,7 +15,7 @@ from embexp.reports.grid import Column
 from embexp.reports.query import at
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 
 _MARK = "*"
 _WIDTH = 120

@@ -132,7 +132,7 @@ def assemble(
 def _input(spec: RunSpec, feature: str) -> Input:
     """The columns of a feature; on a TPU, all rows of a table are looked up as any others."""
     every_row = isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is None
-    return Input(spec.column_of(feature), spec.features[feature].weights, every_row and not spec.strategy.own_memory)
+    return Input(spec.ids_of(feature), spec.features[feature].weights, every_row and not spec.strategy.own_memory)
 
 
 def _one_vs_all(spec: RunSpec, model: keras.Model) -> OneVsAll | None:

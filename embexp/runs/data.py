@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from embexp.data.candidates import Candidates
+from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.interactions import Interactions, interactions
 from embexp.data.scan import Scan, scan
+from embexp.data.shares import Shares
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.progress import Progress
 from embexp.training import constants, metrics
@@ -30,6 +32,7 @@ class Data:
         scan: the examples and their splits.
         classes: names of the classes of task classification, by number; empty for other tasks.
         candidates: the entities that task ranking ranks; None for other tasks.
+        shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         interactions: users, items and the catalogue of task recommendation; None for other tasks.
     """
 
@@ -38,6 +41,7 @@ class Data:
     scan: Scan
     classes: tuple[str, ...] = ()
     candidates: Candidates | None = None
+    shares: Shares = field(default_factory=dict)
     interactions: Interactions | None = None
 
     @property
@@ -68,7 +72,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         DataError: a file has unexpected content.
         RunError: the training split is empty.
     """
-    columns, shared = columns_of(spec.data, spec.features)
+    columns, shared = columns_of(spec.data, spec.features, spec.tables)
     found = scan(
         spec.data,
         columns,
@@ -82,10 +86,18 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
+    positives = None
+    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+        rows, positives = distinct_queries(found.examples, found.splits["train"])
+        found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     if spec.task is Task.RECOMMENDATION:
-        return _of_interactions(spec, columns, vocabularies, found)
-    return Data(columns, vocabularies, found, classes, _candidates(spec, vocabularies))
+        return replace(_of_interactions(spec, columns, vocabularies, found), shares=shares)
+    candidates = _candidates(spec, vocabularies)
+    if candidates is not None and positives is not None:
+        candidates = replace(candidates, positives=positives)
+    return Data(columns, vocabularies, found, classes, candidates, shares)
 
 
 def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:
@@ -96,14 +108,14 @@ def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str,
     """
     assert isinstance(spec.model, Recommender)  # a rule between the settings
     train = found.splits["train"]
-    named = {spec.column_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    named = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
     known = interactions(
         found.examples,
         train,
         user=spec.column_of(spec.recommendation.user),
         item=spec.column_of(spec.recommendation.item),
-        item_columns=[spec.column_of(name) for name in spec.model.item_side],
-        oov={column: vocabulary.oov for column, vocabulary in named.items()},
+        item_columns=[spec.ids_of(name) for name in spec.model.item_side],
+        special={column: vocabulary.first for column, vocabulary in named.items()},
     )
     _, numbers = known.pairs(found.examples, train)
     if (numbers < 0).any():
@@ -117,5 +129,5 @@ def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candid
     Raises:
         DataError: there is only one entity, so there is nothing to rank.
     """
-    sizes = {spec.column_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
+    sizes = {spec.ids_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
     return source_of(spec.data).candidates(sizes, seed=spec.seed)

@@ -128,7 +128,7 @@ def build(
     blueprint = Blueprint(
         plans=tables.plans(prepared.tables, initial),
         features=spec.features,
-        columns={name: spec.column_of(name) for name in spec.features},
+        columns={name: spec.ids_of(name) for name in spec.features},
         assemble=partial(assembly.assemble, spec, dense=assembly.dense_settings(prepared), strategy=strategy),
         training_spec=training_spec,
         prediction_spec=evaluations.evaluation_spec(prepared),

@@ -257,7 +257,7 @@ class Run:
         rows = None
         if users is not None:
             rows = known.rows(list(users))
-            unknown = [user for user, row in zip(users, rows, strict=True) if row < known.oov]
+            unknown = [user for user, row in zip(users, rows, strict=True) if row < known.first]
             if unknown:
                 raise VocabularyError(
                     f"{few([repr(user) for user in unknown])}: not in the training split of the run, so it"
@@ -282,7 +282,7 @@ class Run:
         allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
-        columns, shared = columns_of(self.spec.data, self.spec.features, labelled=labelled)
+        columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=labelled)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = caching.cache_folder(self.spec.output.cache)
         try:

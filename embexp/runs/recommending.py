@@ -120,7 +120,7 @@ def lists(
     splits = list(data.scan.splits.values())
     rows = np.sort(np.concatenate(splits))
     everyone, last = np.unique(known.pairs(examples, rows)[0][::-1], return_index=True)
-    users = everyone[everyone > 0] if users is None and known.oov[0] else everyone if users is None else users
+    users = everyone[everyone >= known.special[0]] if users is None else users
     place = np.minimum(np.searchsorted(everyone, users), len(everyone) - 1)
     if (everyone[place] != users).any():
         raise DataError("the run's data has no example of some of these users")

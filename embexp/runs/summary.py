@@ -98,7 +98,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "classes": list(prepared.data.classes),
         "columns": {
             name: "several" if name in scan.examples.lists else "one"
-            for name in prepared.data.columns.ids
+            for name in prepared.data.columns.id_columns
             if name != CANDIDATES
         },
         "run_id": prepared.run_id,

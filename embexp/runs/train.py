@@ -15,7 +15,7 @@ from embexp.runs.saved_state import Running
 from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.system import interruption
-from embexp.training import loop, metrics
+from embexp.training import loop, metric_names
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
 from embexp.training.metrics_file import MetricsFile
@@ -118,10 +118,10 @@ def _stopping(spec: RunSpec) -> EarlyStopping | None:
     settings = spec.train.early_stopping
     if settings.patience is None and not spec.checkpoint.keep_best:
         return None
-    metric = metrics.watched(spec.task, settings.metric, spec.recommendation.cutoffs)
+    metric = metric_names.watched(spec.task, settings.metric, spec.recommendation.cutoffs)
     return EarlyStopping(
         metric=metric,
-        lower_is_better=metrics.direction(metric) is metrics.Direction.LOWER,
+        lower_is_better=metric_names.direction(metric) is metric_names.Direction.LOWER,
         patience=settings.patience,
         min_delta=settings.min_delta,
     )

@@ -15,9 +15,10 @@ from embexp.specs.base import NonNegative, Number, Positive
 from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
 from embexp.specs.numbers import NumericColumn, NumericColumns
 from embexp.specs.partial import where_known
-from embexp.specs.sources import DividedData, VocabularyRules
+from embexp.specs.sources import DividedData
 from embexp.specs.texts import SkipGram, Text
 from embexp.specs.triples import Triples
+from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -88,6 +89,11 @@ class Columnar(DividedData):
     def dense_columns(self) -> tuple[str, ...]:
         """The columns of `dense_features`."""
         return tuple(self.dense_features)
+
+    @property
+    def token_rules(self) -> VocabularyRules:
+        """How vocabularies are built."""
+        return self.vocabulary
 
     @property
     def numeric_columns(self) -> Mapping[str, NumericColumn]:

@@ -103,7 +103,9 @@ def triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
         yield from _mixed(spec, what, name, path, table, "entities and relations")
 
     yield from where_known(
-        _no_ranking(spec), for_each(lambda: spec.features, renamed), for_each(lambda: spec.features, mixed)
+        _no_ranking(spec),
+        for_each(lambda: spec.features, renamed),
+        for_each(lambda: spec.features, mixed),
     )
 
 

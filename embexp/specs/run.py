@@ -168,6 +168,10 @@ class RunSpec(Spec):
         """The data column that a feature reads."""
         return self.features[feature].column or feature
 
+    def ids_of(self, feature: str) -> str:
+        """The column of ids that a feature gets; see `Feature.ids_column`."""
+        return self.features[feature].ids_column(feature)
+
     def features_of(self, table: str) -> Mapping[str, Feature]:
         """The features of a table, in config order."""
         return {name: feature for name, feature in self.features.items() if feature.table == table}

@@ -1,19 +1,19 @@
-"""What sources of data share: the order of examples, splits, and the rules of vocabularies."""
+"""What sources of data share: the order of examples, and splits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 from pydantic import Field, model_validator
 
 from embexp.errors import Fault
 from embexp.specs import data_rules
-from embexp.specs.base import Count, Spec, WholeNumber
+from embexp.specs.base import Spec, WholeNumber
 from embexp.specs.bounds import ANY, ExampleCount
 from embexp.specs.numbers import NumericColumn
 from embexp.specs.splits import Split, SplitKind
+from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -32,6 +32,11 @@ class Source(Spec):
     def dense_columns(self) -> tuple[str, ...]:
         """Numeric columns that the model gets in addition to the embeddings."""
         return ()
+
+    @property
+    def token_rules(self) -> VocabularyRules | None:
+        """How vocabularies of tokens are built; None: the source has its own."""
+        return None
 
     @property
     def numeric_columns(self) -> Mapping[str, NumericColumn]:
@@ -85,21 +90,3 @@ class DividedData(Source):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split."""
         return data_rules.split_faults(self)
-
-
-class UnknownPolicy(StrEnum):
-    """How to handle a value that the vocabulary lacks."""
-
-    OOV = "oov"
-    ERROR = "error"
-
-
-class VocabularyRules(Spec):
-    """How vocabularies are built from the training split: by falling frequency, then by code point."""
-
-    unknown: UnknownPolicy = UnknownPolicy.OOV
-    """oov: values not in the vocabulary share row 0 of each table, the OOV row. error: such a value ends the run."""
-    min_frequency: Count = 1
-    """Values seen less often in the training split are unknown."""
-    max_size: Count | None = None
-    """Keep only this many of the most frequent values; null: all."""

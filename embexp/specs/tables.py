@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import feature_rules
+from embexp.specs import feature_rules, vocabulary_rules
 from embexp.specs.base import Count, Number, Positive, Spec
 from embexp.specs.bounds import Dim, Length, RowCount
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
@@ -18,6 +18,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.partial import where_known
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import RuntimeKind
+from embexp.specs.vocabularies import Buckets, TableVocabulary
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -93,6 +94,8 @@ class Table(Spec):
     freeze: Freeze | None = None
     """null: the top-level `freeze`."""
     storage: Storage = Storage.AUTO
+    vocabulary: TableVocabulary = TableVocabulary()
+    """Which values have a row; what is null is as in `data.vocabulary`."""
 
     @property
     def width(self) -> int:
@@ -113,7 +116,14 @@ class Table(Spec):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A table without a feature, a dim that nothing sets, and an impossible storage."""
         name = scope.path.removeprefix("tables.")
-        return where_known(_unused(spec, name), _open_dim(spec, name), _storage(spec, name))
+        return where_known(
+            _unused(spec, name),
+            _open_dim(spec, name),
+            _storage(spec, name),
+            vocabulary_rules.of_tokens(spec, name),
+            vocabulary_rules.of_hashes(spec, name),
+            vocabulary_rules.of_oov_buckets(spec, name),
+        )
 
 
 class Feature(Spec):
@@ -129,6 +139,8 @@ class Feature(Spec):
     """0: the rows of an example are combined; L: they form a sequence, truncated or zero-padded to L."""
     output_shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Shape of the activations without `dim`, batch first; null: the shape of the input."""
+    buckets: Buckets = Buckets()
+    """Of a column of numbers: the ids are buckets of them."""
     validate_weights_and_indices: bool = True
     """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""
 
@@ -137,6 +149,11 @@ class Feature(Spec):
         if self.max_sequence_length:
             return (self.max_sequence_length, dim)
         return (*(self.output_shape or ())[1:], dim)
+
+    def ids_column(self, name: str) -> str:
+        """The column of ids that a feature of this name gets: that of the data, or its numbers in a table's buckets."""
+        column = self.column or name
+        return f"{column} in buckets of table {self.table}" if self.buckets.given else column
 
     def settings_of_lists(self) -> dict[str, str]:
         """Those of its settings that are for columns with several ids per example, as they are in the config."""
@@ -153,6 +170,8 @@ class Feature(Spec):
             feature_rules.weights_of_shape(self, scope.path),
             feature_rules.length_of_shape(self, scope.path),
             feature_rules.batch_of_shape(self, spec, scope.path),
+            vocabulary_rules.of_buckets(spec, name),
+            vocabulary_rules.one_kind_of_buckets(spec, name),
         )
 
 

@@ -12,7 +12,8 @@ from embexp.specs import data_rules
 from embexp.specs.base import Count, NonNegative
 from embexp.specs.bounds import Dim, ExampleCount, Length, Seed
 from embexp.specs.partial import where_known
-from embexp.specs.sources import DividedData, VocabularyRules
+from embexp.specs.sources import DividedData
+from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -25,7 +26,9 @@ class Texts(DividedData):
     path: Annotated[str, Field(min_length=1)] | None = None
     """File or folder of texts; null: the documentation in Python's own standard library."""
     text: str = "text"
-    """Column of the text, of CSV and Parquet."""
+    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
+    token_separator: Annotated[str, Field(min_length=1)] | None = None
+    """What stands between the tokens of texts that are split already; null: they are split into words."""
 
 
 class Text(Texts):
@@ -44,6 +47,11 @@ class Text(Texts):
     def label_column(self) -> str:
         """Column of the class's number."""
         return self.label
+
+    @property
+    def token_rules(self) -> VocabularyRules:
+        """How the vocabularies of words are built."""
+        return self.vocabulary
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split, and classes as ratings."""

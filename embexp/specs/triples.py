@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from embexp.errors import Fault
+from embexp.errors import CombinationFault, Fault
 from embexp.specs import data_rules
 from embexp.specs.base import Spec
 from embexp.specs.bounds import RowCount, Seed
+from embexp.specs.partial import where_known
 from embexp.specs.sources import Source
 
 if TYPE_CHECKING:
@@ -30,9 +31,18 @@ class Place(StrEnum):
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
 """Id columns of the queries of a knowledge graph."""
 KNOWN = "known"
-"""Id column of an evaluation: all known answers of each query."""
+"""Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
 INVERSE = "inverse"
 """Dense column of the queries, if inverse relations share the rows of their relations."""
+
+
+class Positives(StrEnum):
+    """The positives of a training query."""
+
+    ONE = "one"
+    """The answer: each triple is a query for its tail and one for its head."""
+    ALL = "all"
+    """All tails of training triples with the same source and relation, which are one query (KvsAll)."""
 
 
 class TrainedTriples(StrEnum):
@@ -80,6 +90,9 @@ class Triples(Source):
     (Lacroix et al. 2018). False: the model inverts the relation's vector where the column `inverse` is 1."""
     negatives: RowCount | None = None
     """Number of random negatives per training query; null: all other entities (1-vs-all)."""
+    positives: Positives = Positives.ONE
+    """one: a training query for each triple and direction. all: one for each distinct source and relation, with all
+    their known answers (KvsAll, Dettmers et al. 2018)."""
     new_entities: NewEntities | None = None
     """Some entities count as new; null: none."""
 
@@ -96,5 +109,25 @@ class Triples(Source):
         return () if self.reciprocal else (INVERSE,)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A task other than ranking, and tables that don't fit entities and relations."""
-        return data_rules.triples_faults(spec, {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"})
+        """A task other than ranking, tables that don't fit entities and relations, and positives without candidates."""
+        held = {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"}
+        yield from data_rules.triples_faults(spec, held)
+        yield from where_known(self._positives(spec))
+
+    def _positives(self, spec: RunSpec) -> Iterator[Fault]:
+        if self.positives is Positives.ONE:
+            return
+        if self.negatives is not None:
+            yield Fault(
+                "data.positives",
+                repr(str(self.positives)),
+                f"all positives of a query are compared with all entities, and data.negatives is {self.negatives}",
+                "set data.negatives=null, or data.positives=one",
+            )
+        if spec.strategy.own_memory:
+            yield CombinationFault(
+                "data.positives",
+                repr(str(self.positives)),
+                f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes",
+                "set data.positives=one, or strategy=cpu",
+            )

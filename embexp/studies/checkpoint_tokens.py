@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.same_rows import same_rows, stands_for_tokens
+from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,20 +68,19 @@ def tokens_of(table: str | None, vocabulary: Callable[[str], Vocabulary | None])
 
 
 def _equal(a: Vocabulary, b: Vocabulary) -> bool:
-    if isinstance(a, TokenVocabulary) and isinstance(b, TokenVocabulary):
-        return a.oov == b.oov and a.known.equals(b.known)
-    return isinstance(a, IdentityVocabulary) and isinstance(b, IdentityVocabulary) and a.size == b.size
+    return type(a) is type(b) and a.digest == b.digest
 
 
 def _match(a: Vocabulary, b: Vocabulary) -> RowMatch:
     @cache
     def rows() -> np.ndarray:
-        first = int(a.oov)
-        tokens = a.known if isinstance(a, TokenVocabulary) else a.tokens(first)
-        partners = b.rows(tokens)
-        if b.oov:  # an unknown token's row there
-            partners = np.where(partners == 0, -1, partners)
-        return np.concatenate([[0 if b.oov else -1], partners]) if a.oov else partners
+        found = np.full(a.size, -1, np.int64)
+        if stands_for_tokens(a) and stands_for_tokens(b):
+            partners = b.rows(a.known if isinstance(a, TokenVocabulary) else a.tokens(a.first))
+            found[a.first :] = np.where(partners < b.first, -1, partners)  # rows that unknown tokens have there
+        mine, theirs = same_rows(a, b)
+        found[mine] = theirs
+        return found
 
     def match(start: int, stop: int) -> np.ndarray:
         found = rows()[start:stop]

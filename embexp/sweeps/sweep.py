@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embexp.config import composition, record
 from embexp.config.callbacks import Callbacks
@@ -20,9 +21,11 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
-from embexp.sweeps.running import Runner
 from embexp.system import files, terminal, waiting
 from embexp.training.objectives import objectives
+
+if TYPE_CHECKING:
+    from embexp.sweeps.running import Runner
 
 LOCK = ".lock"
 PATIENCE = 10.0
@@ -66,6 +69,8 @@ def sweep(
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
+    from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
+
     place = (directory or record.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)

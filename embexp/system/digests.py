@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from embexp.system import regular
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ROWS_PER_BLOCK = 65_536
 _BYTES_AT_ONCE = 1 << 22
@@ -43,7 +44,7 @@ def of_float_rows(read: Callable[[int, int], np.ndarray], rows: int, dim: int) -
 
 
 def _of_block(read: Callable[[int, int], np.ndarray], start: int, stop: int, dim: int) -> str:
-    digest = _begun(np.dtype(np.float32), (stop - start, dim))
+    digest = _begun("<f4", (stop - start, dim))
     at_once = max(1, _BYTES_AT_ONCE // (4 * dim))
     for first in range(start, stop, at_once):
         _add(digest, read(first, min(first + at_once, stop)))
@@ -62,16 +63,19 @@ def of_rows(blocks: Iterable[np.ndarray]) -> str:
 def block_digests(blocks: Iterable[np.ndarray]) -> Iterator[str]:
     """Digest of each block: its dtype, shape and bytes in C order."""
     for block in blocks:
-        digest = _begun(block.dtype, block.shape)
+        digest = _begun(block.dtype.str, block.shape)
         _add(digest, block)
         yield digest.hexdigest()
 
 
-def _begun(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
-    return hashlib.sha256(f"{dtype.str}{shape}".encode())
+def _begun(dtype: str, shape: tuple[int, ...]) -> hashlib._Hash:
+    """A digest of a dtype, as `numpy.dtype.str` has it, and a shape."""
+    return hashlib.sha256(f"{dtype}{shape}".encode())
 
 
 def _add(digest: hashlib._Hash, values: np.ndarray) -> None:
+    import numpy as np  # not above: sweeps are checked without it
+
     digest.update(np.ascontiguousarray(values).view(np.uint8).reshape(-1).data)
 
 

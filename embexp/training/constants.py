@@ -18,7 +18,7 @@ from typing import assert_never
 import numpy as np
 
 from embexp.specs.models import Task
-from embexp.training.ranking import HITS
+from embexp.training.metric_names import HITS
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6

@@ -9,7 +9,7 @@ from typing import Literal
 from embexp.errors import ConfigError, Fault
 from embexp.specs.models import Task
 from embexp.specs.recommendation import Recommendation
-from embexp.training import metrics
+from embexp.training import metric_names
 
 _SPLIT = "validation"
 
@@ -46,7 +46,7 @@ def objectives(
     Raises:
         ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
     """
-    known = metrics.names(task, cutoffs)
+    known = metric_names.names(task, cutoffs)
     names = [known[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     found: list[Objective] = []
     faults: list[Fault] = []
@@ -58,7 +58,7 @@ def objectives(
         if fault is not None:
             faults.append(fault)
         else:
-            higher = metrics.direction(name) is metrics.Direction.HIGHER
+            higher = metric_names.direction(name) is metric_names.Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
         faults.append(

@@ -16,9 +16,7 @@ import numpy as np
 from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-
-HITS = (1, 3, 10)
-"""The k of Hits@k."""
+from embexp.training.metric_names import HITS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ class ReplicaBatch:
         labels: float32 [b].
         share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. The step
             multiplies the loss by it, so that the sum over replicas is the mean over the batch.
-        known: ragged integers [b, None], all known answers of each query of an evaluation; None: there are none.
+        known: ragged integers [b, None], all known answers of each query: in an evaluation those that ranks leave
+            aside, in training (KvsAll) all positives. None: the batch has none.
     """
 
     dense: Any

@@ -76,7 +76,7 @@ class Step:
             tape.watch(activations)
             tape.watch(variables)
             with replica_seeds(models.random_state(self.model), self.strategy.replicas):
-                loss = self._loss(models.inputs(activations, batch.dense), batch.labels)
+                loss = self._loss(models.inputs(activations, batch.dense), batch)
             if batch.share is not None:
                 loss *= batch.share
             scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
@@ -89,10 +89,10 @@ class Step:
         self.strategy.averaged([weight for weight in weights if weight.dtype.is_floating])
         return loss
 
-    def _loss(self, inputs: dict[str, Any], labels: Any) -> Any:
-        if self.one_vs_all is not None and self.one_vs_all.takes(inputs):
-            return self.one_vs_all(inputs, labels)
-        loss = self.loss(labels, self.model(inputs, training=True))
+    def _loss(self, inputs: dict[str, Any], batch: ReplicaBatch) -> Any:
+        if self.one_vs_all is not None and (batch.known is not None or self.one_vs_all.takes(inputs)):
+            return self.one_vs_all(inputs, batch.labels, batch.known)
+        loss = self.loss(batch.labels, self.model(inputs, training=True))
         if self.model.losses:  # add_loss and regularisers
             loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])
         return loss
@@ -128,12 +128,12 @@ class Step:
     def features(self, batch: Any, *, training: bool) -> dict[str, Any]:
         """The backend's input for a batch, by feature: ids, or pairs of ids and weights.
 
-        Candidates of queries with known answers are none: all entities take their turns, block by block.
+        Candidates of queries that are ranked are none: all entities take their turns, block by block.
         """
         found: dict[str, Any] = {}
         for feature, source in self.inputs.items():
             ids = batch.ids[source.ids]
-            if source.ids == CANDIDATES and KNOWN in batch.ids:
+            if not training and source.ids == CANDIDATES and KNOWN in batch.ids:
                 found[feature] = ids[:, :0]
             elif training and source.every_row:
                 found[feature] = EveryRow(ids)

@@ -24,6 +24,7 @@ import numpy as np
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
+from embexp.training import metric_names
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
@@ -42,14 +43,6 @@ class Best(NamedTuple):
 
     items: np.ndarray
     scores: np.ndarray
-
-
-def names(cutoffs: Sequence[int]) -> tuple[str, ...]:
-    """The metrics, NDCG at the first cutoff first."""
-    first, *others = cutoffs
-    kinds = ("ndcg", "recall", "hit_rate")
-    found = [f"{kind}_at_{k}" for k in (first, *others) for kind in kinds]
-    return (*found, "mrr", *(f"coverage_at_{k}" for k in cutoffs))
 
 
 def products(users: np.ndarray, items: np.ndarray) -> Scores:
@@ -117,7 +110,7 @@ def evaluate(
     users, longest = len(unknown), max(cutoffs)
     if not users:
         raise ValueError("there is nothing to evaluate: no users")
-    sums: dict[str, float] = dict.fromkeys(names(cutoffs), 0.0)
+    sums: dict[str, float] = dict.fromkeys(metric_names.top_n_names(cutoffs), 0.0)
     listed = {k: np.zeros(items, bool) for k in cutoffs}
     discounts = 1 / np.log2(np.arange(longest) + 2)
     ideal = np.concatenate([[0.0], np.cumsum(discounts)])

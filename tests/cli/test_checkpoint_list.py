@@ -220,7 +220,9 @@ def test_diff_of_runs_of_both_kinds(runs: Runs, capsys: pytest.CaptureFixture[st
 
 def test_rows_without_a_token(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     a = runs.make(["x"], free=2)
-    TokenVocabulary(pa.array(["x"], pa.large_string()), np.array([1]), True, 1).write(a.path / "vocabularies" / "item")
+    TokenVocabulary(pa.array(["x"], pa.large_string()), np.array([1]), True, (1,)).write(
+        a.path / "vocabularies" / "item"
+    )
     other = runs.make(["x"], free=2)
     changed_copy(
         other.path,

@@ -24,7 +24,7 @@ def examples(pairs: list[Pair]) -> Examples:
 
 def of(pairs: list[Pair], train: np.ndarray) -> negatives.Interactions:
     oov = {"user": True, "item": True}
-    return interactions(examples(pairs), train, user="user", item="item", item_columns=["item"], oov=oov)
+    return interactions(examples(pairs), train, user="user", item="item", item_columns=["item"], special=oov)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=6, max_size=40), st.randoms())

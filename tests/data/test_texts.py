@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import importlib
+import itertools
 import re
 from pathlib import Path
 
@@ -19,10 +21,10 @@ from embexp.data.factory import source_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.words import words
 from embexp.errors import ConfigError, DataError
-from embexp.specs.sources import VocabularyRules
 from embexp.specs.splits import Split
 from embexp.specs.tables import Feature
 from embexp.specs.texts import Text
+from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [
     ("sport", "The ball, the GOAL!"),
@@ -277,3 +279,33 @@ def test_the_library_of_this_python(tmp_path: Path) -> None:
     for text, label in ((html.escape.__doc__, "markup"), (importlib.import_module.__doc__, "imports")):
         assert labels[" ".join(words(str(text)))] == label
     assert len(labels) == found.examples.count  # each once
+
+
+class TestSplitElsewhere:
+    """Texts that come as tokens."""
+
+    TOKENS = (["The", "cat", "-"], ["a", "The"], ["cat", "cat"], ["-", "x"])
+
+    def words_of(self, path: Path, tmp_path: Path, **more: object) -> list[list[str]]:
+        split = {"validation": 0, "test": 0}
+        data = Text(path=str(path), split=split, **more)  # type: ignore[arg-type]
+        columns, _ = columns_of(data, {"words": Feature(table="word")})
+        assert source_of(data).head_faults(columns) == []
+        found = scan(data, columns, cache=tmp_path / "cache")
+        tokens, column = found.vocabularies["word"].tokens(), found.examples.lists["words"]
+        return [
+            [tokens[row] for row in column.values[begin:end]]
+            for begin, end in itertools.pairwise(column.splits.tolist())
+        ]
+
+    @pytest.mark.parametrize("separator", [" ", "|", ", "])
+    def test_by_a_separator(self, separator: str, tmp_path: Path) -> None:
+        lines = [f"{'ab'[number % 2]}\t{separator.join(tokens)}\n" for number, tokens in enumerate(self.TOKENS)]
+        (tmp_path / "d.tsv.gz").write_bytes(gzip.compress("".join(lines).encode()))
+        assert self.words_of(tmp_path / "d.tsv.gz", tmp_path, token_separator=separator) == list(self.TOKENS)
+
+    @pytest.mark.parametrize("kind", [pyarrow.list_(pyarrow.string()), pyarrow.large_list(pyarrow.large_string())])
+    def test_as_lists(self, kind: pyarrow.DataType, tmp_path: Path) -> None:
+        table = pyarrow.table({"text": pyarrow.array(list(self.TOKENS), kind), "label": ["a", "b", "a", "b"]})
+        pyarrow.parquet.write_table(table, tmp_path / "d.parquet")
+        assert self.words_of(tmp_path / "d.parquet", tmp_path) == list(self.TOKENS)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary, from_counts
+from embexp.data.counted import from_counts
+from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.sources import VocabularyRules
+from embexp.specs.vocabularies import VocabularyRules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 awkward = texts | st.sampled_from(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data import batches
-from embexp.data.candidates import Candidates, head_predictions, known_answers
+from embexp.data.candidates import Candidates, distinct_queries, head_predictions, known_answers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
 from embexp.data.scan import Scan, encode_file, scan
@@ -112,7 +112,9 @@ def test_known_answers_are_those_of_all_splits(
         heads[relation, tail].add(head)
     rows = np.array(data.draw(st.lists(st.integers(0, found.examples.count - 1), max_size=6)), np.int64)
     entities = found.vocabularies["entity"].tokens()
-    known = known_answers(found.examples, rows)
+    answers = known_answers(found.examples, rows)
+    known = answers.between(0, len(rows))
+    np.testing.assert_array_equal(answers.counts, np.diff(known.splits))
     triples = list(itertools.chain(*parts))
     assert len(known.splits) == len(rows) + 1
     for place, row in enumerate(rows):
@@ -211,6 +213,31 @@ def test_evaluation_and_one_vs_all_see_all_entities(tmp_path: Path) -> None:
         np.testing.assert_array_equal(batch.ids["candidates"], [[0, 1, 2, 3, 4]])
 
 
+def test_all_positives_of_a_query_are_those_of_the_training_split(tmp_path: Path) -> None:
+    """By sets in Python: what validation and test know is no positive, and each query comes once in an epoch."""
+    found = scanned(write(FAMILY, tmp_path / "graph"))
+    rows, positives = distinct_queries(found.examples, found.splits["train"])
+    expected = defaultdict(set)
+    for source, relation, target in found.examples.ids[found.splits["train"]].tolist():
+        expected[source, relation].add(target)
+    shown = batches.training_batches(
+        found.examples,
+        rows,
+        columns(),
+        batch_size=len(rows),
+        seed=0,
+        shuffle=True,
+        window=100,
+        steps=2,
+        candidates=Candidates(found.vocabularies["entity"].size, None, 0, positives),
+    )
+    for batch in shown:
+        asked = zip(batch.ids["source"].numpy(), batch.ids["relation"].numpy(), strict=True)
+        answers = [set(row) for row in batch.ids["known"].to_list()]
+        assert dict(zip(asked, answers, strict=True)) == expected
+        assert all(label in row for label, row in zip(batch.labels.numpy(), answers, strict=True))
+
+
 @pytest.mark.parametrize("order", ORDER, ids=ORDER.get)
 @pytest.mark.parametrize("reciprocal", [True, False])
 def test_another_file_is_read_with_the_run_s_vocabularies(
@@ -233,9 +260,9 @@ def test_another_file_is_read_with_the_run_s_vocabularies(
         ("eve", "parent", "ann"),
         ("ann", f"parent{back}", "eve"),
     ]
-    both = known_answers(read, np.array([2]), [found.examples])
+    both = known_answers(read, np.array([2]), [found.examples]).between(0, 1)
     assert [entities[row] for row in both.values] == ["ann"]
-    heads = known_answers(read, np.array([1]), [found.examples])
+    heads = known_answers(read, np.array([1]), [found.examples]).between(0, 1)
     assert {entities[row] for row in heads.values} == {"dan"}
     other.write_text("\t".join(("dan", "knows", "zoe")[place] for place in order) + "\n")
     with pytest.raises(VocabularyError, match=r"more\.tsv, triple 1: 'zoe' is none of the entities"):
@@ -271,7 +298,7 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
     (folder / "test.tsv").write_text("a\tb\tc\n")
     assert rules(folder) == [
         "the folder needs valid.txt or valid.tsv, and has neither",
-        "the folder needs test.txt or test.tsv, and has both",
+        "the folder needs test.txt or test.tsv, and has several",
     ]
 
 

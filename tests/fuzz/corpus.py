@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -246,6 +248,9 @@ def _weights(file: h5py.File) -> None:
 USERS = "user,item,tags,rating,time\n" + "".join(f"u{n % 5},i{n % 7},a b,{n % 5 + 0.5},{n}\n" for n in range(40))
 
 
+DATES = "".join(f"u{n % 5},i{n % 7},a b,{n % 5},2024-05-{n % 28 + 1:02}\n" for n in range(40))
+
+
 def csv() -> list[Files]:
     """CSV files: quoted, with line ends in fields, with a mark, cut short."""
     return [
@@ -255,6 +260,16 @@ def csv() -> list[Files]:
         {"d.csv": plain((USERS + '"').encode() + b"x" * 100_000)},
         {"d.csv": plain(b"user," * 20_000 + b"item,tags,rating,time\n1,2,3,4,5\n")},
         {"d.csv": plain(b"\n" * 100_000)},
+        {"colons.csv": lines(USERS.replace(",", "::"))},
+        {"blanks.csv": lines(USERS.replace("a b", "a").replace(",", " \t"))},
+        {"utf16.csv": plain(USERS.encode("utf-16"))},
+        {"headless.csv": lines(USERS.partition("\n")[2])},
+        {"dates.csv": lines(USERS.partition("\n")[0] + "\n" + DATES)},
+        {"d.csv.gz": contents.gzipped(lines(USERS))},
+        {"d.csv.gz": contents.gzipped(plain(b"\n" * 200_000))},
+        {"d.csv.zip": contents.zipped({"d.csv": lines(USERS)})},
+        {"d.csv.xz": plain(lzma.compress(USERS.encode()))},
+        {"d.csv.bz2": plain(bz2.compress(USERS.encode()))},
     ]
 
 

@@ -106,6 +106,19 @@ def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: 
     return sum(file.stat().st_size for file in encoded.folder.iterdir())
 
 
+def _csv(path: Path, random: Random) -> int:
+    forms: dict[str, dict[str, Any]] = {
+        "colons": {"delimiter": "::"},
+        "blanks": {"delimiter": "whitespace"},
+        "utf16": {"encoding": "utf-16"},
+        "headless": {"names": ["user", "item", "tags", "rating", "time"]},
+        "dates": {"timestamp": "time", "split": {"kind": "time"}, "dense_features": []},
+        "d": {"list_columns": ["tags"]},
+    }
+    name = path.name.split(".")[0] if random.random() < 0.9 else random.choice(list(forms))
+    return _data(path, random, features=_LISTS, settings=_COLUMNS | {"kind": "csv"} | forms[name])
+
+
 def _texts(path: Path, random: Random) -> int:
     text = {"kind": "text"}, {"words": "words"}
     skipgram = {"kind": "skipgram", "min_count": 1}, {"center": "words", "context": "words"}
@@ -145,8 +158,8 @@ READERS = (
     Reader(
         "CSV",
         corpus.csv,
-        partial(_data, features=_LISTS, settings=_COLUMNS | {"kind": "csv", "list_columns": ["tags"]}),
-        (b'"', b'""', b",,", b"\r", b"user", b"rating"),
+        _csv,
+        (b'"', b'""', b",,", b"\r", b"user", b"rating", b"::", b"\x1f", b"2024-05-31", b"\0"),
     ),
     Reader(
         "RecBole",

@@ -86,7 +86,9 @@ class Runs:
         for name in spec.tables:
             tokens = list(items) if name == "item" else ["ann", "bob"]
             has_oov, behind = (oov, free) if name == "item" else (True, 0)
-            vocabulary = TokenVocabulary(pa.array(tokens, pa.large_string()), np.arange(len(tokens)) + 5, has_oov, 7)
+            vocabulary = TokenVocabulary(
+                pa.array(tokens, pa.large_string()), np.arange(len(tokens)) + 5, has_oov, (7,) * has_oov
+            )
             vocabulary.write(path / "vocabularies" / name)
             rows, dim = vocabulary.size + behind, spec.tables[name].width
             for key in (f"embedding/{name}", *(f"embedding/{name}.S{slot}" for slot in slots)):

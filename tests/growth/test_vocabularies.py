@@ -18,7 +18,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.specs.pretrained import Match
 from tests.growth.conftest import Runs
 
-BEFORE = TokenVocabulary(pa.array(["a", "b"], pa.large_string()), np.array([5, 3]), True, 9)
+BEFORE = TokenVocabulary(pa.array(["a", "b"], pa.large_string()), np.array([5, 3]), True, (9,))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from embexp.errors import NotARunError
 from embexp.reports.collected import collect, varying
 from embexp.reports.record import Status
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 

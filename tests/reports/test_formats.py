@@ -17,7 +17,7 @@ from embexp.reports import formats
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
 from embexp.reports.tabulate import report, tabulate
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

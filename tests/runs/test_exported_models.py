@@ -123,6 +123,8 @@ LETTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"])
 def test_words_inside_are_those_outside(texts: list[str]) -> None:
     found = words(tf.constant(texts), max_length=None).to_list()
     assert [[word.decode() for word in each] for each in found] == [python_words(text) for text in texts]
+    split = words(tf.constant(texts), max_length=3, separator="a ").to_list()
+    assert [[word.decode() for word in each] for each in split] == [python_words(text, "a ")[:3] for text in texts]
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])

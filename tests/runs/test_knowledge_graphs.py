@@ -59,6 +59,9 @@ def score(kind: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -
         return -float(np.abs(head + relation - tail).sum())
     if kind == "distmult":
         return float(np.sum(head * relation * tail))
+    if kind == "rotate":
+        h, r, t = (np.array(each[:8] + 1j * each[8:]) for each in (head, relation, tail))
+        return -float(np.abs(h * r / np.abs(r) - t).sum())
     h, r, t = (np.array(each[:8] + 1j * each[8:]) for each in (head, relation, tail))
     return float(np.sum(h * r * t.conj()).real)
 
@@ -108,6 +111,7 @@ def brute_force(directory: Path, folder: Path, triples: list[Triple]) -> dict[st
         ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1"),
         ("model=transe", "data.reciprocal=false", "model.n3=0.001"),
         ("model=complex", "data.reciprocal=false", "data.negatives=8", "model.dropout=0.1", "runtime=session"),
+        ("model=rotate", "data.positives=all", "model.loss=binary"),
     ],
     ids=" ".join,
 )

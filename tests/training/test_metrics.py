@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.specs.models import Task
-from embexp.training import formulas, metrics
+from embexp.training import formulas, metric_names, metrics
 
 NUMBERS = st.floats(-1e6, 1e6)
 SCORES = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.floats(-50, 50))
@@ -269,29 +269,29 @@ def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str)
 @pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
-    assert tuple(found) == metrics.names(task)
-    assert metrics.names(task)[0] == metrics.watched(task, None)
-    assert metrics.headline(task) in found
+    assert tuple(found) == metric_names.names(task)
+    assert metric_names.names(task)[0] == metric_names.watched(task, None)
+    assert metric_names.headline(task) in found
     # Better predictions must score better in the stated direction.
     better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.RATING else [-1.0, 1.0]))
     worse = metrics.evaluate(task, [0, 1], logits_of(task, [1.0, 0.0]))
     for name in found:
-        lower = metrics.direction(name) is metrics.Direction.LOWER
+        lower = metric_names.direction(name) is metric_names.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
 
 
 def test_the_watched_metric() -> None:
-    assert metrics.watched(Task.RATING, None) == "rmse"
-    assert metrics.watched(Task.CLICK, None) == "log_loss"
-    assert metrics.watched(Task.CLASSIFICATION, None) == "accuracy"
-    assert metrics.watched(Task.CLICK, "auc") == "auc"
+    assert metric_names.watched(Task.RATING, None) == "rmse"
+    assert metric_names.watched(Task.CLICK, None) == "log_loss"
+    assert metric_names.watched(Task.CLASSIFICATION, None) == "accuracy"
+    assert metric_names.watched(Task.CLICK, "auc") == "auc"
     message = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
-        metrics.watched(Task.CLICK, "acu")
+        metric_names.watched(Task.CLICK, "acu")
 
 
 def test_metrics_at_cutoffs_have_a_direction() -> None:
-    names = metrics.names(Task.RECOMMENDATION, (5, 100))
-    assert names[0] == metrics.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
-    assert {metrics.direction(name) for name in names} == {metrics.Direction.HIGHER}
-    assert metrics.direction("recall_at_ten") is None
+    names = metric_names.names(Task.RECOMMENDATION, (5, 100))
+    assert names[0] == metric_names.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
+    assert {metric_names.direction(name) for name in names} == {metric_names.Direction.HIGHER}
+    assert metric_names.direction("recall_at_ten") is None

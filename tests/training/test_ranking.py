@@ -14,7 +14,7 @@ from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.specs.models import Task
-from embexp.training import metrics, ranking
+from embexp.training import metric_names, metrics, ranking
 from embexp.training.ranking import Queries
 
 Query = tuple[list[float], int, set[int]]
@@ -122,13 +122,13 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
-    names = metrics.names(Task.RANKING)
+    names = metric_names.names(Task.RANKING)
     better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
     worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
     assert tuple(better) == names
-    assert (metrics.watched(Task.RANKING, None), metrics.headline(Task.RANKING)) == ("mrr", "mrr")
+    assert (metric_names.watched(Task.RANKING, None), metric_names.headline(Task.RANKING)) == ("mrr", "mrr")
     for name in names:
-        lower = metrics.DIRECTIONS[name] is metrics.Direction.LOWER
+        lower = metric_names.DIRECTIONS[name] is metric_names.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
     with pytest.raises(ValueError, match="the other known answers"):
         metrics.evaluate(Task.RANKING, [0], [[1.0, 2.0]])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.training import top_n
+from embexp.training import metric_names, top_n
 
 CUTOFFS = (1, 3, 10)
 User = tuple[list[float], set[int], set[int], int]
@@ -81,7 +81,7 @@ def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells:
         patch.setattr(top_n, "_CELLS", cells)
         found = evaluated(users)
     expected = by_hand(users)
-    assert set(found) == set(top_n.names(CUTOFFS)) == set(expected)
+    assert set(found) == set(metric_names.top_n_names(CUTOFFS)) == set(expected)
     assert found == pytest.approx(expected, abs=1e-12)
 
 

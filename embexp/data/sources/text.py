@@ -49,19 +49,23 @@ class TextSource(TokenSource):
         return self._encode(self._corpus(columns.label), columns, [], cache=cache, progress=progress)
 
     def division_key(self) -> Mapping[str, Any]:
-        """The split, the rules of vocabularies, and how many examples train."""
-        rules = self.data.vocabulary.model_dump(mode="json")
-        return split_key(self.data) | {"vocabulary": rules, "train_examples": self.data.train_examples}
+        """The split, and how many examples train."""
+        return split_key(self.data) | {"train_examples": self.data.train_examples}
 
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits, vocabularies and rows; vocabularies come before the training split is cut down."""
-        from embexp.data import rows, splits
+        """Writes splits."""
+        from embexp.data import splits
 
         splits.divide(self.data, encoded.layout.count, folder)
-        rows.learn(encoded, self.data.vocabulary, folder, progress=progress)
+        return Division()
+
+    def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
+        """Writes vocabularies and rows, before the training split is cut down."""
+        from embexp.data import splits
+
+        super().learn(columns, encoded, folder, progress=progress)
         if self.data.train_examples is not None:
             splits.keep_some(folder / "train.npy", self.data.train_examples, seed=self.data.split.seed)
-        return Division()
 
     def encode_other(
         self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress

@@ -17,8 +17,8 @@ from embexp.reports.page import curves, figures
 from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
-from embexp.training import metrics
-from embexp.training.metrics import DIRECTIONS, Direction
+from embexp.training import metric_names
+from embexp.training.metric_names import DIRECTIONS, Direction
 
 _MOST_COLUMNS = 16
 
@@ -80,7 +80,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
-            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metrics.direction(name) is Direction.HIGHER
+            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metric_names.direction(name) is Direction.HIGHER
         ],
         "steps": list(steps),
         "search": _search(records),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embexp.training.metrics import Direction, direction
+from embexp.training.metric_names import Direction, direction
 
 LOSS = "train loss"
 """Name of the curve of logged losses."""

@@ -26,7 +26,7 @@ from embexp.data.batches import Batch
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.runs.exports import numbers
-from embexp.runs.exports.tokens import ServedVocabulary
+from embexp.runs.exports.tokens import Served
 from embexp.specs.models import Task
 
 Signatures = dict[str, Any]
@@ -52,12 +52,14 @@ class IdColumn:
         vocabulary: what its values are.
         several: whether an example has several values.
         weights: columns of weights for them.
+        ids: name of its ids for the model; "": that of the column.
     """
 
     name: str
-    vocabulary: ServedVocabulary
+    vocabulary: Served
     several: bool
     weights: tuple[str, ...] = ()
+    ids: str = ""
 
 
 class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -117,7 +119,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         weights: dict[str, Any] = {}
         for column in self._columns:
             given = {name: features[name] for name in column.weights}
-            ids[column.name], own = _rows(column, features[column.name], given)
+            ids[column.ids or column.name], own = _rows(column, features[column.name], given)
             weights |= own
         found = [each for column in self._dense for each in numbers.applied(column, features[column.name])]
         dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
@@ -144,7 +146,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
         specs: dict[str, Any] = {}
         for column in self._columns:
-            dtype = column.vocabulary.takes if tokens else tf.int64
+            takes = column.vocabulary.takes
+            dtype = takes if tokens or takes.is_floating else tf.int64
             specs[column.name] = _spec(form if column.several else None, dtype)
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
         return specs | {name: tf.TensorSpec([None], tf.float32) for name in self._numbers}
@@ -183,7 +186,10 @@ def argument(column: str) -> str:
 
 
 def _check_names(columns: Sequence[IdColumn], dense: Sequence[str]) -> None:
-    names = [*(name for column in columns for name in (column.name, *column.weights)), *dense]
+    # A number may go into buckets and to the model as well.
+    numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
+    taken = [column for column in columns if not column.vocabulary.takes.is_floating]
+    names = [*(name for column in taken for name in (column.name, *column.weights)), *numbers]
     by_argument: dict[str, str] = {}
     for name in names:
         other = by_argument.setdefault(argument(name), name)

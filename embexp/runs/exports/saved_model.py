@@ -18,7 +18,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly
 from embexp.runs.exports.features import FeatureModel, IdColumn
 from embexp.runs.exports.texts import words
-from embexp.runs.exports.tokens import ServedVocabulary
+from embexp.runs.exports.tokens import Served, served
 from embexp.runs.exports.triples import TripleModel
 from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.specs.models import Task
@@ -54,11 +54,10 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
     progress("tracing the model", None)
     # Its own seed: a user's model may draw, though what it draws is overwritten.
     keras.utils.set_random_seed(digests.seed_of(run.spec.seed, "keras")[0])
-    columns, shared = columns_of(run.spec.data, run.spec.features, labelled=False)
+    columns, shared = columns_of(run.spec.data, run.spec.features, run.spec.tables, labelled=False)
     with tempfile.TemporaryDirectory(prefix="embexp-") as assets:
         vocabularies = {
-            group: ServedVocabulary(group, run.vocabulary(group), Path(assets))
-            for group in dict.fromkeys(shared.values())
+            group: served(group, run.vocabulary(group), Path(assets)) for group in dict.fromkeys(shared.values())
         }
         exported = {
             name: ExportedTable(name, rows.rows, rows.dim, combiner=run.spec.tables[name].combiner)
@@ -96,7 +95,7 @@ def _step(spec: RunSpec, tables: Mapping[str, ExportedTable], model: Any) -> Ste
         model=model,
         loss=lambda labels, logits: None,
         optimizer=None,
-        inputs={name: Input(spec.column_of(name), feature.weights) for name, feature in spec.features.items()},
+        inputs={name: Input(spec.ids_of(name), feature.weights) for name, feature in spec.features.items()},
         counter=None,
         strategy=OneDevice(),
     )
@@ -110,7 +109,7 @@ def _parts(model: Any) -> list[Any]:
 
 
 def _module(
-    run: EarlierCheckpoint, step: Step, columns: Columns, vocabularies: Mapping[str, ServedVocabulary], parts: list[Any]
+    run: EarlierCheckpoint, step: Step, columns: Columns, vocabularies: Mapping[str, Served], parts: list[Any]
 ) -> FeatureModel | TripleModel:
     spec, predict = run.spec, step.predict
     if spec.task is Task.RANKING:
@@ -133,6 +132,10 @@ def _module(
             tuple(weight for weight, weighed in columns.weights.items() if weighed == name),
         )
         for name, group in columns.ids.items()
+    ]
+    ids += [
+        IdColumn(each.column, vocabularies[each.table], several=False, ids=name)
+        for name, each in columns.buckets.items()
     ]
     dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
     return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, dense, parts)
@@ -157,7 +160,9 @@ def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
     """A signature of whole texts."""
 
     def call(**given: Any) -> Any:
-        return module.predict({column: words(given["text"], max_length=data.max_length)})
+        return module.predict(
+            {column: words(given["text"], max_length=data.max_length, separator=data.token_separator)}
+        )
 
     return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.vocabulary import OOV_TOKEN, TokenVocabulary
+from embexp.data.same_rows import described, stands_for_tokens
+from embexp.data.vocabulary import TokenVocabulary
 from embexp.errors import DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.succession import row_tokens
@@ -23,7 +24,8 @@ from embexp.vectors.stored import shown
 def write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
     """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
 
-    The line of the OOV row is `<oov>`, or empty if that is a token; lines of rows without a token are empty.
+    The line of the OOV row is `<oov>`, or empty if that is a token, and so are those of missing and rare values; lines
+    of rows without a token are empty. Buckets have no tokens.
 
     Raises:
         DataError: a token has a line end.
@@ -31,8 +33,9 @@ def write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Pat
     for name, rows in tables.items():
         vocabulary, tokens = run.vocabulary(name), None
         if isinstance(vocabulary, TokenVocabulary):
-            is_token = vocabulary.rows([OOV_TOKEN])[0] >= vocabulary.oov
-            before = ["" if is_token else OOV_TOKEN] * vocabulary.oov
+            shown = [text for text, *_ in vocabulary.special]
+            tokens_too = vocabulary.rows(shown) >= vocabulary.first
+            before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
             after = [""] * (rows.rows - vocabulary.size)
             tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
         vectors.write(rows, tokens, directory / f"{name}.npy", progress=progress)
@@ -46,11 +49,15 @@ def write_word2vec(
     Where ids are row numbers, they are the tokens.
 
     Raises:
-        DataError: a token that word2vec's files can't hold.
+        DataError: a token that word2vec's files can't hold, or rows that are buckets.
     """
     for name, rows in tables.items():
         path = directory / f"{name}.{'bin' if binary else 'vec'}"
-        known = row_tokens(run.vocabulary(name))
+        vocabulary = run.vocabulary(name)
+        if not stands_for_tokens(vocabulary):
+            rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
+            raise DataError(f"{path.name}: {rule}; leave the table out, or export it as npy")
+        known = row_tokens(vocabulary)
         _check_word2vec(path, known.tokens)
         some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
         vectors.write(some, known.tokens, path, progress=progress)

@@ -1,82 +1,165 @@
-"""Tokens to rows and back inside a TensorFlow graph, by a vocabulary that is written into a file of the model."""
+"""Tokens, and numbers in buckets, to rows inside a TensorFlow graph, by vocabularies that the model holds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.bucket_vocabulary import BucketVocabulary
+from embexp.data.hash_vocabulary import HashVocabulary
+from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.system import files
 
 _LINES = 65_536
 
 
-class ServedVocabulary(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
-    """A vocabulary in a graph: `tf.lookup` tables, initialized from a file of tokens, one per line.
+class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A vocabulary in a graph.
 
     Attributes:
         size: number of rows.
-        takes: dtype of the tokens: `tf.string`, or `tf.int64` if they are the row numbers themselves.
+        takes: dtype of the values: `tf.string` of tokens, `tf.float32` of numbers in buckets, or `tf.int64` if they are
+            the row numbers themselves.
     """
 
-    def __init__(self, name: str, vocabulary: Vocabulary, folder: Path) -> None:
-        """Writes the file and makes the table.
+    size: int
+    takes: Any
 
-        Args:
-            name: of the vocabulary, for the file and for errors.
-            vocabulary: what the rows stand for.
-            folder: where the file is written; exporting copies it.
-        """
+    def rows(self, values: Any) -> Any:
+        """The row of each value, int64, of the shape of `values`; row numbers are returned as they are."""
+        raise NotImplementedError
+
+
+def served(name: str, vocabulary: Vocabulary, folder: Path) -> Served:
+    """A vocabulary in a graph.
+
+    Args:
+        name: of the vocabulary, for its file and for errors.
+        vocabulary: what the rows stand for.
+        folder: where the file of tokens is written; exporting copies it.
+    """
+    match vocabulary:
+        case TokenVocabulary():
+            return ServedTokens(name, vocabulary, folder)
+        case HashVocabulary():
+            return ServedHashes(vocabulary)
+        case BucketVocabulary():
+            return ServedBuckets(vocabulary)
+        case _:
+            return ServedNumbers(vocabulary)
+
+
+class ServedNumbers(Served):
+    """Ids that are row numbers; the lookup checks them."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__()
-        self.size, self._of, self._oov = vocabulary.size, name, vocabulary.oov
-        self.takes = tf.int64 if isinstance(vocabulary, IdentityVocabulary) else tf.string
-        self._escaped = False
-        if isinstance(vocabulary, TokenVocabulary):
-            self._file = folder / f"{name}.tokens.txt"
-            # TensorFlow's reader of lines ends them at line feeds and drops carriage returns.
-            self._escaped = bool(pc.any(pc.match_substring_regex(vocabulary.known, "[\n\r]")).as_py())
-            _write(self._file, vocabulary, escaped=self._escaped)
-            self._rows = tf.lookup.StaticHashTable(
-                tf.lookup.TextFileInitializer(
-                    str(self._file),
-                    tf.string,
-                    tf.lookup.TextFileIndex.WHOLE_LINE,
-                    tf.int64,
-                    tf.lookup.TextFileIndex.LINE_NUMBER,
-                ),
-                -1,
-            )
+        self.size, self.takes = vocabulary.size, tf.int64
 
-    def rows(self, tokens: Any) -> Any:
-        """The row of each token, int64, of the shape of `tokens`; that of the OOV row for unknown tokens.
+    def rows(self, values: Any) -> Any:
+        """The same numbers."""
+        return tf.cast(values, tf.int64)
 
-        Without an OOV row, an unknown token is an InvalidArgumentError of the running graph. Row numbers are returned
-        as they are: the lookup checks them.
-        """
-        if tokens.dtype != tf.string:
-            return tf.cast(tokens, tf.int64)
-        found = self._rows.lookup(_escaped(tokens) if self._escaped else tokens)
+
+class ServedBuckets(Served):
+    """Buckets of numbers, NaN where a value is missing. There is no form of row numbers."""
+
+    def __init__(self, vocabulary: BucketVocabulary) -> None:
+        super().__init__()
+        self.size, self.takes = vocabulary.size, tf.float32
+        self._boundaries = vocabulary.boundaries
+
+    def rows(self, values: Any) -> Any:
+        """The row of each number."""
+        place = tf.searchsorted(tf.constant(self._boundaries, tf.float32), values, "right")
+        return tf.cast(tf.where(tf.math.is_nan(values), 0, place + 1), tf.int64)
+
+
+class ServedHashes(Served):
+    """Hash buckets of tokens."""
+
+    def __init__(self, vocabulary: HashVocabulary) -> None:
+        super().__init__()
+        self.size, self.takes = vocabulary.size, tf.string
+        self._buckets, self._missing = vocabulary.buckets, vocabulary.missing
+
+    def rows(self, values: Any) -> Any:
+        """The row of each token."""
+        if values.dtype != tf.string:
+            return tf.cast(values, tf.int64)
+        found = tf.strings.to_hash_bucket_fast(values, self._buckets)
+        return tf.where(values == "", tf.zeros_like(found), found + 1) if self._missing else found
+
+
+class ServedTokens(Served):
+    """Tokens: `tf.lookup` tables, initialized from a file of tokens, one per line; tokens of the rare row come last."""
+
+    def __init__(self, name: str, vocabulary: TokenVocabulary, folder: Path) -> None:
+        """Writes the file and makes the table; see `served`."""
+        super().__init__()
+        self.size, self.takes = vocabulary.size, tf.string
+        self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
+        self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
+        self._known = len(vocabulary.known)
+        tokens = vocabulary.known
+        if vocabulary.rare is not None:
+            tokens = pa.concat_arrays([tokens, vocabulary.rare])
+        self._file = folder / f"{name}.tokens.txt"
+        # TensorFlow's reader of lines ends them at line feeds and drops carriage returns.
+        self._escaped = bool(pc.any(pc.match_substring_regex(tokens, "[\n\r]")).as_py())
+        _write(self._file, tokens, escaped=self._escaped)
+        self._rows = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                str(self._file),
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            -1,
+        )
+
+    def rows(self, values: Any) -> Any:
+        """The row of each token. Without an OOV row, an unknown one is an InvalidArgumentError of the running graph."""
+        if values.dtype != tf.string:
+            return tf.cast(values, tf.int64)
+        line = self._rows.lookup(_escaped(values) if self._escaped else values)
+        # Lines that are no token's: -1, and with one OOV row in front of the tokens that is row 0 at once.
+        simple = self._first == self._oov <= 1
+        found = line + self._first if simple else self._with_special_rows(values, line)
         if self._oov:
-            return found + 1  # unknown tokens are -1, and the OOV row is 0
-        unknown = tf.boolean_mask(tokens, found < 0)
+            return found
+        unknown = tf.boolean_mask(values, found < 0)
         message = f"tokens without a row in the vocabulary of table {self._of}, which has no OOV row"
         with tf.control_dependencies(
             [tf.raw_ops.Assert(condition=tf.equal(tf.size(unknown), 0), data=[message, unknown])]
         ):
             return tf.identity(found)
 
+    def _with_special_rows(self, tokens: Any, line: Any) -> Any:
+        others = tf.fill(tf.shape(line), tf.constant(-1, tf.int64))
+        if self._oov:
+            others = tf.strings.to_hash_bucket_fast(tokens, self._oov)
+        if self._missing:
+            others = tf.where(tokens == "", tf.constant(self._oov, tf.int64), others)
+        found = tf.where(line < 0, others, line + self._first)
+        if self._rare:
+            found = tf.where(line >= self._known, tf.constant(self._first - 1, tf.int64), found)
+        return found
 
-def _write(file: Path, vocabulary: TokenVocabulary, *, escaped: bool) -> None:
+
+def _write(file: Path, tokens: pa.LargeStringArray, *, escaped: bool) -> None:
     with files.written_whole(file) as out:
-        for start in range(0, len(vocabulary.known), _LINES):
-            tokens = vocabulary.known.slice(start, _LINES)
+        for start in range(0, len(tokens), _LINES):
+            some = tokens.slice(start, _LINES)
             if escaped:
                 for plain, escape in _ESCAPES:
-                    tokens = pc.replace_substring(tokens, plain, escape)
-            out.write("".join(f"{token}\n" for token in tokens.to_pylist()).encode())
+                    some = pc.replace_substring(some, plain, escape)
+            out.write("".join(f"{token}\n" for token in some.to_pylist()).encode())
 
 
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))

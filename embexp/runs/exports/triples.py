@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from embexp.data.batches import Batch
 from embexp.runs.exports.features import Signatures
-from embexp.runs.exports.tokens import ServedVocabulary
+from embexp.runs.exports.tokens import Served
 from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 
@@ -23,8 +23,8 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     def __init__(
         self,
         predict: Callable[[Batch], Any],
-        entities: ServedVocabulary,
-        relations: ServedVocabulary,
+        entities: Served,
+        relations: Served,
         names: Sequence[str],
         *,
         reciprocal: bool,

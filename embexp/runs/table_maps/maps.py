@@ -18,7 +18,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.reports.record import Record
 from embexp.runs.table_maps import marks, projection
 from embexp.system import caching
-from embexp.training.metrics import Direction
+from embexp.training.metric_names import Direction
 from embexp.vectors import checkpoint
 
 MOST_RUNS, MOST_TABLES = 3, 8

@@ -1,0 +1,215 @@
+"""A file is looked at, and the experiment that is written works at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import embexp
+from embexp.cli import commands
+from embexp.cli.column_uses import dim_of
+from embexp.data.column_kinds import facts
+from embexp.data.samples import sample
+from embexp.runs.prepare import prepare
+from embexp.system.progress import quiet
+
+ROWS = 400
+Row = dict[str, object]
+
+
+def row(number: int) -> Row:
+    """Of every kind of column, with names that YAML and patterns would take for something else."""
+    draw = random.Random(number)
+    words = [
+        "the",
+        "a",
+        "film",
+        "plot",
+        "was",
+        "good",
+        "bad",
+        "boring",
+        "great",
+        "slow",
+        "of",
+        "in",
+        "it",
+        "love",
+        "end",
+    ]
+    return {
+        "clicked": int(draw.random() < 0.3),
+        "row": number,
+        "user-id": f"u{draw.randint(0, 40)}",
+        "C1": f"v{draw.randint(0, 9)}",
+        "C2": f"v{draw.randint(0, 9)}",
+        "C3": f"v{draw.randint(0, 9)}",
+        "no": draw.choice(["yes", "null", "${oc.env:HOME}"]),
+        "price[eur]": "" if number % 7 == 0 else round(draw.gauss(10, 3), 2),
+        "count": int(draw.lognormvariate(2, 2)),
+        "tags": "|".join(draw.sample(["drama", "comedy", "action", "horror"], draw.randint(1, 3))),
+        "words": " ".join(draw.choices(words, k=9)),
+        "at": 1_500_000_000 + 1_000 * number,
+        "same": "x",
+    }
+
+
+def write_csv(path: Path, *, delimiter: str = ",", keep: Callable[[str], bool] = lambda name: True) -> Path:
+    names = [name for name in row(0) if keep(name)]
+    lines = [delimiter.join(names)]
+    lines += [delimiter.join(str(row(number)[name]) for name in names) for number in range(ROWS)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_parquet(path: Path) -> Path:
+    rows = [row(number) for number in range(ROWS)]
+    columns = {name: [each[name] for each in rows] for name in rows[0]}
+    columns["price[eur]"] = [value or None for value in columns["price[eur]"]]
+    columns["tags"] = [str(value).split("|") for value in columns["tags"]]
+    pq.write_table(pa.table(columns), path, row_group_size=100)
+    return path
+
+
+def write_recbole(path: Path) -> Path:
+    path.mkdir()
+    lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float\ttags:token_seq"]
+    lines += [f"{n % 20}\t{n % 31}\t{1 + n % 5}\t{1_500_000_000 + n}\ta b" for n in range(ROWS)]
+    (path / "own.inter").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def new(*arguments: str) -> int:
+    return commands.main(["new", *arguments])
+
+
+FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "log.csv": (write_csv, "clicked"),
+    "log.tsv": (lambda path: write_csv(path, delimiter="\t", keep=lambda name: name != "at"), "count"),
+    "log.txt": (lambda path: write_csv(path, delimiter=";", keep=lambda name: name != "words"), "price[eur]"),
+    "few.csv": (lambda path: write_csv(path, keep=lambda name: name in ("clicked", "C1")), "clicked"),
+    "log.parquet": (write_parquet, "clicked"),
+    "own": (write_recbole, "rating"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_written_works_without_a_warning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write, label = FILES[name]
+    data = write(tmp_path / name)
+    if label == "price[eur]":  # of which some are missing
+        data.write_text("\n".join(line for line in data.read_text().splitlines() if ";;" not in line) + "\n")
+    stem = name.partition(".")[0]
+    assert new("--data", str(data), "--label", label, "--out", str(tmp_path / "conf")) == 0
+    told = capsys.readouterr().out
+    assert f"embexp run --config-dir {tmp_path / 'conf'} experiment={stem}" in told
+    overrides = [f"experiment={stem}", f"output.cache={tmp_path / 'cache'}"]
+    spec = embexp.compose(overrides, config_dir=tmp_path / "conf")
+    assert not prepare(spec, progress=quiet).warnings
+
+
+def test_it_runs(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "log.csv")
+    assert new("--data", str(data), "--label", "clicked", "--out", str(tmp_path / "conf"), "--name", "first") == 0
+    overrides = ["experiment=first", "train.steps=2", f"output.cache={tmp_path / 'cache'}", "output.plots=false"]
+    spec = embexp.compose([*overrides, "output.tensorboard=false"], config_dir=tmp_path / "conf")
+    result = embexp.run(spec, tmp_path / "run")
+    assert result.summary["metrics"]["test"]["log_loss"] > 0
+    assert not [each for each in result.summary["warnings"] if "numeric" in each or "column" in each]
+
+
+def test_what_becomes_of_each_column(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "log.csv")
+    assert new("--data", str(data), "--label", "clicked", "--out", str(tmp_path)) == 0
+    written = (tmp_path / "experiment" / "log.yaml").read_text()
+    spec = embexp.compose(["experiment=log"], config_dir=tmp_path)
+    assert '"C{1..3}"' in written
+    assert {name: each.column or name for name, each in spec.features.items()} == {
+        "user_id": "user-id",
+        "C1": "C1",
+        "C2": "C2",
+        "C3": "C3",
+        "no": "no",
+        "words": "words",
+    }
+    data_spec = spec.model_dump(mode="json")["data"]
+    assert data_spec["dense_features"]["price[eur]"]["indicator"]
+    assert data_spec["dense_features"]["count"]["transform"] == ["log1p", "standardize"]
+    assert (data_spec["timestamp"], data_spec["split"]["kind"]) == ("at", "time")
+    assert {line[4:].partition(":")[0] for line in written.partition("# Left out:\n")[2].splitlines()} == {
+        "row",
+        "same",
+        "tags",  # the words of the texts are separated by blanks
+    }
+    assert spec.task == "click"
+
+
+def test_texts_and_classes_are_classification(tmp_path: Path) -> None:
+    lines = ["body,topic", *(f"{row(number)['words']},{number % 4}" for number in range(ROWS))]
+    (tmp_path / "news.csv").write_text("\n".join(lines) + "\n")
+    assert new("--data", str(tmp_path / "news.csv"), "--label", "topic", "--out", str(tmp_path)) == 0
+    assert embexp.compose(["experiment=news"], config_dir=tmp_path).task == "classification"
+
+
+def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_csv(tmp_path / "few.csv", keep=lambda name: name in ("clicked", "C1"))
+    arguments = ("--data", str(data), "--label", "clicked", "--out", str(tmp_path))
+    file = tmp_path / "experiment" / "few.yaml"
+    file.parent.mkdir()
+    file.write_text("mine")
+    assert new(*arguments) == 2
+    assert "exists" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert new(*arguments, "--force") == 0
+    assert yaml.safe_load(file.read_text())["name"] == "few"
+
+
+MISTAKES = {
+    "no label": ([], "it may be --label clicked"),
+    "another label": (["--label", "clikced", "--out", "OUT"], "did you mean clicked?"),
+    "a label of text": (["--label", "C1", "--out", "OUT"], "a label is a number"),
+    "a constant label": (["--label", "same", "--out", "OUT"], "one value everywhere"),
+    "no folder": (["--label", "clicked"], "--out FOLDER is missing"),
+    "a name that is none": (["--label", "clicked", "--out", "OUT", "--name", "a b"], "a name has letters"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_told_and_nothing_written(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, says = MISTAKES[case]
+    data = write_csv(tmp_path / "log.csv")
+    assert new("--data", str(data), *(each.replace("OUT", str(tmp_path / "out")) for each in arguments)) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n", "1,2\n3,4\n", "a,a\n1,2\n"])
+def test_a_file_that_can_t_be_looked_at(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.csv").write_text(content)
+    assert new("--data", str(tmp_path / "odd.csv")) in (1, 2)
+    assert "odd.csv" in capsys.readouterr().err
+
+
+def test_a_large_file_is_sampled_over_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embexp.data.samples.HEAD_ROWS", 50)
+    monkeypatch.setattr("embexp.data.samples.HEAD_BYTES", 2_000)
+    monkeypatch.setattr("embexp.data.samples.BLOCK_BYTES", 500)
+    lines = ["number,half", *(f"{number},{int(number >= 5_000)}" for number in range(10_000))]
+    (tmp_path / "large.csv").write_text("\n".join(lines) + "\n")
+    found = sample(tmp_path / "large.csv")
+    assert not found.whole
+    assert found.count < 1_000
+    assert found.rows == pytest.approx(10_000, rel=0.5)
+    assert {int(str(value)) // 2_000 for value in found.columns["number"]} == {0, 1, 2, 3, 4}
+    assert [each.distinct for each in facts(found)][1] == 2
+
+
+@pytest.mark.parametrize(("values", "dim"), [(1, 4), (10, 8), (100, 16), (10_000, 32), (1_000_000, 64), (10**9, 64)])
+def test_the_dim_is_four_times_the_fourth_root(values: int, dim: int) -> None:
+    assert dim_of(values) == dim
