@@ -96,8 +96,6 @@ def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> li
             found.append(Use(each, Role.LABEL, f"{each.missing:.1%} are missing: remove them" if each.missing else ""))
         elif each.kind is Kind.TIME:
             found.append(Use(each, *((Role.TIME, "") if each is times[0] else (Role.OUT, "another time splits"))))
-        elif each.kind is Kind.DATE:
-            found.append(Use(each, Role.OUT, "a time must be a number, such as seconds since 1970"))
         elif each.kind in (Kind.CONSTANT, Kind.UNIQUE):
             found.append(Use(each, Role.OUT))
         elif each.kind is Kind.NUMBER:

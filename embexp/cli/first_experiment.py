@@ -91,6 +91,11 @@ def _data(experiment: Experiment) -> list[str]:
     lines = ["data:", f"  path: {_text(str(sample.path.absolute()))}"]
     if sample.kind == "csv":
         lines.append(f"  delimiter: {json.dumps(sample.delimiter)}")
+        if sample.encoding != "utf-8":
+            lines.append(f"  encoding: {sample.encoding}")
+        if not sample.headed:
+            lines.append("  # The file has no header line.")
+            lines.append(f"  names: [{', '.join(map(_text, sample.columns))}]")
     if lists:
         lines.append(f"  list_separator: {json.dumps(lists[0].separator)}")
         lines.append(f"  list_columns: [{', '.join(_text(column.name) for column in lists)}]")

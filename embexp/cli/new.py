@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from embexp.data.column_kinds import ColumnFacts
     from embexp.data.samples import Sample
 
-USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--name NAME] [--force]"
+USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]"
 
 HELP = f"""\
 usage: {USAGE}
@@ -27,9 +27,11 @@ usage: {USAGE}
 Looks at a sample of a file, shows what its columns hold and what becomes of them, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
-    --data FILE      A CSV or TSV file with a header line, a Parquet file, a folder of such files, or RecBole's folder.
+    --data FILE      A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
+                     or a folder of RecBole.
     --label COLUMN   The column to predict, a number. Without it, the columns are shown, and which may be the label.
     --out FOLDER     The folder of configs; it is made if it is not there.
+    --names A,B,…    The names of the columns of a text file without a header line (default: column_1, column_2, …).
     --name NAME      The name of the experiment (default: that of the file).
     --force          Replaces the experiment if there is one of that name.
 
@@ -39,8 +41,8 @@ rules
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
     numbers          Standardized, after log1p where a few values are much larger than the others.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
-    time             A number of 1990 to 2040 since 1970, or of such a name: the latest examples validate and test.
-    left out         What is the same, or different, in every row; dates that are no numbers; a second time.
+    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
+    left out         What is the same, or different, in every row; a second time.
 """
 
 _SHOWN = 40
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: those after `new`.
     """
     parser = Parser("new", USAGE)
-    for option in ("--data", "--label", "--out", "--name"):
+    for option in ("--data", "--label", "--out", "--name", "--names"):
         parser.add_argument(option)
     parser.add_argument("--force", action="store_true")
     options = parser.parse_args(list(arguments))
@@ -74,7 +76,7 @@ def _new(options: argparse.Namespace) -> None:
     from embexp.errors import ConfigError
 
     try:
-        found = sample(Path(options.data))
+        found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     except Unreadable as unreadable:
         raise ConfigError(unreadable.faults) from None
     columns = facts(found)
@@ -145,8 +147,10 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
-    form = f"csv, separated by {how}" if sample.kind == "csv" else sample.kind
+    form = sample.kind
+    if sample.kind == "csv":
+        how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
+        form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     print(f"{sample.path}: {form}; looked at {rows}")
     table = Table(box=None, pad_edge=False)

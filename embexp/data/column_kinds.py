@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from embexp.data.samples import Sample, Value
+from embexp.data.text_fields import NULLS
+from embexp.data.times import seconds_of
 
 
 class Kind(StrEnum):
@@ -23,7 +25,6 @@ class Kind(StrEnum):
     TIME = "times"
     CONSTANT = "constant"
     UNIQUE = "unique"
-    DATE = "dates"
 
 
 FEW = 10
@@ -33,7 +34,6 @@ _ID = re.compile(r"(?:^|_|\b)(?:id|ids|code|zip|zipcode|uuid|guid|hash|key|user|
 _TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
 _EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 1_000, 1_000_000))
 """1990 to 2040 in seconds, milliseconds and microseconds."""
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 _HEAVY = 10.0
 """Largest value, in standard deviations above the mean, from which counts are heavy-tailed; a normal distribution has
 none above 6 among a billion, an exponential one about 10 among 20,000."""
@@ -84,6 +84,9 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     if lists:
         return _of_lists(name, lists, missing, sample, None, "the file says so")
     texts = [value for value in there if isinstance(value, str)]
+    present = [text for text in texts if text not in NULLS]
+    if len(present) < len(texts) and present and _numbers(present) is not None:
+        texts, missing = present, 1 - len(present) / len(values)
     counts = Counter(texts)
     numbers = _numbers(texts)
     kind, why, separator = kind_of(name, counts, numbers, sample.types.get(name))
@@ -139,8 +142,8 @@ def kind_of(
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
-    if all(_DATE.fullmatch(text) for text in list(counts)[:100]):
-        return Kind.DATE, "dates", None
+    if all(seconds_of(text, None) is not None for text in counts):
+        return Kind.TIME, "dates", None
     words = statistics.mean(len(text.split()) for text in counts)
     is_text = words >= 4 and len(counts) > total / 2
     if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):

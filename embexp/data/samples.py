@@ -6,22 +6,19 @@ that does not fit the header is passed over.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embexp.data import decompressed
 from embexp.data.files import data_files
+from embexp.data.text_guess import head, records
 from embexp.errors import DataError, read_by_library
-from embexp.system import regular
 
-HEAD_ROWS, HEAD_BYTES = 10_000, 1 << 23
+HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
 """Blocks beside the first rows, over all files, and the most that is read of each."""
-_DELIMITERS = (",", "\t", ";", "|")
-_LINES = 50
 _TYPES = {"token": False, "token_seq": True, "float": False, "float_seq": True}
 
 Value = str | list[str] | None
@@ -39,6 +36,8 @@ class Sample:
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
         delimiter: of a CSV file.
+        encoding: of a CSV file.
+        headed: whether the first line of a CSV file names the columns.
         types: of RecBole's files, by column.
     """
 
@@ -48,6 +47,8 @@ class Sample:
     rows: int
     whole: bool
     delimiter: str = ","
+    encoding: str = "utf-8"
+    headed: bool = True
     types: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,8 +57,12 @@ class Sample:
         return len(next(iter(self.columns.values()), ()))
 
 
-def sample(path: Path) -> Sample:
+def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
     """A sample of a file or folder; the suffixes of its files tell Parquet and RecBole from text.
+
+    Args:
+        path: of the file or folder.
+        names: of the columns of a text file without a header line; None: the first line shows whether it has one.
 
     Raises:
         Unreadable: there is no such file.
@@ -70,27 +75,29 @@ def sample(path: Path) -> Sample:
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)
-    return _text(path, files)
+    return _text(path, files, names)
 
 
-def _text(path: Path, files: Sequence[Path]) -> Sample:
-    head = _head(files[0])
-    delimiter = _delimiter(files[0], head)
-    rows = list(_records(head, delimiter))
-    names = _header(files[0], rows)
-    del rows[0]
-    count, ended = len(rows), len(files) == 1 and files[0].stat().st_size <= HEAD_BYTES
+def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
+    first = head(files[0], names)
+    ended = first.ended and len(files) == 1
+    bound = any(file.suffix.lower() in decompressed.SUFFIXES for file in files) or first.encoding == "utf-16"
+    rows = list(itertools.islice(first.rows(), None if ended or bound else HEAD_ROWS))
     used, rest = rows[:HEAD_ROWS], rows[HEAD_ROWS:]
-    if ended:
+    count, lines = len(rows), first.text.count("\n")
+    sizes = [file.stat().st_size for file in files]
+    if not ended:
+        count = max(count, round(lines * sum(sizes) / max(1.0, first.share * sizes[0])))
+    if ended or bound:  # other places can't be reached
         used += [rest[place] for place in _spread(len(rest), BLOCKS * BLOCK_ROWS)]
     else:
-        size = len(head.encode()) / max(1, head.count("\n"))
-        count = max(1, round(sum(file.stat().st_size for file in files) / size) - len(files))
-        for block in _blocks(files, round(HEAD_ROWS * size)):
-            used += list(_records(block, delimiter))[:BLOCK_ROWS]
-    used = [row for row in used if len(row) == len(names)]
-    columns = {name: [row[place] or None for row in used] for place, name in enumerate(names)}
-    return Sample("csv", path, columns, count, ended and len(used) == count, delimiter)
+        begin = round(first.share * sizes[0] * len(used) / max(1, lines))
+        for block in _blocks(files, begin, first.encoding):
+            used += list(itertools.islice(records(block, first.delimiter), BLOCK_ROWS))
+    used = [row for row in used if len(row) == len(first.names)]
+    columns = {name: [row[place].strip() or None for row in used] for place, name in enumerate(first.names)}
+    whole = ended and len(used) == count
+    return Sample("csv", path, columns, count, whole, first.delimiter, first.encoding, first.headed)
 
 
 def _recbole(path: Path, file: Path) -> Sample:
@@ -105,7 +112,7 @@ def _recbole(path: Path, file: Path) -> Sample:
         name: [value.split() if _TYPES[kind] and isinstance(value, str) else value for value in values]
         for (name, kind), values in zip(types.items(), found.columns.values(), strict=True)
     }
-    return Sample("recbole", path, columns, found.rows, found.whole, "\t", types)
+    return Sample("recbole", path, columns, found.rows, found.whole, types=types)
 
 
 def _parquet(path: Path, files: Sequence[Path]) -> Sample:
@@ -146,78 +153,17 @@ def _spread(count: int, most: int) -> list[int]:
     return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)})
 
 
-def _head(file: Path) -> str:
-    """The first bytes, up to the last line end among them."""
-    if fault := regular.fault_of(file):
-        raise DataError(f"{file}: {fault}")
-    with file.open("rb") as opened:
-        content = opened.read(HEAD_BYTES)
-        if len(content) == HEAD_BYTES:
-            content = content[: content.rfind(b"\n") + 1]
-    return _decoded(file, content)
-
-
-def _blocks(files: Sequence[Path], head: int) -> Iterator[str]:
+def _blocks(files: Sequence[Path], begin: int, encoding: str) -> Iterator[str]:
     """Whole lines from places spread over all files, behind the first bytes of the first one."""
     sizes = [file.stat().st_size for file in files]
     total = sum(sizes)
     for number in range(BLOCKS):
-        place = head + (total - head) * number // BLOCKS
+        place = begin + (total - begin) * number // BLOCKS
         for file, size in zip(files, sizes, strict=True):
             if place < size:
                 with file.open("rb") as opened:
                     opened.seek(place)
                     lines = opened.read(BLOCK_BYTES).split(b"\n")
-                yield _decoded(file, b"\n".join(lines[1:-1]))
+                yield b"\n".join(lines[1:-1]).decode(encoding, "replace")
                 break
             place -= size
-
-
-def _decoded(file: Path, content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: found bytes that are not UTF-8; convert it: iconv -f LATIN1 -t UTF-8") from error
-
-
-def _records(text: str, delimiter: str) -> Iterator[list[str]]:
-    try:
-        yield from filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    except csv.Error:  # a field without an end, at the end of a block
-        return
-
-
-def _delimiter(file: Path, head: str) -> str:
-    """The one by which the first lines have the most fields, and all the same number."""
-    if not head.strip():
-        raise DataError(f"{file}: the file is empty; its first line must name the columns")
-    best, most = ",", 1
-    for delimiter in _DELIMITERS:
-        widths = {len(row) for row in itertools.islice(_records(head, delimiter), _LINES)}
-        if len(widths) == 1 and (width := widths.pop()) > most:
-            best, most = delimiter, width
-    return best
-
-
-def _header(file: Path, rows: Sequence[Sequence[str]]) -> list[str]:
-    """The names in the first line.
-
-    Raises:
-        DataError: it holds no names, but numbers where the lines below have numbers, too.
-    """
-    names = [name.strip() for name in rows[0]]
-    if len(rows) < 2:
-        raise DataError(f"{file}: the file has one line, and its first line must name the columns")
-    if any(map(_is_number, names)):
-        raise DataError(f"{file}: line 1 holds {', '.join(names[:5])}, expected the names of the columns: add them")
-    if len(set(names)) < len(names) or not all(names):
-        raise DataError(f"{file}: line 1 must hold a different name for each column, and holds {', '.join(names[:9])}")
-    return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -76,10 +76,10 @@ def test_a_shipped_experiment_learns_at_its_defaults(name: str, tmp_path: Path) 
     spec = embexp.compose([*overrides, *QUIET, f"output.cache={tmp_path / 'cache'}"])
     summary = single.run(spec, tmp_path / "run").summary
     for split in ("validation", "test"):
-        assert verdict.beaten(Task(summary["task"]), summary["metrics"][split], summary["constant"][split])
+        assert verdict.beaten(Task(summary["task"]), summary["metrics"][split], summary["baselines"]["constant"][split])
     assert not [warning for warning in summary["warnings"] if "constant" in warning]
     if name == "0 to 100 points":  # the noise alone is 12 points
-        assert summary["metrics"]["test"]["rmse"] < 0.85 * summary["constant"]["test"]["rmse"]
+        assert summary["metrics"]["test"]["rmse"] < 0.85 * summary["baselines"]["constant"]["test"]["rmse"]
 
 
 def test_a_run_that_does_not_learn_says_so(tmp_path: Path) -> None:
@@ -92,5 +92,11 @@ def test_a_run_that_does_not_learn_says_so(tmp_path: Path) -> None:
     [warning] = [each for each in summary["warnings"] if "no better than a constant" in each]
     assert "the model has not learned" in warning
     assert "optimizer.learning_rate, now 0.001 and optimizer.initial_accumulator_value, now 0.1" in warning
-    found, constant = summary["metrics"]["validation"]["rmse"], summary["constant"]["validation"]["rmse"]
+    found, constant = summary["metrics"]["validation"]["rmse"], summary["baselines"]["constant"]["validation"]["rmse"]
     assert f"rmse {found:.4f} ({constant:.4f})" in warning
+    moved = summary["freeze"]["user"]["movement"]
+    assert 0 < moved["median"] < 0.01
+    assert 0 < moved["accumulated"] < 0.01
+    [warning] = [each for each in summary["warnings"] if "hardly moved" in each]
+    assert warning.startswith("tables.user, tables.item: trained rows hardly moved")
+    assert "optimizer.initial_accumulator_value = 0.1 is far above the squared gradients" in warning

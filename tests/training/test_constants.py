@@ -58,7 +58,7 @@ def test_a_random_order_by_drawing_many() -> None:
     assert found.keys() == drawn[0].keys()
     for name, value in found.items():
         values = [each[name] for each in drawn]
-        assert value == pytest.approx(np.mean(values), abs=5 * np.std(values) / math.sqrt(len(values)))
+        assert value == pytest.approx(np.mean(values), abs=5 * float(np.std(values)) / math.sqrt(len(values)))
 
 
 def warning(task: Task, found: dict[str, float], constant: dict[str, float], train: float = 1.0) -> str | None:
