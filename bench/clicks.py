@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,10 @@ def _results(folder: Path, rows: int, kept: Path) -> dict[str, Any]:
     done["truth"] = json.loads((folder / "truth.json").read_text())
     once("embexp", lambda: ours(log, folder, batch))
     limit = max(TRIED_ON, rows // 10)
-    tried = [once(f"keras {o} {r}", lambda s=(o, r): in_keras(log, rows, batch, s, limit=limit)) for o, r in GRID]
+    keras = partial(in_keras, log, rows, batch)
+    tried = [once(f"keras {name} {rate}", partial(keras, (name, rate), limit=limit)) for name, rate in GRID]
     best = max(tried, key=lambda each: each["validation"])
-    once("keras", lambda: in_keras(log, rows, batch, (best["optimizer"], best["rate"]), limit=None))
+    once("keras", partial(keras, (best["optimizer"], best["rate"]), limit=None))
     return done
 
 

@@ -30,10 +30,10 @@ from bench import machine
 from embexp.system import files
 
 GRID = {
-    "factors": [32, 64, 128],
+    "factors": [32, 64],
     "learning_rate": [0.01, 0.05],
     "regularization": [0.01, 0.03],
-    "iterations": [50, 100, 200],
+    "iterations": [50, 150],
 }
 """Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
 OURS = {
@@ -228,6 +228,7 @@ def _add(
             if metric in others and abs(others[metric] - metrics[metric]) > 1e-6:
                 raise SystemExit(f"{name}: {metric} is {metrics[metric]}, but elsewhere {others[metric]}")
     found.setdefault(name, []).append(_row(metrics, seconds))
+    print("  ", name, " ".join(f"{metric} {metrics[metric]:.4f}" for metric in SHOWN), f"{seconds:.1f} s", flush=True)
 
 
 def _row(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:

@@ -19,7 +19,7 @@ from embexp.data.examples import Encoded, Examples, Layout, examples, read_token
 from embexp.data.fitted_buckets import fit_buckets
 from embexp.data.source import FORMAT
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import VocabularyError
+from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.progress import Progress
@@ -151,7 +151,9 @@ def write(
                     raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
             for number, each in enumerate(buckets.values(), len(layout.ids)):
                 vocabulary = vocabularies[each.table]
-                assert isinstance(vocabulary, BucketVocabulary)
+                if not isinstance(vocabulary, BucketVocabulary):
+                    rule = "is not one of buckets: it is that of another run, put the one back that the run has written"
+                    raise DataError(f"the vocabulary of table {each.table!r} {rule}")
                 block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(each.column)])
             yield block
 

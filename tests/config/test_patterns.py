@@ -7,13 +7,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from embexp.cli.candidates import candidates
-from embexp.config import composition, patterns
+from embexp.config import composition, folders, patterns, yaml_schema
 from embexp.config.jobs import Candidates
 from embexp.config.name_patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
@@ -140,7 +142,7 @@ def test_a_fault_names_the_pattern_and_its_line(case: str, folder: Path) -> None
         compose(folder, "experiment=wrong")
     fault = next(each for each in raised.value.faults if says.replace("HERE", str(Path.cwd())) in str(each))
     line = [each.partition(":")[0] for each in text.splitlines()].index(fault.path.partition(".")[0])
-    assert fault.source == f"conf/experiment/wrong.yaml:{line + 1}"
+    assert fault.source == ("" if fault.value == "nothing" else f"conf/experiment/wrong.yaml:{line + 1}")
     if case in ("of all, once", "no table", "no range", "no column"):
         assert len(raised.value.faults) == 1
 
@@ -148,6 +150,23 @@ def test_a_fault_names_the_pattern_and_its_line(case: str, folder: Path) -> None
 def test_data_that_is_not_there_is_the_only_fault(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"^1 fault in the config\n  data\.path = .*there is no such file"):
         compose(folder, "experiment=globs", "data.path=nothing.csv")
+
+
+def test_an_app_of_hydra_may_have_patterns(folder: Path) -> None:
+    loader = composition.loader(folder)
+    config = loader.compose(["experiment=globs"])
+    found, faults = composition.check_composed(config, [], Path.cwd(), loader.permission)
+    assert not faults
+    assert found == compose(folder, "experiment=long").spec
+
+
+def test_the_schema_of_editors_knows_patterns(folder: Path) -> None:
+    schema = yaml_schema.schema(folders.find())
+    for form in ("braces", "globs"):
+        written = yaml.safe_load((folder / "experiment" / f"{form}.yaml").read_text())
+        jsonschema.validate(written, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"tables": {"C{1..3}": {"dmi": 8}}}, schema)
 
 
 def test_completion_knows_the_names(folder: Path) -> None:
