@@ -34,7 +34,7 @@ test-fast: $(STAMP) ## run the tests that take a few seconds at most
 test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all cases that `make test` has one of
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
 	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
-	  tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
+	  tests/models/test_one_vs_all.py tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
 	  tests/runs/test_strategy_runs.py tests/runs/test_continued_runs.py tests/runs/test_exported_models.py \
 	  tests/runs/test_signals.py tests/freezing/test_drift.py tests/strategies tests/mistakes tests/fuzz
 

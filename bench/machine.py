@@ -13,7 +13,7 @@ import psutil
 def describe() -> dict[str, str]:
     """Processor, cores, memory, load, system, and versions of the compared packages."""
     versions = {}
-    for package in ("tensorflow", "keras", "torch", "pykeen", "numpy"):
+    for package in ("tensorflow", "keras", "torch", "pykeen", "implicit", "numpy"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -30,17 +30,16 @@ from bench import machine
 from embexp.system import files
 
 GRID = {
-    "factors": [32, 64, 128],
+    "factors": [32, 64],
     "learning_rate": [0.01, 0.05],
     "regularization": [0.01, 0.03],
-    "iterations": [50, 100, 200],
+    "iterations": [50, 150],
 }
 """Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
 OURS = {
-    "matrix factorization, BPR": [],
-    "matrix factorization, sampled softmax": ["loss=sampled_softmax"],
-    "two towers, BPR": ["model=two_tower"],
-    "two towers, sampled softmax": ["model=two_tower", "loss=sampled_softmax"],
+    "matrix factorization, BPR": ["loss=bpr"],
+    "matrix factorization, sampled softmax": [],
+    "two towers, sampled softmax": ["model=two_tower"],
 }
 SHOWN = ("ndcg_at_10", "recall_at_10")
 USERS, ITEMS, RANK = 2_000, 1_500, 8
@@ -204,13 +203,10 @@ def main(argv: list[str]) -> int:
         print(f"  {means['seconds']:6.1f} s")
     theirs = {metric: statistics.mean(row[metric] for row in found["implicit, BPR"]) for metric in SHOWN}
     met = True
-    for kind in ("matrix factorization", "two towers"):
-        for metric in SHOWN:
-            ours = max(
-                statistics.mean(row[metric] for row in rows) for name, rows in found.items() if name.startswith(kind)
-            )
-            met &= ours >= theirs[metric]
-    print(f"the better loss of either model is at least implicit's BPR: {'met' if met else 'missed'}")
+    for name in OURS:
+        ours = {metric: statistics.mean(row[metric] for row in found[name]) for metric in SHOWN}
+        met &= all(ours[metric] >= theirs[metric] for metric in SHOWN)
+    print(f"all of ours are at least implicit's BPR: {'met' if met else 'missed'}")
     if options.json is not None:
         files.write_text(options.json, json.dumps({"machine": told, "implicit": settings, "found": found}, indent=1))
     return 0 if met or options.quick else 1
@@ -232,6 +228,7 @@ def _add(
             if metric in others and abs(others[metric] - metrics[metric]) > 1e-6:
                 raise SystemExit(f"{name}: {metric} is {metrics[metric]}, but elsewhere {others[metric]}")
     found.setdefault(name, []).append(_row(metrics, seconds))
+    print("  ", name, " ".join(f"{metric} {metrics[metric]:.4f}" for metric in SHOWN), f"{seconds:.1f} s", flush=True)
 
 
 def _row(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:

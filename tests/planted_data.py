@@ -127,6 +127,30 @@ def corpus(file: Path, *, sentences: int, topics: int, words: int, length: int, 
     return file
 
 
+def liked(file: Path, *, users: int, items: int, groups: int, each: int, seed: int) -> Path:
+    """Writes a CSV of interactions, `user,item,time`: a user mostly takes items of one group, popular ones more often.
+
+    Args:
+        file: to write.
+        users: how many.
+        items: how many.
+        groups: into which users and items are divided.
+        each: items of a user, about.
+        seed: of the truth.
+    """
+    random = np.random.default_rng(seed)
+    group = random.integers(0, groups, items)
+    popularity = 1 / (1 + random.permutation(items)) ** 0.7
+    lines = []
+    for user in range(users):
+        weights = popularity * np.where(group == user % groups, 1.0, 0.03)
+        count = min(items // 2, max(4, random.poisson(each)))
+        for item in random.choice(items, count, replace=False, p=weights / weights.sum()):
+            lines.append(f"u{user},i{item},{random.integers(10**6)}\n")
+    file.write_text("user,item,time\n" + "".join(lines))
+    return file
+
+
 def _zipf_fast(random: np.random.Generator, count: int, size: int) -> np.ndarray:
     """Ranks below `count`, about p ~ 1 / (rank + 1), by inversion."""
     ranks: np.ndarray = np.exp(random.random(size) * np.log(count + 1)) - 1

@@ -17,19 +17,22 @@ if TYPE_CHECKING:
     from embexp.runs.tracing import Traced
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--config-dir DIR] [--allow-code M:F]"
+USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]"
 
 HELP = f"""\
 usage: {USAGE}
 
 Shows what `embexp run` with the same arguments would do: the runtime; for each table the bytes of parameters, optimizer
 slots and frozen rows, its init method and its own settings; the features; settings without effect. With -m: the jobs,
-and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace allocates memory.
+and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace and --time allocate
+memory.
 
     --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
               vocabulary and how much of it the files cover.
     --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator
               this shows the TPU's operations and its TPUEmbeddingConfiguration.
+    --time    Also makes the tables as the run does, times some steps and a part of each evaluation, and estimates the
+              time of the run.
 
 `embexp run --help` describes the other options.
 """
@@ -44,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     add_config_arguments(parser)
     parser.add_argument("--scan", action="store_true")
     parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--time", action="store_true")
     options = parser.parse_intermixed_args(list(arguments))
     if options.help:
         print(HELP, end="")
@@ -60,7 +64,7 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.system import terminal
 
     spec = composition.job(config_loader(options), options.overrides).spec
-    show(spec, terminal.console(), scan=options.scan or options.trace, trace=options.trace)
+    show(spec, terminal.console(), **_extent(options))
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -86,10 +90,18 @@ def _sweep(options: argparse.Namespace) -> None:
     to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
-    show(to_run[0].spec, console, scan=options.scan or options.trace, trace=options.trace)
+    show(to_run[0].spec, console, **_extent(options))
 
 
-def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
+def _extent(options: argparse.Namespace) -> dict[str, bool]:
+    return {
+        "scan": options.scan or options.trace or options.time,
+        "trace": options.trace,
+        "timed": options.time,
+    }
+
+
+def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: bool = False) -> None:
     """Prints what a run, or a study, would do.
 
     Args:
@@ -97,11 +109,12 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         console: where to print.
         scan: whether to read the data and the pretrained files.
         trace: whether to trace the training step too.
+        timed: whether to estimate the time of the run by timing some of its steps.
 
     Raises:
         EmbexpError: `embexp run` would refuse the run, too.
     """
-    from embexp.cli import planned_run, planned_study
+    from embexp.cli import planned_run, planned_study, planned_time
     from embexp.runs import capacity
     from embexp.specs.studies import NoStudy
 
@@ -114,8 +127,12 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool) -> None:
         capacity.check_memory(prepared)
         planned_run.show(planned_run.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
+        console.print()
+        _print(planned_time.length(prepared), console)
         if trace:
             _trace(prepared, console)
+        if timed:
+            _time(prepared, console)
 
 
 def _prepared(spec: RunSpec) -> Prepared:
@@ -153,6 +170,25 @@ def _trace(prepared: Prepared, console: Console) -> None:
     with shown() as stages:
         traced = tracing.trace(prepared, stages)
     _show_traced(traced, console)
+
+
+def _time(prepared: Prepared, console: Console) -> None:
+    from embexp.cli import planned_time
+    from embexp.cli.stages import shown
+    from embexp.system import environment
+
+    environment.load_tensorflow()
+    from embexp.runs import run, timing
+
+    with shown() as stages:
+        timed = timing.measure(prepared, run.prepare_machine(prepared.spec.strategy).strategy, stages)
+    stopping = prepared.spec.train.early_stopping.patience is not None
+    for line in planned_time.lines(timed, may_stop_early=stopping):
+        _print(line, console)
+
+
+def _print(line: str, console: Console) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_traced(traced: Traced, console: Console) -> None:

@@ -116,6 +116,8 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     dense = spec.dense_optimizer
     yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
     yield "data", source_of(spec.data).description().headline
+    if shown := spec.data.described_numbers():
+        yield "numbers", shown
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"

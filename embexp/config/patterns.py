@@ -116,7 +116,11 @@ def _dense(entries: Any, columns: Columns, done: Expansion) -> Any:
     """Numeric columns: names in a list, or keys of a mapping with their settings."""
     place = f"data.{DENSE}"
     if isinstance(entries, dict):
-        return _entries(entries, place, columns, done)
+        # A transform alone is short for a mapping with it, over which others can be merged.
+        whole = {
+            name: {"transform": entry} if isinstance(entry, str | list) else entry for name, entry in entries.items()
+        }
+        return _entries(whole, place, columns, done)
     found: dict[Any, None] = {}
     for each in entries:
         found |= dict.fromkeys(_names(each, place, columns, done) if is_pattern(each) else [each])

@@ -18,8 +18,8 @@ _KEYED_BY_NAME = ("tables", "features")
 """Mappings with names as keys: a new key needs `+`, as a typo would otherwise create a new table."""
 
 
-_LISTS_OF_NAMES = ("data.dense_features",)
-"""Lists of names that may also be mappings of names to settings."""
+_NUMERIC = "data.dense_features"
+"""A list of names, or a mapping of names to a transform, or to settings."""
 
 
 def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | None:
@@ -43,7 +43,7 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
             return Fault(key, shown(value), rule, f"write {key}=… without the +")
-        _name_listed(config, key, value)
+        _as_mappings(config, key, value)
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
@@ -58,16 +58,19 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     return None
 
 
-def _name_listed(config: DictConfig, key: str, value: object) -> None:
-    """Turns a list of names into a mapping of names where an override is about one of them, or is a mapping."""
-    for path in _LISTS_OF_NAMES:
-        listed = _node(config, path)
-        if not isinstance(listed, ListConfig):
-            continue
-        if key.startswith(f"{path}.") or (key == path and isinstance(value, dict)):
-            named: dict[str, object] = {name: {} for name in listed if isinstance(name, str)}
-            OmegaConf.update(config, path, None)
-            OmegaConf.update(config, path, named)
+def _as_mappings(config: DictConfig, key: str, value: object) -> None:
+    """Writes numeric columns as mappings where an override is about one of them, or about one of its settings."""
+    if not (key.startswith(f"{_NUMERIC}.") or (key == _NUMERIC and isinstance(value, dict))):
+        return
+    listed = _node(config, _NUMERIC)
+    if isinstance(listed, ListConfig):
+        named: dict[str, object] = {name: {} for name in listed if isinstance(name, str)}
+        OmegaConf.update(config, _NUMERIC, None)
+        OmegaConf.update(config, _NUMERIC, named)
+    column = key.rpartition(".")[0]
+    short = _node(config, column) if column.startswith(f"{_NUMERIC}.") else None
+    if isinstance(short, str | ListConfig):
+        OmegaConf.update(config, column, {"transform": short}, merge=False)
 
 
 def is_present(config: DictConfig, path: str) -> bool:

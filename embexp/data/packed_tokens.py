@@ -117,6 +117,8 @@ def sorted_places(tokens: pa.LargeStringArray, frequencies: np.ndarray) -> np.nd
 
 def places_in(known: pa.LargeStringArray, tokens: pa.Array) -> np.ndarray:
     """int64: where each token stands among the known, distinct ones; -1: nowhere, or it is missing."""
+    if not len(tokens):
+        return np.empty(0, np.int64)
     those, words = packed(known), packed(tokens)
     if those.long is not None or words.long is not None:
         found = pc.index_in(pc.cast(tokens, pa.large_string()), value_set=known, skip_nulls=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from embexp.data import shares, splits
+from embexp.data.ahead import ahead
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.bucket_vocabulary import BucketVocabulary
 from embexp.data.columns import BucketColumn
@@ -18,7 +19,7 @@ from embexp.data.examples import Encoded, Examples, Layout, examples, read_token
 from embexp.data.fitted_buckets import fit_buckets
 from embexp.data.source import FORMAT
 from embexp.data.vocabulary import Vocabulary
-from embexp.errors import VocabularyError
+from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.progress import Progress
@@ -138,7 +139,8 @@ def write(
     }
     strict = {table: bool((found < 0).any()) for table, found in rows.items()}
     ids = mapped(raw / "ids.npy")
-    with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
+
+    def blocks() -> Iterator[np.ndarray]:
         for start, stop in splits.chunks(layout.count, _ROWS):
             codes, block = ids[start:stop], np.empty((stop - start, width), np.int32)
             for number, name in enumerate(layout.ids):
@@ -149,8 +151,14 @@ def write(
                     raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
             for number, each in enumerate(buckets.values(), len(layout.ids)):
                 vocabulary = vocabularies[each.table]
-                assert isinstance(vocabulary, BucketVocabulary)
+                if not isinstance(vocabulary, BucketVocabulary):
+                    rule = "is not one of buckets: it is that of another run, put the one back that the run has written"
+                    raise DataError(f"the vocabulary of table {each.table!r} {rule}")
                 block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(each.column)])
+            yield block
+
+    with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
+        for block in ahead(blocks()):
             writer.append(block)
     for number, name in enumerate(layout.lists):
         values, ends = _list(raw, number)

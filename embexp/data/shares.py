@@ -17,6 +17,7 @@ from embexp.data.hash_vocabulary import HashVocabulary
 from embexp.data.vocabulary import Vocabulary
 
 _FILE = "shares.json"
+_ROWS = 16_384  # whose codes, column by column, stay in the processor's cache
 _OWN, _MISSING, _RARE, _UNKNOWN = range(4)
 
 
@@ -75,7 +76,7 @@ def write(
         (mapped(raw / f"list.{number}.values.npy"), mapped(raw / f"list.{number}.splits.npy"))
         for number in range(len(layout.lists))
     ]
-    for start, stop in splits.chunks(layout.count):
+    for start, stop in splits.chunks(layout.count, _ROWS):
         split = np.full(stop - start, len(splits.SPLITS), np.uint8)
         for number, name in enumerate(splits.SPLITS):
             first, last = np.searchsorted(rows[name], (start, stop))

@@ -108,7 +108,7 @@ class Vocabulary(ABC):
             DataError: there is none, it is damaged, or it is that of another table.
         """
         found = Vocabulary.read(stem)
-        if found.size > rows or (exactly and found.size < rows and isinstance(found, TokenVocabulary)):
+        if found.size > rows or (exactly and found.size < rows and not isinstance(found, IdentityVocabulary)):
             raise DataError(
                 f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
                 " the file was changed, or is that of another run; put the one back with which the run was trained"

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from embexp.data.vocabulary import Vocabulary
-from embexp.freezing import diagnosis, drift
+from embexp.freezing import diagnosis, drift, movement
 from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, diagnose
 from embexp.freezing.drift import Drift, Origin
 from embexp.freezing.hashes import RowHashes
+from embexp.freezing.movement import Movement
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
@@ -98,6 +99,7 @@ class Watch(Listener):
         frozen_changed: frozen rows that have changed, by table that was compared.
         never_moved: trainable rows that never moved, by table that was compared.
         drifts: at the end, by table.
+        movements: at the end, by table with trained rows.
         reported: step and drift of the last report, as in metrics.jsonl.
     """
 
@@ -110,6 +112,7 @@ class Watch(Listener):
     frozen_changed: dict[str, int] = field(default_factory=dict)
     never_moved: dict[str, Diagnosis] = field(default_factory=dict)
     drifts: dict[str, Drift] = field(default_factory=dict)
+    movements: dict[str, Movement] = field(default_factory=dict)
     _listeners: tuple[DriftListener, ...] = ()
     reported: tuple[int, Mapping[str, Any]] | None = None
 
@@ -143,6 +146,7 @@ class Watch(Listener):
         else:
             for name in self.hashes:
                 self._changed(name)
+        self.movements = {name: found for name in self.tables if (found := self._movement(name)) is not None}
         whole = self.spec.output.digests
         self.drifts = {
             name: origin.full_drift(self.tables[name].table) if whole else origin.sample_drift(self.tables[name].table)
@@ -160,12 +164,28 @@ class Watch(Listener):
         found = NOTHING if policy.frozen_rows == policy.rows else UNKNOWN
         if name in self.never_moved:
             found = self.never_moved[name].as_json()
-        return {"frozen_rows_changed": self.frozen_changed.get(name, 0), **found}
+        moved = self.movements.get(name)
+        return {
+            "frozen_rows_changed": self.frozen_changed.get(name, 0),
+            **found,
+            "movement": None if moved is None else moved.as_json(),
+        }
 
     @property
     def warnings(self) -> list[str]:
         """About rows that never moved."""
         return diagnosis.warnings(self.never_moved.values())
+
+    def hardly_moved(self, *, learned: bool) -> list[str]:
+        """Warnings about trained rows that hardly moved; `learned`: whether the run is better than a constant."""
+        return movement.warnings(
+            self.movements,
+            lambda name: (
+                "optimizer" if self.spec.tables[name].optimizer is None else f"tables.{name}.optimizer",
+                self.spec.optimizer_of(name),
+            ),
+            learned=learned,
+        )
 
     def close(self) -> None:
         """Deletes the temporary files."""
@@ -185,6 +205,18 @@ class Watch(Listener):
         if drifts:
             for listener in self._listeners:
                 listener(*self.reported)
+
+    def _movement(self, name: str) -> Movement | None:
+        """How far the table's trained rows are from their initial values; None where these are not known."""
+        each = self.tables[name]
+        if each.policy.fully_frozen or self.spec.restore.path is not None:
+            return None
+        trained = each.table.looked_up()
+        if trained is None:
+            return None
+        if each.policy.frozen is not None:
+            trained = trained & ~each.policy.frozen
+        return movement.measure(each.table, each.source, trained, self.spec.optimizer_of(name))
 
     def _changed(self, name: str) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""

@@ -50,14 +50,21 @@ class OneVsAll:
             known: ragged integers [B, None], all positives of each query, each once (KvsAll); None: its answer only.
         """
         query = self.query({name: value for name, value in inputs.items() if name != CANDIDATES}, training=True)
-        loss = self._mean(query, inputs[CANDIDATES][0], tf.cast(labels, tf.int32), known)
+        # Reshaped, not sliced, whose gradient would be a copy of all rows.
+        loss = self._mean(query, tf.squeeze(inputs[CANDIDATES], 0), tf.cast(labels, tf.int32), known)
         return tf.add_n([loss, *(tf.cast(each, loss.dtype) for each in self.query.losses)])
 
     def _mean(self, query: Any, candidates: Any, answers: Any, known: Any) -> Any:
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def mean(query: Any, candidates: Any) -> Any:
             loss, of_query, of_candidates = self._all(query, candidates, answers, known)
-            return loss, lambda upstream: (upstream * of_query, upstream * of_candidates)
+
+            def gradients(upstream: Any) -> Any:
+                if tf.get_static_value(upstream) == 1:
+                    return of_query, of_candidates
+                return upstream * of_query, upstream * of_candidates
+
+            return loss, gradients
 
         return mean(query, candidates)
 
@@ -73,15 +80,15 @@ class OneVsAll:
             mine = query[start:stop]
             scores = self._scoring.scores(mine, candidates)
             positives = _positives(answers, known, start, stop)
-            each, upstream = _loss_and_gradient(self._kind, self._smoothing, scores, positives)
-            own, theirs = self._scoring.gradients(mine, candidates, upstream)
+            each, upstream, weights = _loss_and_gradient(self._kind, self._smoothing, scores, positives)
+            own, theirs = self._scoring.gradients(mine, candidates, upstream, weights * scale)
             return number + 1, loss + tf.reduce_sum(each), of_query.write(number, own), of_candidates + theirs
 
         found = tf.TensorArray(tf.float32, count, infer_shape=False, element_shape=[None, query.shape[1]])
         first = (0, tf.constant(0.0), found, tf.zeros_like(candidates))
         loop = tf.while_loop(lambda number, *_: number < count, add, first, parallel_iterations=1)
         _, loss, found, of_candidates = loop
-        return loss * scale, tf.ensure_shape(found.concat(), query.shape) * scale, of_candidates * scale
+        return loss * scale, tf.ensure_shape(found.concat(), query.shape), of_candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,35 +126,35 @@ def _rows(candidates: Any, queries: Any) -> Any:
     return tf.clip_by_value(SCORES // 4 // candidates, 1, queries)
 
 
-def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positives: _Positives) -> tuple[Any, Any]:
-    """The loss of each query, [b], and its gradient by the scores [b, C].
+def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positives: _Positives) -> tuple[Any, Any, Any]:
+    """The loss of each query, [b], and its gradient by the scores: [b, C], to be multiplied by [b, 1].
 
     With target y = (1 - e) t + e / C, where t is 1 for each of K positives (binary), or 1 / K (softmax). See
     `losses.ranking`, and for K > 1 Dettmers et al. 2018 and Ruffinelli et al. 2020.
     """
     answers, count = positives.answers, tf.cast(tf.shape(scores)[1], tf.float32)
-    first = tf.stack([tf.range(tf.shape(scores)[0]), answers], 1)
     softmax = kind is RankingLoss.SOFTMAX
-    places, share = first, tf.ones_like(answers, tf.float32)
-    target = own = tf.gather_nd(scores, first)
-    if positives.query is not None:
-        places = tf.stack([positives.query, positives.rows], 1)
-        share = (
-            tf.gather(1.0 / positives.counts, positives.query) if softmax else tf.ones_like(positives.rows, tf.float32)
+    if positives.query is None:
+        query, rows, share = tf.range(tf.shape(scores)[0]), answers, tf.ones_like(answers, tf.float32)
+    else:
+        query, rows = positives.query, positives.rows
+        share = tf.gather(1.0 / positives.counts, query) if softmax else tf.ones_like(rows, tf.float32)
+    places = tf.stack([query, rows], 1)
+    target = tf.math.unsorted_segment_sum(share * tf.gather_nd(scores, places), query, tf.size(answers))
+    if not softmax:
+        loss = (
+            tf.reduce_mean(tf.nn.softplus(scores) - smoothing / count * scores, 1) - (1.0 - smoothing) * target / count
         )
-        terms = share * tf.gather_nd(scores, places)
-        target = tf.math.unsorted_segment_sum(terms, positives.query, tf.size(answers))
-    if softmax:
-        loss, gradient = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=scores, labels=answers)
-        if positives.query is None and not smoothing:
-            return loss, gradient
-        loss += own - (1.0 - smoothing) * target
-        gradient = tf.tensor_scatter_nd_add(gradient, first, tf.ones_like(own))
+        gradient = tf.sigmoid(scores) - smoothing / count if smoothing else tf.sigmoid(scores)
         gradient = tf.tensor_scatter_nd_sub(gradient, places, (1.0 - smoothing) * share)
-        if smoothing:
-            loss -= smoothing * tf.reduce_mean(scores, 1)
-            gradient -= smoothing / count
-        return loss, gradient
-    loss = tf.reduce_mean(tf.nn.softplus(scores) - smoothing / count * scores, 1) - (1.0 - smoothing) * target / count
-    gradient = tf.sigmoid(scores) - smoothing / count if smoothing else tf.sigmoid(scores)
-    return loss, tf.tensor_scatter_nd_sub(gradient, places, (1.0 - smoothing) * share) / count
+        return loss, gradient, tf.fill([tf.size(answers), 1], 1.0 / count)
+    # The softmax times its denominator: to divide all of it would be one more pass over [b, C].
+    highest = tf.reduce_max(scores, 1, keepdims=True)
+    exponentials = tf.exp(scores - highest)
+    denominator = tf.reduce_sum(exponentials, 1, keepdims=True)
+    loss = (tf.math.log(denominator) + highest)[:, 0] - (1.0 - smoothing) * target
+    taken = (1.0 - smoothing) * share * tf.gather(denominator[:, 0], query)
+    if smoothing:
+        loss -= smoothing * tf.reduce_mean(scores, 1)
+        exponentials -= smoothing / count * denominator
+    return loss, tf.tensor_scatter_nd_sub(exponentials, places, taken), 1.0 / denominator

@@ -32,8 +32,15 @@ class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         """Scores [B, C] of candidates [C, dim] that all queries share."""
 
     @abstractmethod
-    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
-        """Gradients of sum(upstream * scores) by `query` [B, dim] and by `candidates` [C, dim]; upstream is [B, C]."""
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Gradients of sum(weights * upstream * scores) by `query` [B, dim] and by `candidates` [C, dim].
+
+        Args:
+            query: [B, dim].
+            candidates: [C, dim].
+            upstream: [B, C].
+            weights: of each query, [B, 1]; apart from upstream, as that would be one more pass over [B, C].
+        """
 
     @abstractmethod
     def is_small(self, query: Any, candidates: Any) -> bool:
@@ -54,9 +61,9 @@ class Products(Scoring):
         """One matrix product."""
         return tf.matmul(query, candidates, transpose_b=True)
 
-    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
         """Two matrix products."""
-        return tf.matmul(upstream, candidates), tf.matmul(upstream, query, transpose_a=True)
+        return weights * tf.matmul(upstream, candidates), tf.matmul(upstream, weights * query, transpose_a=True)
 
     def is_small(self, query: Any, candidates: Any) -> bool:
         """Whether the scores take at most `SMALL` bytes."""
@@ -94,10 +101,10 @@ class Distances(Scoring):
         scores = tf.reshape(tf.transpose(found.stack(), [1, 0, 2]), [tf.shape(query)[0], -1])
         return tf.ensure_shape(scores[:, : blocks.rows], [query.shape[0], candidates.shape[0]])
 
-    def gradients(self, query: Any, candidates: Any, upstream: Any) -> tuple[Any, Any]:
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
         """By blocks of candidates, whose differences are made again."""
         blocks = _Blocks(query, candidates)
-        upstream = tf.pad(upstream, [[0, 0], [0, blocks.padding]])
+        upstream = tf.pad(weights * upstream, [[0, 0], [0, blocks.padding]])
         upstream = tf.reshape(upstream, [tf.shape(query)[0], blocks.count, blocks.width])
 
         def add(number: Any, of_query: Any, found: Any) -> Any:

@@ -35,8 +35,16 @@ _NO_PART: dict[str, Any] = {
     },
 }
 
-_LATER = {"names": None, "quoting": None, "encoding": "utf-8", "timestamp_format": None, "token_separator": None}
-"""Settings of data that came later, and their defaults."""
+_LATER = {
+    "names": None,
+    "quoting": None,
+    "encoding": "utf-8",
+    "timestamp_format": None,
+    "token_separator": None,
+    "new_entities": None,
+    "positives": "one",
+}
+"""Settings of data that came later, and their defaults: with these, ids stay what they were."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
@@ -108,23 +116,9 @@ def content_id(
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
-    # Settings that came later: without them, ids stay what they were.
-    for key, unset in _LATER.items():
-        if content["data"].get(key) == unset:
-            content["data"].pop(key, None)
-    _without_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
-    for table in content["tables"].values():
-        _without_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
-    for feature in content["features"].values():
-        _without_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
-    if content["data"].get("new_entities") is None:
-        content["data"].pop("new_entities", None)
-    if not content["train"].get("standardize_labels"):
-        content["train"].pop("standardize_labels", None)
+    _remove_later_settings(content)
     if spec.task is not Task.RECOMMENDATION:
         del content["loss"], content["recommendation"]
-    if content["data"].get("positives") == "one":
-        del content["data"]["positives"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:
@@ -146,11 +140,22 @@ def content_id(
     return digests.of_json(content)
 
 
-def _without_defaults(part: Any, defaults: Mapping[str, Any], keys: Sequence[str]) -> None:
+def _remove_later_settings(content: dict[str, Any]) -> None:
+    """Removes the settings that came later and have their defaults."""
+    _remove_defaults(content["data"], _LATER, list(_LATER))
+    _remove_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
+    for table in content["tables"].values():
+        _remove_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
+    for feature in content["features"].values():
+        _remove_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
+    _remove_defaults(content["train"], {"standardize_labels": False}, ("standardize_labels",))
+
+
+def _remove_defaults(part: Any, defaults: Mapping[str, Any], keys: Sequence[str]) -> None:
     """Removes the keys of a part that have their defaults."""
     for key in keys if isinstance(part, dict) else ():
-        if part.get(key) == defaults[key]:
-            part.pop(key, None)
+        if key in part and part[key] == defaults[key]:
+            del part[key]
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

@@ -221,7 +221,7 @@ class Run:
             case Task.RATING:
                 return logits
             case Task.RECOMMENDATION:
-                return np.asarray((logits[:, 0] * logits[:, 1]).sum(axis=1))
+                return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
             case Task.CLICK:
                 return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
             case Task.CLASSIFICATION:

@@ -41,6 +41,7 @@ def summarise(
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known = describe(prepared, started)
+    no_better = [] if outcome.status == "interrupted" else _no_better(prepared, final, baselines)
     frozen = {
         name: {
             **known["freeze"][name],
@@ -69,7 +70,8 @@ def summarise(
         "warnings": merged(
             [
                 *prepared.warnings,
-                *_no_better(prepared, final, baselines),
+                *no_better,
+                *watch.hardly_moved(learned=not any("no better" in line for line in no_better)),
                 *_warnings(spec),
                 *watch.warnings,
                 *_rules_with_shortfall(spec, prepared.tables.policies),

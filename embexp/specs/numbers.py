@@ -65,6 +65,15 @@ class NumericColumn(Spec):
         return 1 + self.indicator
 
     @property
+    def described(self) -> str:
+        """Its settings for people, such as `standardize, missing mean, indicator`; "" for a plain column."""
+        parts = [" of ".join(reversed(self.transforms))] if self.transforms else []
+        parts += [f"missing {self.missing:g}" if isinstance(self.missing, float) else f"missing {self.missing}"] * (
+            self.may_be_missing
+        )
+        return ", ".join([*parts, *["indicator"] * self.indicator])
+
+    @property
     def plain(self) -> bool:
         """Whether the model gets the values as they are."""
         return not self.transforms and not self.may_be_missing

@@ -46,6 +46,8 @@ class Recommendation(Spec):
             rules.no_recommender(spec),
             rules.identified(spec, f"{scope.path}.user", self.user, item=False),
             rules.identified(spec, f"{scope.path}.item", self.item, item=True),
+            rules.own_rows(spec, self.user),
+            rules.own_rows(spec, self.item),
             rules.shared_columns(spec),
             rules.several_replicas(spec),
             rules.no_estimator(spec),

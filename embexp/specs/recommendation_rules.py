@@ -58,6 +58,18 @@ def identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[F
         yield Fault(path, repr(name), rule, f"did you mean {near[0]!r}?" if near else f"add it to model.{key}")
 
 
+def own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """A user or an item that shares its row with others."""
+    if name not in spec.features:
+        return
+    feature = spec.features[name]
+    rule = "it identifies users or items, so each value needs a row of its own"
+    if feature.buckets.given:
+        yield Fault(f"features.{name}.buckets", "set", rule, "remove them")
+    if feature.table in spec.tables and (buckets := spec.tables[feature.table].vocabulary.hash_buckets) is not None:
+        yield Fault(f"tables.{feature.table}.vocabulary.hash_buckets", str(buckets), rule, "set it to null")
+
+
 def shared_columns(spec: RunSpec) -> Iterator[Fault]:
     """A column of features of both sides: the items of a batch are not those of its users."""
     if not isinstance(spec.model, Recommender):

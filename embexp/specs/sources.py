@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from embexp.errors import Fault
 from embexp.specs import data_rules
+from embexp.specs.alike import few
 from embexp.specs.base import Spec, WholeNumber
 from embexp.specs.bounds import ANY, ExampleCount
 from embexp.specs.numbers import NumericColumn
@@ -42,6 +43,13 @@ class Source(Spec):
     def numeric_columns(self) -> Mapping[str, NumericColumn]:
         """How the model gets the values of `dense_columns`; those that are not here are as they are."""
         return {}
+
+    def described_numbers(self) -> str:
+        """The columns that the model does not get as they are, by their settings, for people."""
+        alike: dict[str, list[str]] = {}
+        for name, column in self.numeric_columns.items():
+            alike.setdefault(column.described, []).append(name)
+        return "; ".join(f"{few(names)}: {settings}" for settings, names in alike.items() if settings)
 
     @property
     def dense_width(self) -> int:

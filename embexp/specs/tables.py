@@ -123,6 +123,7 @@ class Table(Spec):
             vocabulary_rules.of_tokens(spec, name),
             vocabulary_rules.of_hashes(spec, name),
             vocabulary_rules.of_oov_buckets(spec, name),
+            vocabulary_rules.of_recommendation(spec, name),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from embexp.errors import Fault
+from embexp.specs.models import Task
 from embexp.specs.vocabularies import NOT_OF_HASHES, Row, UnknownPolicy, settled
 
 if TYPE_CHECKING:
@@ -36,6 +37,19 @@ def of_hashes(spec: RunSpec, name: str) -> Iterator[Fault]:
                 yield Fault(_path(name, key), _shown(own[key]), rule, "remove one of the two")
 
 
+def of_recommendation(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Users or items, which are recommended one by one, in hash buckets that several share."""
+    if spec.tables[name].vocabulary.hash_buckets is None or spec.task is not Task.RECOMMENDATION:
+        return
+    for each in (spec.recommendation.user, spec.recommendation.item):
+        if each in spec.features and spec.features[each].table == name:
+            rule = f"feature {each} needs a row for each of its values, and hash buckets are shared"
+            value = str(spec.tables[name].vocabulary.hash_buckets)
+            yield Fault(
+                _path(name, "hash_buckets"), value, rule, "set it to null, and max_size or min_frequency instead"
+            )
+
+
 def of_oov_buckets(spec: RunSpec, name: str) -> Iterator[Fault]:
     """Several OOV rows where there is none."""
     own, rules = spec.tables[name].vocabulary, spec.data.token_rules
@@ -59,6 +73,8 @@ def of_buckets(spec: RunSpec, name: str) -> Iterator[Fault]:
         yield Fault(
             path, given, f"data={spec.data.kind} has no columns of numbers", "choose data=csv, parquet or recbole"
         )
+    if spec.data.holds_one_id(feature.column or name):
+        return  # which `one_id` tells of
     for key, value in feature.settings_of_lists().items():
         rule = "a column of numbers in buckets has one number per example, and this setting is for lists of ids"
         yield Fault(f"features.{name}.{key}", value, rule, "leave it out")

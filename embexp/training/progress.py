@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from embexp.training.durations import duration
 from embexp.training.listeners import Listener
 from embexp.training.notebook import NotebookBar
 from embexp.training.pace import Pace
@@ -125,7 +126,7 @@ class ProgressLines(Listener):
         self._last_line = now
         rates = [_steps(pace.steps_per_second), None if self._rate is None else _rate(self._rate)]
         loss = None if pace.loss is None else f"loss {pace.loss:.4f}"
-        self._line(pace.step, [loss, *rates, f"{_duration(elapsed)} elapsed", _left(pace)])
+        self._line(pace.step, [loss, *rates, f"{duration(elapsed)} elapsed", _left(pace)])
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Prints the last loss of the training."""
@@ -146,8 +147,8 @@ class ProgressLines(Listener):
 
     def ended(self, status: str) -> None:
         """Prints the status and the duration."""
-        duration = _duration(time.monotonic() - self._start)
-        self._print(f"training {_readable(status)} after {self._step:,} steps, {duration}")
+        elapsed = duration(time.monotonic() - self._start)
+        self._print(f"training {_readable(status)} after {self._step:,} steps, {elapsed}")
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -169,8 +170,8 @@ class _Time(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.stop_time is not None:
-            return Text(f"in {_duration(task.elapsed or 0.0)}", style="progress.elapsed")
-        elapsed = "" if task.elapsed is None else f"{_duration(task.elapsed)} elapsed"
+            return Text(f"in {duration(task.elapsed or 0.0)}", style="progress.elapsed")
+        elapsed = "" if task.elapsed is None else f"{duration(task.elapsed)} elapsed"
         pace: Pace | None = task.fields.get("pace")
         parts = [elapsed, None if pace is None else _left(pace)]
         return Text(", ".join(filter(None, parts)), style="progress.remaining")
@@ -182,7 +183,7 @@ def _left(pace: Pace) -> str | None:
         return None
     count = pace.untimed_evaluations
     evaluations = f" and {count:,} evaluation{'s' if count > 1 else ''}" if count else ""
-    return f"{_duration(pace.seconds_left)}{evaluations} left" if pace.seconds_left or count else None
+    return f"{duration(pace.seconds_left)}{evaluations} left" if pace.seconds_left or count else None
 
 
 def _steps(rate: float | None) -> str | None:
@@ -198,12 +199,6 @@ def _rate(rate: float) -> str:
         if rate >= size:
             return f"{rate / size:.3g} {unit} examples/s"
     return f"{rate:.3g} examples/s"
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 def _readable(status: str) -> str:

@@ -10,6 +10,9 @@ from embexp.specs.models import Task
 LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
+_BY_HEART = 0.1
+"""The share of a constant's training loss that is gone where the training split was learned. The training loss is that
+of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
 """Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
@@ -72,15 +75,15 @@ def warning(
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")
     if loss is None or reference is None:
         return f"{line}; try another learning rate ({rates}), or another number of train.epochs"
-    if loss <= (1 - LEAST_GAIN) * reference:
+    if loss <= (1 - _BY_HEART) * reference:
         return (
             f"{line}. The training loss {loss:.4f} ({reference:.4f}) is lower: the model has learned its examples by"
             " heart. Set train.early_stopping.patience, or try fewer train.epochs, a smaller dim, or a larger"
             " optimizer.weight_decay_factor"
         )
     return (
-        f"{line}. The training loss {loss:.4f} ({reference:.4f}) is hardly lower: the model has not learned. Try other"
-        f" steps, ten times as large or as small ({rates}), more train.epochs, or another optimizer"
+        f"{line}. The training loss {loss:.4f} ({reference:.4f}) is not much lower: the model has hardly learned. Try"
+        f" other steps, ten times as large or as small ({rates}), more train.epochs, or another optimizer"
     )
 
 

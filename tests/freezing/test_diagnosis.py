@@ -105,6 +105,11 @@ def about(result: single.RunResult, table: str) -> list[str]:
     return [line for line in result.summary["warnings"] if line.startswith(f"tables.{table}:")]
 
 
+def about_rows(result: single.RunResult) -> list[str]:
+    """All warnings, but for that of a training so short that it is no better than a constant."""
+    return [line for line in result.summary["warnings"] if not line.startswith("no better than a constant")]
+
+
 def because(**counts: int) -> dict[str, int]:
     return {"learning_rate_zero": 0, "no_gradient": 0, "never_met": 0, **counts}
 
@@ -152,7 +157,7 @@ def test_the_closing_table_shows_them(folder: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_said_where_nothing_is_wrong(folder: Path, tmp_path: Path) -> None:
     result = run(folder, tmp_path / "run")
-    assert result.summary["warnings"] == []
+    assert not about_rows(result)
     for name, rows in (("user", USERS), ("item", OLD + NEW)):
         found = result.summary["freeze"][name]
         assert found["trainable_rows_moved"] == found["trainable_rows_touched"] == rows
@@ -178,7 +183,7 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
     counts = {name: found["trainable_rows_never_moved"] for name, found in result.summary["freeze"].items()}
     assert set(counts) == {"user", "item"}
     assert min(counts.values()) > 0
-    [warning] = result.summary["warnings"]
+    [warning] = about_rows(result)
     shown = ", ".join(
         f"tables.{name} {counts[name]} of {rows}" for name, rows in (("user", USERS + 1), ("item", OLD + NEW + 1))
     )

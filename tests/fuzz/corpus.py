@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import json
 import lzma
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from embexp.system import digests
 from tests.fuzz import contents
 from tests.fuzz.contents import Content, Files, lines, plain
 
@@ -334,14 +336,26 @@ def triples() -> list[Files]:
 def vocabularies() -> list[Files]:
     """Vocabularies as runs write them, and files of tokens."""
     rows = "".join(f"{token}\t{9 - number}\ttoken\n" for number, token in enumerate(TOKENS))
+    special = "<oov 0>\t3\toov\n<oov 1>\t0\toov\n<missing>\t1\tmissing\n<rare>\t2\trare\n"
     return [
         {"item.tsv": lines("token\tfrequency\tkind\n<oov>\t3\toov\n" + rows)},
         {"item.tsv": lines("token\tfrequency\tkind\n" + rows + "a\\tb\\\\\\n\t1\ttoken\n")},
         {"item.json": plain(b'{"kind": "identity", "size": 12}\n')},
         {"item.json": plain(b'{"kind": "identity", "size": 1e999}')},
+        {"item.tsv": lines(f"token\tfrequency\tkind\n{special}{rows}z\t0\trare_token\n")},
+        {"item.json": plain(b'{"kind": "hash", "function": "farmhash.Fingerprint64", "buckets": 9, "missing": true}')},
+        {"item.json": plain(b'{"kind": "buckets", "boundaries": [18.0, 25.5, 1e30]}')},
         {"item.json": plain(b"[" * 5000)},
         {"item.tokens.txt": lines("".join(f"{token}\n" for token in TOKENS))},
     ]
+
+
+def numeric_columns() -> list[Files]:
+    """What a run fitted to its numeric columns, as it writes it."""
+    column = {"name": "age", "transform": ["log1p"], "fill": 1.5, "indicator": True, "mean": 0.0, "scale": 1.0}
+    columns = [column | {"quantiles": []}, column | {"transform": ["quantile"], "quantiles": [0.0, 1.0]}]
+    written = {"columns": columns, "digest": digests.of_json(columns)}
+    return [{"numeric_columns.json": plain(json.dumps(each).encode())} for each in (written, {"columns": 3}, [])]
 
 
 def masks() -> list[Files]:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from embexp.checkpoints import object_graph, statistics
 from embexp.checkpoints.opening import open_checkpoint
+from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.factory import source_of
 from embexp.data.vocabulary import Vocabulary
@@ -134,6 +135,10 @@ def _vocabulary(path: Path, random: Random) -> int:
     return found.size if path.suffix == ".tsv" else len(found.digest)
 
 
+def _numbers(path: Path, random: Random) -> int:
+    return sum(len(column.quantiles) for column in numbers.read(path))
+
+
 def _mask(path: Path, random: Random) -> int:
     facts = RowFacts(8, None, None, lambda tokens: np.zeros(len(tokens), np.int64))
     return listed_rows.named(facts, ranges=[], tokens=[], tokens_file=None, mask_file=path).mask.nbytes
@@ -176,5 +181,6 @@ READERS = (
     Reader("texts", corpus.texts, _texts, (b"label", b"text", b'"', b"\t", b"PAR1")),
     Reader("triples", corpus.triples, partial(_data, features=_GRAPH, settings={"kind": "triples"}), (b"\t", b"knows")),
     Reader("vocabularies", corpus.vocabularies, _vocabulary, (b"token", b"oov", b"\t", b"identity", b"-1")),
+    Reader("numeric columns", corpus.numeric_columns, _numbers, (b"quantile", b"log1p", b"null", b"digest")),
     Reader("masks", corpus.masks, _mask, (b"|b1", b"(8,)")),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from embexp.models import one_vs_all, scoring
 from embexp.models.one_vs_all import OneVsAll
 from embexp.models.shapes import DENSE
 from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
+from tests.thoroughness import left_out
 
 DIM, BATCH, ENTITIES = 6, 7, 23
 MODELS = [TransE(norm=1, margin=2.0), TransE(norm=2, margin=0.5), DistMult(n3=0.1), ComplEx(), RotatE(margin=1.0)]
@@ -21,11 +23,20 @@ KNOWN = [[0, 7], [22], [1, 5, 6, 9, 20], [5], [1, 2], [0, 17, 22], [11]]
 LABELS = [0.0, 22.0, 5.0, 5.0, 1.0, 17.0, 11.0]
 
 
-@pytest.fixture(params=["blocks of queries and of entities", "one block"])
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+Case = tuple[str, RankingLoss, float, bool, bool]
+CASES: list[Case] = [*itertools.product(NAMES, RankingLoss, (0.0, 0.1), (False, True), (False, True))]
+ALWAYS: list[Case] = [
+    *((name, RankingLoss.SOFTMAX, 0.1, True, True) for name in NAMES),
+    *(("complex", kind, 0.0, several, True) for kind in RankingLoss for several in (False, True)),
+    ("complex", RankingLoss.BINARY, 0.1, True, False),
+]
+"""Model, loss, label smoothing, whether queries have several positives, and whether there are several blocks."""
+
+
+def set_blocks(monkeypatch: pytest.MonkeyPatch, *, several: bool) -> None:
     monkeypatch.setattr(scoring, "SMALL", 0)
     monkeypatch.setattr(scoring, "DIFFERENCES", 0)
-    if request.param == "blocks of queries and of entities":
+    if several:
         monkeypatch.setattr(one_vs_all, "SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
         monkeypatch.setattr(scoring, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
 
@@ -77,14 +88,11 @@ def expected(
     return loss, tape.gradient(loss, {name: inputs[name] for name in ("source", "relation", "candidates")})
 
 
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("known", [None, KNOWN], ids=["one positive", "all positives"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("kind", list(RankingLoss))
-@pytest.mark.parametrize("model", MODELS, ids=NAMES)
-def test_loss_and_gradients_against_float64(
-    model: KnowledgeGraph, kind: RankingLoss, smoothing: float, known: list[list[int]] | None
-) -> None:
+@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case in ALWAYS else left_out()) for case in CASES])
+def test_loss_and_gradients_against_float64(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, kind, smoothing, several, blocks = case
+    model, known = MODELS[NAMES.index(name)], KNOWN if several else None
+    set_blocks(monkeypatch, several=blocks)
     built = models.build(
         model,
         shapes=dict.fromkeys(("source", "relation", "candidates"), (DIM,)),
@@ -107,8 +115,8 @@ def test_loss_and_gradients_against_float64(
     loss, gradients = loss_and_gradients({name: tf.constant(value) for name, value in given().items()})
     wanted, wanted_gradients = expected(model, kind, smoothing, known or [[int(label)] for label in LABELS])
     assert float(loss) == pytest.approx(float(wanted), rel=2e-6)
-    for name, gradient in wanted_gradients.items():
-        np.testing.assert_allclose(gradients[name], gradient, rtol=2e-5, atol=2e-6, err_msg=name)
+    for key, gradient in wanted_gradients.items():
+        np.testing.assert_allclose(gradients[key], gradient, rtol=2e-5, atol=2e-6, err_msg=key)
 
 
 def test_few_candidates_or_own_ones_are_left_to_the_whole_model() -> None:

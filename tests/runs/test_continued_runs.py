@@ -294,7 +294,8 @@ def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
         "freeze@tables.item.freeze=old_rows",
     )
     summary = json.loads((second / "summary.json").read_text())
-    assert summary["warnings"] == [
+    # Of so few ratings it may learn nothing.
+    assert [line for line in summary["warnings"] if "constant" not in line] == [
         "tables.item, tables.user_bias, tables.item_bias: the checkpoint's optimizer is adam: its slots momenta,"
         " velocities are ignored; those of adagrad, accumulators, begin at their initial values",
         "dense_optimizer: begins afresh, as the checkpoint's slots are of another kind of optimizer",

@@ -79,6 +79,8 @@ def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFac
         "data.label=rating",
         "optimizer=adagrad",
         "optimizer.learning_rate=0.2",
+        "optimizer.initial_accumulator_value=0.1",
+        "train.standardize_labels=false",
         "train.batch_size=64",
         "train.epochs=20",
     )
@@ -213,6 +215,8 @@ def test_early_stopping_restores_the_best(cache: Path, ratings: Path, tmp_path: 
         "data.label=rating",
         "optimizer=adagrad",
         "optimizer.learning_rate=1.0",
+        "optimizer.initial_accumulator_value=0.1",
+        "train.standardize_labels=false",
         "train.batch_size=64",
         "train.epochs=30",
         "train.early_stopping.patience=3",

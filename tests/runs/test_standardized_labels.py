@@ -61,12 +61,14 @@ def test_another_unit_gives_the_same_training(run: Run, model: tuple[str, ...]) 
     for split in ("validation", "test"):
         assert many["metrics"][split]["rmse"] == pytest.approx(16 * few["metrics"][split]["rmse"], rel=1e-4)
         assert many["metrics"][split]["loss"] == pytest.approx(256 * few["metrics"][split]["loss"], rel=2e-4)
-        assert many["constant"][split]["mae"] == pytest.approx(16 * few["constant"][split]["mae"], rel=1e-6)
+        assert many["baselines"]["constant"][split]["mae"] == pytest.approx(
+            16 * few["baselines"]["constant"][split]["mae"], rel=1e-6
+        )
     assert many["metrics"]["train"]["loss"] == pytest.approx(256 * few["metrics"]["train"]["loss"], rel=2e-4)
-    assert few["metrics"]["test"]["rmse"] < 0.85 * few["constant"]["test"]["rmse"]
+    assert few["metrics"]["test"]["rmse"] < 0.85 * few["baselines"]["constant"]["test"]["rmse"]
     for name in ("user", "item"):
-        tables = [embexp.load_run(run(scale, *model).directory).table(name) for scale in ("few", "many")]
-        np.testing.assert_allclose(*tables, atol=2e-4)
+        first, second = (embexp.load_run(run(scale, *model).directory).table(name) for scale in ("few", "many"))
+        np.testing.assert_allclose(first, second, atol=2e-4)
 
 
 def test_predictions_and_exports_have_the_unit_of_the_labels(run: Run, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
     names = [f"p{number}" for number in range(20)]
     triples = [(name, "next", names[(place + 1) % 20]) for place, name in enumerate(names)]
     planted_triples.write(tmp_path, train=triples[3:], valid=triples[:2], test=triples[2:3])
-    found = []
+    found, ranked = [], []
     # A TPU takes drawn candidates for a training only, and no evaluation would be possible.
     for strategy in ((), MIRRORED, *([("strategy=tpu_simulator",)] if negatives == "null" else [])):
         spec = embexp.compose(
@@ -118,9 +118,13 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
         )
         directory = tmp_path / f"run{len(found)}"
         directory.mkdir()
-        found.append(losses(single.run(spec, directory)))
+        result = single.run(spec, directory)
+        found.append(losses(result))
+        ranked.append(result.summary["metrics"]["test"])
     for shared in found[1:]:
         np.testing.assert_allclose(shared, found[0], rtol=1e-4)
+    # Ranks are counted where the scores are, and those of a TPU from all scores in NumPy.
+    assert all(metrics == pytest.approx(ranked[0], rel=1e-12) for metrics in ranked)
 
 
 @pytest.mark.parametrize(

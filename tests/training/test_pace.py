@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -30,7 +31,7 @@ class Clock(Listener):
 
 def test_the_time_left_has_the_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
     schedule = loop.LoopSchedule(steps=10, log_every=100, evaluate_every=4, batch_size=8)
     training = loop.Loop(clock, schedule, loop.Validation(clock.evaluate), [clock])  # type: ignore[arg-type]
     training.train(None, loop.Outcome(), interrupted=lambda: False, first_step_done=lambda: None)

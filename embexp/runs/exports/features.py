@@ -139,7 +139,9 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                     "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
                 }
             case Task.RECOMMENDATION:
-                return {"predictions": tf.reduce_sum(logits[:, 0] * logits[:, 1], 1)}
+                # In double precision, as `embexp predict` computes it.
+                user, item = (tf.cast(logits[:, side], tf.float64) for side in (0, 1))
+                return {"predictions": tf.cast(tf.reduce_sum(user * item, 1), tf.float32)}
             case _:
                 return {"predictions": logits}
 

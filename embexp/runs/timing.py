@@ -1,0 +1,163 @@
+"""How long a run would take: some of its own steps and a part of its evaluation, timed."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from embexp.runs import evaluations, tables
+from embexp.runs.execute import build, training_batches
+from embexp.runs.prepare import Prepared
+from embexp.specs.models import Task
+from embexp.strategies.strategy import Strategy
+from embexp.system.progress import Progress, quiet
+from embexp.training.runtime import Runtime
+
+_SECONDS = 5.0
+"""How long steps are timed."""
+_WARM_UP_SECONDS = 1.0
+"""How long steps are done before, so that memory and threads are in place."""
+_CALLS = 20
+"""Into how many calls of the runtime the timed steps are divided."""
+_LEAST_CALLS = 3
+_BATCHES = 8
+"""Evaluation batches that are timed."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An estimate of a run's time, in seconds.
+
+    Attributes:
+        start: making and filling the tables, tracing and the first step.
+        step: median over the timed calls.
+        quartiles: of the same.
+        steps: how many steps were timed.
+        evaluations: by split, one evaluation.
+        training_steps: of the run.
+        validations: evaluations of the validation split in the run.
+    """
+
+    start: float
+    step: float
+    quartiles: tuple[float, float]
+    steps: int
+    evaluations: Mapping[str, float]
+    training_steps: int
+    validations: int
+
+    @property
+    def training(self) -> float:
+        """All steps of the run."""
+        return self.step * self.training_steps
+
+    @property
+    def evaluating(self) -> float:
+        """All evaluations: of validation during training, of the other splits at the end."""
+        others = sum(seconds for split, seconds in self.evaluations.items() if split != "validation")
+        return self.evaluations.get("validation", 0.0) * self.validations + others
+
+    @property
+    def total(self) -> float:
+        """The whole run, without checkpoints, digests and plots."""
+        return self.start + self.training + self.evaluating
+
+    @property
+    def spread(self) -> float:
+        """Half the distance of the quartiles, relative to the median: how sure the estimate of the steps is."""
+        return (self.quartiles[1] - self.quartiles[0]) / (2 * self.step)
+
+
+def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) -> Timed:
+    """Times steps and evaluations of a run on tables of its own, which are freed afterwards; writes no file of a run.
+
+    Args:
+        prepared: the run.
+        strategy: where it runs.
+        progress: called as the stages begin.
+
+    Raises:
+        RunError: the run fails for a reason in the data, a file or the machine.
+    """
+    with tempfile.TemporaryDirectory(prefix="embexp-") as folder, strategy.active():
+        progress("making the tables", None)
+        began = time.perf_counter()
+        batches = training_batches(prepared)
+        initial = tables.initial_rows(prepared.tables)
+        execution = build(prepared, initial, batches.element_spec, strategy, Path(folder))
+        try:
+            runtime, iterator = execution.runtime, iter(execution.dataset(batches))
+            runtime.train(iterator, 1)
+            start = time.perf_counter() - began
+            progress("timing steps", None)
+            calls = _steps(lambda steps: runtime.train(iterator, steps), prepared.schedule.steps - 1, start)
+            progress("timing evaluations", None)
+            evaluated = _evaluations(prepared, runtime)
+        finally:
+            execution.close()
+    each = [seconds / steps for steps, seconds in calls]
+    low, _, high = statistics.quantiles(each, n=4) if len(each) > 1 else (each[0],) * 3
+    validations = prepared.schedule.evaluations() if "validation" in evaluated else 0
+    return Timed(
+        start=start,
+        step=statistics.median(each),
+        quartiles=(low, high),
+        steps=sum(steps for steps, _ in calls),
+        evaluations=evaluated,
+        training_steps=prepared.schedule.steps,
+        validations=validations,
+    )
+
+
+def _steps(train: Callable[[int], object], left: int, first: float) -> list[tuple[int, float]]:
+    """Calls of some steps each, with their seconds, after a warm-up.
+
+    Args:
+        train: does so many steps.
+        left: steps that can be done.
+        first: seconds of the first step, for a run that has no other.
+    """
+    steps, warm, last = 1, 0.0, first
+    while left > steps and warm < _WARM_UP_SECONDS:
+        last = _seconds(partial(train, steps)) / steps
+        left -= steps
+        warm += last * steps
+        steps = max(1, min(2 * steps, round(_SECONDS / _CALLS / max(last, 1e-9)), left // (2 * _CALLS)))
+    calls: list[tuple[int, float]] = []
+    spent = 0.0
+    while left >= steps and len(calls) < _CALLS and (spent < _SECONDS or len(calls) < _LEAST_CALLS):
+        calls.append((steps, _seconds(partial(train, steps))))
+        left -= steps
+        spent += calls[-1][1]
+    return calls or [(1, last)]
+
+
+def _evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
+    """Seconds of one evaluation of each split but that of training, from a part of it."""
+    spec, data = prepared.spec, prepared.data
+    found: dict[str, float] = {}
+    for split, rows in data.scan.splits.items():
+        if split == "train" or not len(rows):
+            continue
+        if spec.task is Task.RECOMMENDATION:  # ranks all items for all users: no part of it stands for the whole
+            whole = evaluations.split_evaluation(spec, data, split)
+            assert whole is not None  # the split is not empty
+            found[split] = _seconds(partial(whole, runtime))
+            continue
+        some = rows[: _BATCHES * spec.evaluation_batch_size]
+        measured = evaluations.evaluation(spec, data.columns, data.scan.examples, some, data.candidates)
+        if not found:
+            measured(runtime)  # traces
+        found[split] = _seconds(partial(measured, runtime)) * len(rows) / len(some)
+    return found
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embexp.freezing import movement
+from embexp.freezing.movement import Movement
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, TableOptimizer
+from embexp.system.rows import ArrayRows
+
+RANDOM = np.random.default_rng(0)
+
+
+@dataclass
+class Table:
+    """Final rows, and accumulators."""
+
+    values: np.ndarray
+    accumulators: np.ndarray | None = None
+    taken: int = 0
+
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        assert (np.diff(numbers) > 0).all()
+        self.taken = len(numbers)
+        if slot is None:
+            return self.values[numbers]
+        if self.accumulators is None:
+            raise KeyError(slot)
+        return self.accumulators[numbers]
+
+
+def measured(table: Table, first: np.ndarray, trained: np.ndarray, optimizer: TableOptimizer | None = None) -> Any:
+    return movement.measure(table, ArrayRows(first), trained, optimizer or Adagrad(initial_accumulator_value=0.1))  # type: ignore[arg-type]
+
+
+def test_the_median_over_trained_rows() -> None:
+    first = RANDOM.normal(size=(101, 8)).astype(np.float32)
+    share = RANDOM.random(101)
+    trained = np.arange(101) % 2 == 0
+    share[~trained] = 50.0
+    now = (first * (1 + share[:, None])).astype(np.float32)
+    added = RANDOM.random((101, 8))
+    found = measured(Table(now, (0.1 + added).astype(np.float32)), first, trained)
+    assert found.rows == 51
+    assert found.median == pytest.approx(np.median(share[trained]), rel=1e-5)
+    assert found.accumulated == pytest.approx(np.median(added[trained]), rel=1e-5)
+
+
+def test_only_a_sample_is_read() -> None:
+    first = np.ones((100_000, 2), np.float32)
+    table = Table(2 * first)
+    assert measured(table, first, np.ones(100_000, np.bool_)) == Movement(movement.MOST_ROWS, 1.0)
+    assert table.taken == movement.MOST_ROWS
+
+
+def test_what_is_not_known() -> None:
+    zeros, trained = np.zeros((4, 1), np.float32), np.ones(4, np.bool_)
+    assert measured(Table(zeros + 1), zeros, trained) == Movement(4, None)  # biases begin at 0
+    assert measured(Table(zeros), zeros, ~trained) is None
+    slots = Table(zeros + 1, zeros + 1)
+    assert measured(slots, zeros + 1, trained, SGD()) == Movement(4, 0.0)
+
+
+def of(optimizer: TableOptimizer) -> Callable[[str], tuple[str, TableOptimizer]]:
+    return lambda name: ("optimizer" if name != "own" else "tables.own.optimizer", optimizer)
+
+
+CASES = {
+    "an accumulator that is too large": (Adagrad(initial_accumulator_value=0.1), 0.002, 1e-6, True, "accumulator"),
+    "the same in FTRL": (FTRL(initial_accumulator_value=0.1), 0.05, 1e-6, True, "accumulator"),
+    "a large learning rate makes up for it": (Adagrad(initial_accumulator_value=0.1), 0.5, 1e-6, True, None),
+    "an accumulator that has grown": (Adagrad(initial_accumulator_value=1e-7), 0.05, 1e-4, True, None),
+    "small steps, and nothing learned": (SGD(learning_rate=1e-4), 0.005, None, False, "steps"),
+    "small steps of what was learned before": (SGD(learning_rate=1e-4), 0.005, None, True, None),
+    "large steps, and nothing learned": (SGD(learning_rate=1.0), 0.7, None, False, None),
+    "not measured": (Adagrad(initial_accumulator_value=0.1), None, 1e-6, False, None),
+    "diverged": (Adagrad(initial_accumulator_value=0.1), float("nan"), 1e-6, False, None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_tables_are_told(name: str) -> None:
+    optimizer, median, accumulated, learned, cause = CASES[name]
+    found = movement.warnings({"a": Movement(9, median, accumulated)}, of(optimizer), learned=learned)
+    assert bool(found) == (cause is not None)
+    if cause is not None:
+        assert found[0].startswith(f"tables.a: trained rows hardly moved, by {median:.2g} of their initial norm")
+        assert ("is far above the squared gradients" in found[0]) == (cause == "accumulator")
+        assert (".learning_rate, now " in found[0]) == (cause == "steps")
+
+
+def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
+    optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
+    movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
+    assert movement.warnings(movements, of(optimizer), learned=True) == [
+        "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
+        " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
+        " and makes every step short; set it to 1e-07 or less",
+        "tables.own: trained rows hardly moved, by 0.003 of their initial norm in the median:"
+        " tables.own.optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to"
+        " it, 2.5e-06, and makes every step short; set it to 1e-07 or less",
+    ]
