@@ -10,7 +10,7 @@ from embexp.specs.triples import CANDIDATES, Triples
 
 LARGE, VERY_LARGE = 15_000, 200_000
 """Entities from which on `experiment=knowledge_graph_large` and `…_very_large` are the choice."""
-_LONG_HOURS = 6.0
+_LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}
 """Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
 distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
