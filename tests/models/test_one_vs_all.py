@@ -37,7 +37,7 @@ def set_blocks(monkeypatch: pytest.MonkeyPatch, *, several: bool) -> None:
     monkeypatch.setattr(scoring, "SMALL", 0)
     monkeypatch.setattr(scoring, "DIFFERENCES", 0)
     if several:
-        monkeypatch.setattr(one_vs_all, "SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
+        monkeypatch.setattr(one_vs_all, "TRAINED_SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
         monkeypatch.setattr(scoring, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
 
 
