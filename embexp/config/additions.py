@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import ChoiceSweep, Override
 
 from embexp.config import name_patterns
 from embexp.config.loader import Loader
 from embexp.config.outline import outline
+from embexp.config.overrides import is_selection, parse
 
 _OF_TABLES = ("initializer", "optimizer", "pretrained", "init", "freeze")
 """Groups that a table has, at keys of the same name."""
@@ -28,7 +29,7 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
     if not any(map(_is_for_one, selections)):
         return list(selections)
     chosen: dict[str, Any] = {
-        each.get_key_element().lstrip("+"): each.value()
+        each.get_key_element().lstrip("+"): _first(each.value())
         for each in selections
         if not each.is_delete() and not each.is_hydra_override()
     }
@@ -39,6 +40,22 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
         else each
         for each in selections
     ]
+
+
+def lines(loader: Loader, texts: Sequence[str]) -> list[str]:
+    """The overrides of a sweep, with a `+` before choices that are to be added: Hydra's sweepers compose jobs, too."""
+    parsed, _ = parse(loader, texts, sweeping=True)
+    choices = [each for each in parsed if is_selection(loader.folders, each)]
+    added = {
+        before.input_line: after.input_line
+        for before, after in zip(choices, with_additions(loader, choices), strict=True)
+    }
+    return [added.get(text) or text for text in texts]
+
+
+def _first(value: Any) -> Any:
+    """The first of several values."""
+    return value.list[0] if isinstance(value, ChoiceSweep) and value.list else value
 
 
 def _is_for_one(override: Override) -> bool:

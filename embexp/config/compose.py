@@ -82,14 +82,15 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         if expansion is None and not _of_data(override):
             expansion = _expand(config)
         plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-        new = plain and not values.is_present(config, override.key_or_group)
+        key = override.key_or_group
+        new = plain and not (values.is_present(config, key) and (expansion is None or not expansion.made(key)))
         fault = values.apply(loader.folders, override, config)
         if fault is not None:
             faults.append(fault)
             continue
         applied.append(override)
         if new:
-            added.add(override.key_or_group)
+            added.add(key)
     expansion = _expand(config) if expansion is None else expansion
     applied = [each for each in rest if each in applied]
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)

@@ -42,6 +42,10 @@ class Expansion:
     faults: list[Fault] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
+    def made(self, path: str) -> bool:
+        """Whether a config path is inside of what a pattern stands for, which no file mentions."""
+        return any(path.startswith(f"{name}.") for name in self.origins)
+
 
 def present(container: Mapping[str, Any]) -> bool:
     """Whether a config has patterns, or features that are to be completed."""

@@ -19,6 +19,7 @@ from embexp.config.compose import absolute_paths, resolved
 from embexp.config.loader import Loader
 from embexp.config.outline import outline, package_of
 from embexp.config.overrides import is_selection
+from embexp.config.patterns import Expansion
 
 _SCALARS = (str, int, float, bool, type(None))
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\}")
@@ -48,6 +49,7 @@ class _Files:
     values: dict[str, Any]
     hydra: Any
     choices: Mapping[str, str | None]
+    expansion: Expansion
 
 
 class QuickComposer:
@@ -85,7 +87,8 @@ class QuickComposer:
         if "???" in texts(container):
             return None
         absolute_paths(container, Path.cwd())
-        return Quick(container, files.choices, frozenset(), files.hydra)
+        added = {each.key_or_group for each in rest if files.expansion.made(each.key_or_group) and not _prefixed(each)}
+        return Quick(container, files.choices, frozenset(added), files.hydra)
 
     def config(self, overrides: Sequence[str], hydra: Sequence[str], like: DictConfig) -> DictConfig:
         """The config of a job that `compose` composes, as Hydra would have it, with its settings and the overrides.
@@ -120,15 +123,15 @@ class QuickComposer:
         OmegaConf.set_struct(config, True)
         added = set()
         for override in overrides:
-            plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-            new = plain and not values.is_present(config, override.key_or_group)
+            key = override.key_or_group
+            new = not _prefixed(override) and (not values.is_present(config, key) or files.expansion.made(key))
             try:
                 if values.apply(self._loader.folders, override, config) is not None:
                     return None
             except Exception:  # of a fault that needs the choices of the whole config
                 return None
             if new:
-                added.add(override.key_or_group)
+                added.add(key)
         container, unresolved = resolved(config, Path.cwd())
         return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra)
 
@@ -151,9 +154,8 @@ class QuickComposer:
     def _read(self, chosen: Sequence[Override]) -> _Files | None:
         made: dict[str, Any] = {each.get_key_element(): each.value() for each in chosen}
         for each in chosen:
-            prefixed = each.is_add() or each.is_force_add() or each.is_delete()
             known = self._loader.folders.file(f"{each.key_or_group}/{each.value()}") is not None
-            if prefixed or each.is_hydra_override() or not isinstance(each.value(), str) or not known:
+            if _prefixed(each) or each.is_hydra_override() or not isinstance(each.value(), str) or not known:
                 return None
         found = outline(self._loader.folders, self._loader.config_name, made, content=self._content)
         odd = any(content is None for content in self._contents.values())
@@ -163,12 +165,14 @@ class QuickComposer:
         rest = {key: value for key, value in found.values.items() if key != "hydra"}
         if patterns.has_globs(rest):
             return None
+        expansion = Expansion()
         if patterns.present(rest):
             rest = _copied(rest)
-            if patterns.expand(rest, list).faults:
+            expansion = patterns.expand(rest, list)
+            if expansion.faults:
                 return None
         named = {key: choice for key, choice in choices.items() if not key.startswith("hydra/")}
-        return _Files(rest, found.values.get("hydra"), named)
+        return _Files(rest, found.values.get("hydra"), named, expansion)
 
     def _content(self, file: Path) -> tuple[dict[str, Any], str | None]:
         """What a file holds, with numbers as OmegaConf reads them."""
@@ -202,6 +206,10 @@ def _is_plain_entry(entry: Any) -> bool:
     words = str(key).split()
     named = isinstance(choice, str | None) and "$" not in str(choice)
     return named and len(words) <= 2 and words[:-1] in ([], ["override"]) and "_here_" not in words[-1]
+
+
+def _prefixed(override: Override) -> bool:
+    return override.is_add() or override.is_force_add() or override.is_delete()
 
 
 def _is_plain(override: Override, files: Mapping[str, Any]) -> bool:

@@ -35,7 +35,6 @@ HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
 ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _LINES = 65_536
-_NO_TOKENS = pa.array([], pa.large_string())
 
 
 class Vocabulary(ABC):
@@ -217,7 +216,7 @@ class TokenVocabulary(Vocabulary):
             file.write(f"{HEADER}\n".encode())
             for text, kind, count in self.special:
                 file.write(f"{text}\t{count}\t{kind}\n".encode())
-            rare = _NO_TOKENS if self.rare is None else self.rare
+            rare = _no_tokens() if self.rare is None else self.rare
             for tokens, counts, kind in (
                 (self.known, self.known_frequencies, "token"),
                 (rare, np.zeros(len(rare), np.int64), "rare_token"),  # counted in the row that they share
@@ -282,4 +281,8 @@ def one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
     """The chunks of a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays([_NO_TOKENS, *column.chunks])
+    return pa.concat_arrays([_no_tokens(), *column.chunks])
+
+
+def _no_tokens() -> pa.LargeStringArray:
+    return pa.array([], pa.large_string())  # not a constant: making an array imports pandas

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from embexp.models.scoring import Scoring
-from embexp.specs.graph_sizes import SCORES
+from embexp.specs.graph_sizes import TRAINED_SCORES
 from embexp.specs.models import RankingLoss
 from embexp.specs.triples import CANDIDATES
 
@@ -122,8 +122,9 @@ def _positives(answers: Any, known: Any, start: Any, stop: Any) -> _Positives:
 def _rows(candidates: Any, queries: Any) -> Any:
     """Queries in a block."""
     if isinstance(candidates, int) and isinstance(queries, int):
-        return min(max(1, SCORES // (4 * candidates)), queries)
-    return tf.clip_by_value(SCORES // 4 // candidates, 1, queries)
+        most = max(1, TRAINED_SCORES // (4 * candidates))
+        return -(-queries // -(-queries // most))  # as equal as can be
+    return tf.clip_by_value(TRAINED_SCORES // 4 // candidates, 1, queries)
 
 
 def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positives: _Positives) -> tuple[Any, Any, Any]:

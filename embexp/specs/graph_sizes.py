@@ -10,14 +10,16 @@ from embexp.specs.triples import CANDIDATES, Triples
 
 LARGE, VERY_LARGE = 15_000, 200_000
 """Entities from which on `experiment=knowledge_graph_large` and `…_very_large` are the choice."""
-_LONG_HOURS = 6.0
+_LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}
 """Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
 distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
 SCORES = 32 << 20
-"""Bytes of the scores that are made at once, of queries × entities; beside them there is a second tensor as large, with
-comparisons or gradients. Larger blocks are no faster: the matrix products of 100 queries already take most of the
-time. Much smaller ones would read all entities, and in training add all their gradients, more often."""
+"""Bytes of the scores that an evaluation makes at once, of queries × entities; beside them there is a second tensor as
+large, with comparisons. Larger blocks are no faster: matrix products of 100 queries already take most of the time."""
+TRAINED_SCORES = 64 << 20
+"""The same of a training step, with exponentials beside them. Each block adds the gradients of all entities to those of
+the blocks before, which in small blocks would take as long as the products."""
 ROWS = 64 << 20
 """Bytes of entities' rows that an evaluation gathers at once."""
 DIFFERENCES = 8 << 20
@@ -61,7 +63,7 @@ def step_bytes(spec: RunSpec, entities: int) -> int:
     assert isinstance(spec.data, Triples)
     dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
     if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
-        return 4 * 4 * entities * dim + 2 * min(SCORES, 4 * batch * entities)
+        return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
     return 4 * 4 * batch * (1 + negatives) * dim
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.config import composition, record
+from embexp.config import additions, composition, record
 from embexp.config.callbacks import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.permission import OWN_MODULES, Permission
@@ -64,6 +64,7 @@ def sweep(
         RunError: another process works there.
     """
     loader = composition.loader(config_dir, config_name, config_path, permission=permission)
+    overrides = additions.lines(loader, overrides)
     with waiting.shown_if_long() as progress:
         plan = planned.plan(loader, overrides, progress)
     callbacks = Callbacks(plan.base, permission)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import bounds, lookup
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
@@ -71,6 +71,28 @@ def move(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, rate: 
         gradient: float32 [rows, dim]; None: zeros.
         rate: learning rate, float32 scalar.
     """
+    if _is_plain_adagrad(optimizer) and gradient is not None:
+        accumulators = table.slots["accumulators"]
+        assert isinstance(table, EmbeddingTable)  # see `is_whole`
+        tf.raw_ops.ResourceApplyAdagrad(
+            var=table.variable.handle, accum=accumulators.handle, lr=rate, grad=gradient, use_locking=False
+        )
+    else:
+        _move_blocks(table, optimizer, gradient, rate)
+    table.mark_touched(tf.range(table.rows))
+
+
+def _is_plain_adagrad(optimizer: TableOptimizer) -> bool:
+    """Whether TensorFlow's own operation is the rule: a single pass over the table, in place."""
+    plain = Adagrad(
+        learning_rate=optimizer.learning_rate,
+        schedule=optimizer.schedule,
+        initial_accumulator_value=getattr(optimizer, "initial_accumulator_value", 1.0),
+    )
+    return optimizer == plain
+
+
+def _move_blocks(table: MovingTable, optimizer: TableOptimizer, gradient: Any, rate: Any) -> None:
     step = max(1, _BLOCK // (4 * table.dim))
 
     def move_block(start: Any) -> Any:
@@ -86,4 +108,3 @@ def move(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, rate: 
 
     first = (tf.constant(0, tf.int32),)
     tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)
-    table.mark_touched(tf.range(table.rows))

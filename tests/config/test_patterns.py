@@ -10,16 +10,19 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from hydra.core.plugins import Plugins
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from embexp.cli.candidates import candidates
-from embexp.config import composition, folders, patterns, yaml_schema
+from embexp.config import additions, composition, folders, patterns, yaml_schema
+from embexp.config.callbacks import Callbacks
 from embexp.config.jobs import Candidates
 from embexp.config.name_patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
+from embexp.sweeps import planned
 
 HEAD = """\
 # @package _global_
@@ -207,3 +210,26 @@ def test_settings_of_numeric_columns_may_be_a_mapping() -> None:
         "I2": {"transform": "log1p", "missing": 0},
         "I3": {"transform": "log1p"},
     }
+
+
+def test_the_sweeper_of_hydra_takes_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It composes each job as a check of its own, and knows no patterns."""
+    loader = composition.loader(folder)
+    overrides = ["experiment=braces", "tables.C3.dim=8,16", "init@tables.C3.init=assign,constant", "~tables.C1"]
+    plan = planned.plan(loader, additions.lines(loader, [*overrides, "~features.C1"]))
+    assert plan.jobs is not None
+    assert len(plan.jobs) == 4
+    assert {tuple(job.spec.tables) for job in plan.jobs} == {("C2", "C3")}
+    swept = []
+
+    class Sweeper:
+        def __init__(self, context: Any) -> None:
+            self.context = context
+
+        def sweep(self, arguments: list[str]) -> None:
+            assert "++tables.C3.dim=8,16" in arguments
+            swept.append(self.context.config_loader.load_sweep_config(plan.base, ["experiment=braces", "~tables.C1"]))
+
+    monkeypatch.setattr(Plugins, "instantiate_sweeper", lambda self, hydra_context, **rest: Sweeper(hydra_context))
+    loader.multirun(plan.base, lambda config: None, plan.overrides, Callbacks(plan.base, loader.permission))
+    assert len(swept) == 1

@@ -25,8 +25,12 @@ CHOICES = folders.find().choices()
 NEEDS = {
     "ratings": ["data.path=x", "data.label=y", "features.user.column=a", "features.item.column=b"],
     "knowledge_graph": ["data.path=x"],
+    "knowledge_graph_large": ["data.path=x"],
+    "knowledge_graph_very_large": ["data.path=x"],
     "new_entities": ["data.path=x"],
     "movielens": ["data.path=x"],
+    "movielens_recommendation": ["data.path=x"],
+    "recommendation": ["data.path=x", "data.timestamp=t", "features.user.column=a", "features.item.column=b"],
 }
 GROUPS = {
     "model": "model",
