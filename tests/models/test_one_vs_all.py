@@ -17,7 +17,13 @@ from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, 
 from tests.thoroughness import left_out
 
 DIM, BATCH, ENTITIES = 6, 7, 23
-MODELS: list[KnowledgeGraph] = [TransE(norm=1, margin=2.0), TransE(norm=2, margin=0.5), DistMult(n3=0.1), ComplEx(), RotatE(margin=1.0)]
+MODELS: list[KnowledgeGraph] = [
+    TransE(norm=1, margin=2.0),
+    TransE(norm=2, margin=0.5),
+    DistMult(n3=0.1),
+    ComplEx(),
+    RotatE(margin=1.0),
+]
 NAMES = ["transe, sum of differences", "transe, Euclidean", "distmult", "complex", "rotate"]
 KNOWN = [[0, 7], [22], [1, 5, 6, 9, 20], [5], [1, 2], [0, 17, 22], [11]]
 LABELS = [0.0, 22.0, 5.0, 5.0, 1.0, 17.0, 11.0]
