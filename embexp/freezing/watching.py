@@ -14,6 +14,7 @@ from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, dia
 from embexp.freezing.drift import Drift, Origin
 from embexp.freezing.hashes import RowHashes
 from embexp.freezing.movement import Movement
+from embexp.freezing.never_moved import Cause
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
@@ -164,12 +165,7 @@ class Watch(Listener):
         found = NOTHING if policy.frozen_rows == policy.rows else UNKNOWN
         if name in self.never_moved:
             found = self.never_moved[name].as_json()
-        moved = self.movements.get(name)
-        return {
-            "frozen_rows_changed": self.frozen_changed.get(name, 0),
-            **found,
-            "movement": None if moved is None else moved.as_json(),
-        }
+        return {"frozen_rows_changed": self.frozen_changed.get(name, 0), **found}
 
     @property
     def warnings(self) -> list[str]:
@@ -179,7 +175,8 @@ class Watch(Listener):
     def hardly_moved(self, *, learned: bool) -> list[str]:
         """Warnings about trained rows that hardly moved; `learned`: whether the run is better than a constant."""
         return movement.warnings(
-            self.movements,
+            # Rows that no step moved at all have a warning with their own cause.
+            {name: each for name, each in self.movements.items() if not self._stood_still(name)},
             lambda name: (
                 "optimizer" if self.spec.tables[name].optimizer is None else f"tables.{name}.optimizer",
                 self.spec.optimizer_of(name),
@@ -217,6 +214,11 @@ class Watch(Listener):
         if each.policy.frozen is not None:
             trained = trained & ~each.policy.frozen
         return movement.measure(each.table, each.source, trained, self.spec.optimizer_of(name))
+
+    def _stood_still(self, name: str) -> bool:
+        """Whether steps looked up rows of a table and left them as they were."""
+        counts = self.never_moved[name].found.counts if name in self.never_moved else {}
+        return any(counts.get(cause) for cause in (Cause.LEARNING_RATE_ZERO, Cause.NO_GRADIENT))
 
     def _changed(self, name: str) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
 from embexp.data.factory import source_of
-from embexp.data.interactions import Interactions, interactions
+from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
 from embexp.data.scan import Scan, scan
 from embexp.data.shares import Shares
 from embexp.data.vocabulary import Vocabulary
@@ -53,6 +53,17 @@ class Data:
         """The constant prediction that fits the training split best, for a task other than ranking."""
         assert self.scan.examples.labels is not None  # every task but ranking has some
         return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
+
+    def held_out(self, split: str) -> HeldOut:
+        """For task recommendation: the users of a split; what they have seen is in the splits before it.
+
+        Raises:
+            DataError: none of them can be evaluated.
+        """
+        assert self.interactions is not None  # the task is recommendation
+        examples, splits = self.scan.examples, self.scan.splits
+        seen = [splits[name] for name in SEEN.get(split, SEEN["test"])]
+        return self.interactions.held_out(examples, splits[split], examples, seen)
 
     @property
     def dense_width(self) -> int:
@@ -104,7 +115,7 @@ def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str,
     """The data of task recommendation, without training examples of unknown items.
 
     Raises:
-        DataError: nothing can be recommended.
+        DataError: nothing can be recommended, or no user of a split can be evaluated.
     """
     assert isinstance(spec.model, Recommender)  # a rule between the settings
     train = found.splits["train"]
@@ -120,7 +131,11 @@ def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str,
     _, numbers = known.pairs(found.examples, train)
     if (numbers < 0).any():
         found = replace(found, splits={**found.splits, "train": train[numbers >= 0]})
-    return Data(columns, vocabularies, found, interactions=known)
+    data = Data(columns, vocabularies, found, interactions=known)
+    for split, rows in found.splits.items():
+        if split != "train" and len(rows):
+            data.held_out(split)  # which fails now, not after the training
+    return data
 
 
 def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:

@@ -91,7 +91,7 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
     if not len(rows):
         return None
     if spec.task is Task.RECOMMENDATION:
-        held = recommending.held_out(data, split)
+        held = data.held_out(split)
         return recommending.evaluation(spec, data, held, data.columns, data.scan.examples)
     return evaluation(spec, data.columns, data.scan.examples, rows, data.candidates)
 

@@ -33,18 +33,6 @@ class Vectors:
     items: np.ndarray
 
 
-def held_out(data: Data, split: str) -> HeldOut:
-    """The users of a split of the run's own data; what they have seen is in the splits before it.
-
-    Raises:
-        DataError: none of them can be evaluated.
-    """
-    known, scan = _interactions(data), data.scan
-    return known.held_out(
-        scan.examples, scan.splits[split], scan.examples, [scan.splits[name] for name in SEEN.get(split, SEEN["test"])]
-    )
-
-
 def held_out_file(data: Data, examples: Examples) -> HeldOut:
     """The users of another file; they have seen what is in the training and validation splits.
 
@@ -137,7 +125,7 @@ def popularity(spec: RunSpec, data: Data) -> dict[str, dict[str, float]]:
     found = {}
     for split, rows in data.scan.splits.items():
         if split != "train" and len(rows):
-            found[split] = _metrics(spec, held_out(data, split), top_n.constant(counts), len(counts))
+            found[split] = _metrics(spec, data.held_out(split), top_n.constant(counts), len(counts))
     return found
 
 
@@ -155,7 +143,7 @@ def warnings(
     found = []
     first = f"ndcg_at_{spec.recommendation.cutoffs[0]}"
     for split, popular in baseline.items():
-        if skipped := held_out(data, split).skipped:
+        if skipped := data.held_out(split).skipped:
             found.append(
                 f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
                 " seen their held-out items before"

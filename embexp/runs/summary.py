@@ -67,6 +67,7 @@ def summarise(
         "freeze": frozen,
         "tables": stored,
         "drift": drift.as_json(watch.drifts),
+        "movement": {name: each.as_json() for name, each in watch.movements.items()},
         "warnings": merged(
             [
                 *prepared.warnings,

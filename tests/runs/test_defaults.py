@@ -52,7 +52,7 @@ def test_a_run_that_does_not_learn_says_so(tmp_path: Path) -> None:
     assert "optimizer.learning_rate, now 0.001 and optimizer.initial_accumulator_value, now 0.1" in warning
     found, constant = summary["metrics"]["validation"]["rmse"], summary["baselines"]["constant"]["validation"]["rmse"]
     assert f"rmse {found:.4f} ({constant:.4f})" in warning
-    moved = summary["freeze"]["user"]["movement"]
+    moved = summary["movement"]["user"]
     assert 0 < moved["median"] < 0.01
     assert 0 < moved["accumulated"] < 0.01
     [warning] = [each for each in summary["warnings"] if "hardly moved" in each]

@@ -50,9 +50,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("whole", ITEMS + 1), ("short", ITEMS - 1)):
         np.save(folder / f"{name}.npy", generator.normal(size=(count, 4)).astype(np.float32))
     (folder / "films").mkdir()
-    ratings = [f"{n % USERS}\t{n % ITEMS}\t{1 + n % 5}\t{n}\n" for n in range(EXAMPLES)]
+    # No user rates a film twice: there is something new to recommend.
+    ratings = [f"{n // ITEMS}\t{n % ITEMS}\t{1 + n % 5}\t{n}\n" for n in range(EXAMPLES)]
     header = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
     (folder / "films" / "films.inter").write_text(header + "".join(ratings))
+    (folder / "films" / "films.csv").write_text("user,item,rating,time\n" + "".join(ratings).replace("\t", ","))
     words = ["the", "cat", "sat", "mat", "dog", "ran"]
     draw = random.Random(0)
     texts = [" ".join(draw.choices(words, k=12)) for _ in range(200)]
@@ -73,9 +75,13 @@ def shipped(folder: Path) -> dict[str, list[str]]:
         "clicks": ["data.examples=500", "data.users=50", "data.items=40"],
         "initialization": ["pretrained.rows=30", "pretrained.dim=4"],
         "knowledge_graph": [f"data.path={folder}/ring", "tables.entity.dim=4"],
+        "knowledge_graph_large": [f"data.path={folder}/ring", "tables.entity.dim=4"],
+        "knowledge_graph_very_large": [f"data.path={folder}/ring", "tables.entity.dim=4", "data.negatives=2"],
         "movielens": [f"data.path={folder}/films", "data.folds=3"],
+        "movielens_recommendation": [f"data.path={folder}/films"],
         "new_entities": [f"data.path={folder}/ring", "tables.entity.dim=4"],
         "ratings": [f"data.path={folder}/ratings.csv", "data.label=rating"],
+        "recommendation": [f"data.path={folder}/films/films.csv", "data.timestamp=time"],
         "skipgram": [f"data.path={folder}/texts.txt", "data.min_count=1"],
         "text_classification": [f"data.path={folder}/labelled.tsv", "data=text"],
     }

@@ -35,7 +35,7 @@ def test_what_goes_together() -> None:
     [
         ("ranking", Clicks(), TransE(), [("task", "choose data=triples, or another task")]),
         ("click", TRIPLES, MLP(), [("task", "set task=ranking")]),
-        ("ranking", TRIPLES, MLP(), [("model", "choose model=complex, model=distmult or model=transe")]),
+        ("ranking", TRIPLES, MLP(), [("model", "choose model=complex, model=distmult, model=transe or model=rotate")]),
         ("click", Clicks(), ComplEx(), [("model", "choose another model, or experiment=knowledge_graph")]),
     ],
     ids=["clicks can't be ranked", "triples are ranked", "an mlp does not score candidates", "complex tells no clicks"],

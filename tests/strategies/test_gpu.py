@@ -89,7 +89,7 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
     def step() -> Any:
         strategy.backend(Rows()).enqueue({}, training=True)
         return strategy.run(
-            lambda part: seen.append(tf.identity(part.labels).device), SimpleNamespace(dense=0, labels=0)
+            lambda part: seen.append(tf.identity(part.labels).device), SimpleNamespace(dense=0, labels=0, ids={})
         )
 
     step()

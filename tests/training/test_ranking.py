@@ -130,7 +130,7 @@ def test_every_metric_has_a_name_and_a_direction() -> None:
     for name in names:
         lower = metric_names.DIRECTIONS[name] is metric_names.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
-    with pytest.raises(ValueError, match="the other known answers"):
+    with pytest.raises(ValueError, match="a rank depends on other items"):
         metrics.evaluate(Task.RANKING, [0], [[1.0, 2.0]])
 
 
