@@ -77,7 +77,7 @@ NOT_OF_HASHES = ("unknown", "min_frequency", "max_size", "rare", "oov_buckets")
 
 def settled(rules: VocabularyRules, tables: Iterable[TableVocabulary]) -> SettledRules:
     """The rules of the vocabulary that some tables share; their own rules agree."""
-    found = rules.model_dump()
+    found: dict[str, Any] = {name: getattr(rules, name) for name in VocabularyRules.model_fields}
     for table in tables:
         found |= table.own
     if found["max_size"] == "all":
