@@ -110,7 +110,7 @@ def _data(experiment: Experiment) -> list[str]:
     else:
         lines.append("  split: {kind: random, validation: 0.1, test: 0.1}")
     if any(column.estimated > _MANY_VALUES for column in tables):
-        lines.append("  # Values that the training split has once share the row of unknown ones.")
+        lines.append("  # Values that occur only once in the training split share the OOV row.")
         lines.append("  vocabulary: {min_frequency: 2}")
     if numbers:
         lines.append(

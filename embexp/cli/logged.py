@@ -81,7 +81,7 @@ def logged(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
 
 
 class _Log:
-    """run.log, as a file of text. That it can't be written to, as on a full disk, is told once, and ends nothing."""
+    """run.log, as a file of text. A failure to write to it, as on a full disk, is reported once and ends nothing."""
 
     encoding = "utf-8"
 

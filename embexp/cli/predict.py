@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
+from embexp.cli import csv_output
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
-from embexp.system import files
 
 USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"
 
@@ -51,20 +47,11 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.directory is None or options.data is None:
         missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
         raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
-    if options.out is not None and Path(options.out).is_dir():
-        raise CommandLineError(
-            f"--out {options.out}: it is a folder; name a file, such as {options.out}/predictions.csv"
-        )
+    csv_output.check(options.out, "predictions.csv")
     predictor = predictor or partial(_predict, allow_code=options.allow_code)
     predictions = predictor(options.directory, options.data)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")  # class names may contain commas
-    rows.writerow(["prediction"])
-    rows.writerows([value if isinstance(value, str) else f"{value:.7g}"] for value in predictions)
-    if options.out is None:
-        sys.stdout.write(text.getvalue())
-    else:
-        files.write_text(Path(options.out), text.getvalue())
+    texts = (value if isinstance(value, str) else f"{value:.7g}" for value in predictions)
+    csv_output.write(options.out, ["prediction"], ([text] for text in texts))
     return DONE
 
 

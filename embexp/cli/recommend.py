@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from embexp.cli import csv_output
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
-from embexp.system import files
 
 USAGE = "embexp recommend DIR [--users FILE] [--count N] [--out FILE] [--allow-code MODULE:FUNCTION]"
 
@@ -55,19 +52,15 @@ def main(arguments: Sequence[str], *, recommender: Recommender | None = None) ->
         raise CommandLineError(f"embexp recommend: which run? Give its directory\n    usage: {USAGE}")
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
-    if options.out is not None and Path(options.out).is_dir():
-        raise CommandLineError(f"--out {options.out}: it is a folder; name a file, such as {options.out}/items.csv")
+    csv_output.check(options.out, "items.csv")
     users = None if options.users is None else _users(Path(options.users))
     recommender = recommender or partial(_recommend, allow_code=options.allow_code)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["user", "rank", "item", "score"])
-    for user, items in recommender(options.directory, users, int(options.count)).items():
-        rows.writerows([user, rank, item, f"{score:.7g}"] for rank, (item, score) in enumerate(items, 1))
-    if options.out is None:
-        sys.stdout.write(text.getvalue())
-    else:
-        files.write_text(Path(options.out), text.getvalue())
+    rows = [
+        (user, rank, item, f"{score:.7g}")
+        for user, items in recommender(options.directory, users, int(options.count)).items()
+        for rank, (item, score) in enumerate(items, 1)
+    ]
+    csv_output.write(options.out, ["user", "rank", "item", "score"], rows)
     return DONE
 
 

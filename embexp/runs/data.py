@@ -43,6 +43,7 @@ class Data:
     candidates: Candidates | None = None
     shares: Shares = field(default_factory=dict)
     interactions: Interactions | None = None
+    _held_out: dict[str, HeldOut] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def training_examples(self) -> int:
@@ -60,10 +61,13 @@ class Data:
         Raises:
             DataError: none of them can be evaluated.
         """
+        if split in self._held_out:  # the check before the training, each evaluation and popularity ask for it
+            return self._held_out[split]
         assert self.interactions is not None  # the task is recommendation
         examples, splits = self.scan.examples, self.scan.splits
         seen = [splits[name] for name in SEEN.get(split, SEEN["test"])]
-        return self.interactions.held_out(examples, splits[split], examples, seen)
+        self._held_out[split] = self.interactions.held_out(examples, splits[split], examples, seen)
+        return self._held_out[split]
 
     @property
     def dense_width(self) -> int:

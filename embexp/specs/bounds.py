@@ -1,8 +1,8 @@
 """The largest whole numbers that settings may have.
 
 They are far beyond what any machine can do, and below what would overflow a number or take for ever: `10 ** 12` rows
-are a mistake in the config, and are told as one. Whether this machine can do what is asked is another question, which
-`footprint` answers.
+are a mistake in the config, and are reported as one. Whether this machine can do what is asked is another question,
+which `footprint` answers.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def serve(answer: Callable[[dict[str, Any]], tuple[Any, Any]]) -> None:
     """Answers questions on standard input until it ends.
 
     Args:
-        answer: gives JSON and bytes; what it raises is told as an error.
+        answer: gives JSON and bytes; what it raises is reported as an error.
     """
     die_with_parent(int(os.environ[_PARENT]))
     with os.fdopen(os.dup(1), "wb") as out:

@@ -48,6 +48,23 @@ def move(
     table.mark_touched(ids)
 
 
+def move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient: Any, *, rate: Any) -> None:
+    """Reads rows and their slots, applies the rule, and writes them.
+
+    Args:
+        table: with the optimizer's slots.
+        optimizer: its rule.
+        ids: integers [u], distinct.
+        gradient: float32 [u, dim]; None: zeros.
+        rate: learning rate, float32 scalar or [u, 1].
+    """
+    slots = {slot: table.gather(ids, slot) for slot in table.slots}
+    rows, slots = rules.updated(optimizer, table.gather(ids), slots, gradient, rate)
+    for slot, values in slots.items():
+        table.scatter(ids, values, slot)
+    table.scatter(ids, rows)
+
+
 def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, step: Any) -> None:
     """Applies the rule with a gradient of zero to all rows that move, block by block.
 
@@ -62,11 +79,7 @@ def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, st
             moving = table.groups.moving(ids, step)
             ids = tf.gather(ids, moving.places)
             own_rate = rate if moving.multipliers is None else rate * moving.multipliers
-        slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(undecayed, table.gather(ids), slots, None, own_rate)
-        for slot, values in slots.items():
-            table.scatter(ids, values, slot)
-        table.scatter(ids, rows)
+        move_rows(table, undecayed, ids, None, rate=own_rate)
         return (stop,)
 
     first = (tf.constant(0, tf.int64),)

@@ -15,7 +15,7 @@ from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import bounds, lookup
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
-from embexp.tables.row_updates import MovingTable
+from embexp.tables.row_updates import MovingTable, move_rows
 from embexp.tables.table import EmbeddingTable
 
 _LEAST = 4 << 20
@@ -97,13 +97,8 @@ def _move_blocks(table: MovingTable, optimizer: TableOptimizer, gradient: Any, r
 
     def move_block(start: Any) -> Any:
         stop = tf.minimum(start + step, table.rows)
-        ids = tf.range(start, stop)
         own = None if gradient is None else gradient[start:stop]
-        slots = {slot: table.gather(ids, slot) for slot in table.slots}
-        rows, slots = rules.updated(optimizer, table.gather(ids), slots, own, rate)
-        for slot, values in slots.items():
-            table.scatter(ids, values, slot)
-        table.scatter(ids, rows)
+        move_rows(table, optimizer, tf.range(start, stop), own, rate=rate)
         return (stop,)
 
     first = (tf.constant(0, tf.int32),)
