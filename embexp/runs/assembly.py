@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.one_vs_all import OneVsAll
 from embexp.models.recommendation_losses import PairLoss, recommendation
 from embexp.runs.prepare import Prepared
 from embexp.specs.losses import LossOfTask
@@ -26,6 +25,7 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules
 from embexp.tables.checkpointing import TableCheckpoint
+from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
 

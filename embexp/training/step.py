@@ -10,11 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.models.one_vs_all import OneVsAll
 from embexp.specs.triples import CANDIDATES, KNOWN
 from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.inputs import EveryRow
 from embexp.training import entity_ranks
+from embexp.training.one_vs_all import OneVsAll
 from embexp.training.replica_seeds import replica_seeds
 from embexp.training.replication import ReplicaBatch, Replication
 

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.models import one_vs_all, scoring
-from embexp.models.one_vs_all import OneVsAll
 from embexp.models.shapes import DENSE
 from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
+from embexp.training import one_vs_all, scoring
+from embexp.training.one_vs_all import OneVsAll
 from tests.thoroughness import left_out
 
 DIM, BATCH, ENTITIES = 6, 7, 23
