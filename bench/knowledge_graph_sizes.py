@@ -34,7 +34,7 @@ from embexp.system import files
 
 STEP_TARGET, EVALUATION_TARGET = 1.2, 10.0
 MEMORY_TARGET = 500e6
-WARM_UP, PER_CALL = 3, 3
+WARM_UP, PER_CALL = 3, 10
 
 
 @dataclass(frozen=True)

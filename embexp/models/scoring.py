@@ -62,8 +62,10 @@ class Products(Scoring):
         return tf.matmul(query, candidates, transpose_b=True)
 
     def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
-        """Two matrix products."""
-        return weights * tf.matmul(upstream, candidates), tf.matmul(upstream, weights * query, transpose_a=True)
+        """Two matrix products, one after the other: each takes all threads."""
+        own = weights * tf.matmul(upstream, candidates)
+        with tf.control_dependencies([own]):
+            return own, tf.matmul(upstream, weights * query, transpose_a=True)
 
     def is_small(self, query: Any, candidates: Any) -> bool:
         """Whether the scores take at most `SMALL` bytes."""

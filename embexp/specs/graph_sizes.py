@@ -17,7 +17,7 @@ distances ten times as much, as nothing multiplies matrices. Only an order of ma
 SCORES = 32 << 20
 """Bytes of the scores that an evaluation makes at once, of queries × entities; beside them there is a second tensor as
 large, with comparisons. Larger blocks are no faster: matrix products of 100 queries already take most of the time."""
-TRAINED_SCORES = 64 << 20
+TRAINED_SCORES = 96 << 20
 """The same of a training step, with exponentials beside them. Each block adds the gradients of all entities to those of
 the blocks before, which in small blocks would take as long as the products."""
 ROWS = 64 << 20

@@ -78,6 +78,16 @@ def gather_rows(variable: Any, ids: Any) -> Any:
     return rows
 
 
+def read_without_copy(variable: Any) -> Any:
+    """All rows of a variable, float32 [rows, dim], without a copy.
+
+    After rows were read or written by their numbers, TensorFlow copies a variable at each reading, unless told not to.
+    A later update copies it instead if somebody still holds what was read.
+    """
+    with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)]):
+        return variable.read_value()
+
+
 def scatter_rows(variable: Any, ids: Any, rows: Any) -> Any:
     """Assigns rows of a variable, each at most once; in a graph of TensorFlow 1 the operation that does."""
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)

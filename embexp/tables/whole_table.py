@@ -16,7 +16,9 @@ from embexp.tables import bounds, lookup
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
 from embexp.tables.row_updates import MovingTable, move_rows
+from embexp.tables.scattering import add_at
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import read_without_copy
 
 _LEAST = 4 << 20
 """Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: inside a loop, TensorFlow's
@@ -36,8 +38,9 @@ def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, O
 def gather(table: MovingTable, read: Mapping[str, Occurrences]) -> Any:
     """All rows, float32 [rows, dim], if every id is one of them; see `bounds.check`."""
     others = [(name, each.ids) for name, each in read.items() if not each.every_row]
+    assert isinstance(table, EmbeddingTable)  # see `is_whole`
     with tf.control_dependencies([bounds.check(name, table.name, table.rows, ids) for name, ids in others]):
-        return table.gather(tf.range(table.rows))
+        return read_without_copy(table.variable)
 
 
 def summed_gradients(table: MovingTable, read: Mapping[str, Occurrences], gradients: Mapping[str, Any]) -> Any:
@@ -59,7 +62,7 @@ def summed_gradients(table: MovingTable, read: Mapping[str, Occurrences], gradie
         return total
     ids, positions = tf.unique(tf.concat([tf.cast(read[name].ids, tf.int32) for name in others], 0))
     sums = tf.math.unsorted_segment_sum(tf.concat([spread[name] for name in others], 0), positions, tf.size(ids))
-    return tf.tensor_scatter_nd_add(total, ids[:, None], sums)
+    return add_at(total, ids[:, None], sums)
 
 
 def move(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, rate: Any) -> None:

@@ -18,6 +18,10 @@ from embexp.models.scoring import Scoring
 from embexp.specs.graph_sizes import TRAINED_SCORES
 from embexp.specs.models import RankingLoss
 from embexp.specs.triples import CANDIDATES
+from embexp.tables.scattering import add_at
+
+_LEAST_LIKELIHOOD = 1e-30
+"""Below it, float32 has lost digits of a likelihood, or all of them."""
 
 
 class OneVsAll:
@@ -75,14 +79,20 @@ class OneVsAll:
         count = -(-size // rows)
         scale = 1.0 / tf.cast(size, tf.float32)
 
-        def add(number: Any, loss: Any, of_query: Any, of_candidates: Any) -> Any:
-            start, stop = number * rows, tf.minimum((number + 1) * rows, size)
+        def block(start: Any, stop: Any) -> Any:
             mine = query[start:stop]
             scores = self._scoring.scores(mine, candidates)
             positives = _positives(answers, known, start, stop)
             each, upstream, weights = _loss_and_gradient(self._kind, self._smoothing, scores, positives)
-            own, theirs = self._scoring.gradients(mine, candidates, upstream, weights * scale)
-            return number + 1, loss + tf.reduce_sum(each), of_query.write(number, own), of_candidates + theirs
+            return tf.reduce_sum(each), *self._scoring.gradients(mine, candidates, upstream, weights * scale)
+
+        if isinstance(count, int) and count == 1:
+            loss, of_query, of_candidates = block(0, size)
+            return loss * scale, of_query, of_candidates
+
+        def add(number: Any, loss: Any, of_query: Any, of_candidates: Any) -> Any:
+            more, own, theirs = block(number * rows, tf.minimum((number + 1) * rows, size))
+            return number + 1, loss + more, of_query.write(number, own), of_candidates + theirs
 
         found = tf.TensorArray(tf.float32, count, infer_shape=False, element_shape=[None, query.shape[1]])
         first = (0, tf.constant(0.0), found, tf.zeros_like(candidates))
@@ -147,15 +157,20 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
             tf.reduce_mean(tf.nn.softplus(scores) - smoothing / count * scores, 1) - (1.0 - smoothing) * target / count
         )
         gradient = tf.sigmoid(scores) - smoothing / count if smoothing else tf.sigmoid(scores)
-        gradient = tf.tensor_scatter_nd_sub(gradient, places, (1.0 - smoothing) * share)
+        gradient = add_at(gradient, places, (smoothing - 1.0) * share)
         return loss, gradient, tf.fill([tf.size(answers), 1], 1.0 / count)
-    # The softmax times its denominator: to divide all of it would be one more pass over [b, C].
-    highest = tf.reduce_max(scores, 1, keepdims=True)
-    exponentials = tf.exp(scores - highest)
-    denominator = tf.reduce_sum(exponentials, 1, keepdims=True)
-    loss = (tf.math.log(denominator) + highest)[:, 0] - (1.0 - smoothing) * target
-    taken = (1.0 - smoothing) * share * tf.gather(denominator[:, 0], query)
+    # The likelihood of an answer gives the denominator's logarithm, without a further pass over [b, C].
+    gradient = tf.nn.softmax(scores)
+    own = tf.stack([tf.range(tf.size(answers)), answers], 1)
+    likelihood, score = tf.gather_nd(gradient, own), tf.gather_nd(scores, own)
+    normalizer = tf.cond(
+        tf.reduce_all(likelihood > _LEAST_LIKELIHOOD),
+        lambda: score - tf.math.log(likelihood),
+        lambda: tf.reduce_logsumexp(scores, 1),
+    )
+    loss = normalizer - (1.0 - smoothing) * target
     if smoothing:
         loss -= smoothing * tf.reduce_mean(scores, 1)
-        exponentials -= smoothing / count * denominator
-    return loss, tf.tensor_scatter_nd_sub(exponentials, places, taken), 1.0 / denominator
+        gradient -= smoothing / count
+    with tf.control_dependencies([likelihood]):  # nothing else reads the softmax then, so it is changed in place
+        return loss, add_at(gradient, places, (smoothing - 1.0) * share), tf.ones([tf.size(answers), 1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 
 def add_at(tensor: Any, places: Any, values: Any) -> Any:
     """`tf.tensor_scatter_nd_add`, in place where nothing else reads the tensor; on a processor, that one always copies.
@@ -16,8 +18,6 @@ def add_at(tensor: Any, places: Any, values: Any) -> Any:
     Returns:
         A tensor like the first.
     """
-    import tensorflow as tf
-
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):  # XLA has no kernel for the other
         return tf.tensor_scatter_nd_add(tensor, places, values)
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=tensor, indices=places, updates=values)
