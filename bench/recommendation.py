@@ -1,12 +1,13 @@
 """Recommendation from implicit feedback, compared with the BPR of `implicit`: NDCG@10 and Recall@10 on the test split.
 
-    python -m bench.recommendation [FOLDER] [--seeds N] [--quick] [--json FILE]
+    python -m bench.recommendation [FOLDER] [--users N] [--items M] [--seeds N] [--quick] [--json FILE]
 
-FOLDER has RecBole atomic files of MovieLens (ml-100k, ml-1m); the default is a data set made here, with planted vectors
-and popularity. Every rating is an interaction; each user's last one tests, the one before validates. All lists are of
-the whole catalogue, without what the user has seen. Both train on the same interactions. The settings of `implicit` are
-those with the best validation NDCG@10 of a grid, for one seed; ours are the defaults of the experiment. Then both are
-trained with several seeds. The figures of both are computed by embexp, and once more by ranx.
+FOLDER has RecBole atomic files of MovieLens (ml-100k, ml-1m); the default is a data set made here, of --users and
+--items (2,000 and 1,500; about 50 interactions of each user), with planted vectors and popularity. Every rating is an
+interaction; each user's last one tests, the one before validates. All lists are of the whole catalogue, without what
+the user has seen. Both train on the same interactions. The settings of `implicit` are those with the best validation
+NDCG@10 of a grid, for one seed; ours are the defaults of the experiment. Then both are trained with several seeds. The
+figures of both are computed by embexp, and once more by ranx.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ SHOWN = ("ndcg_at_10", "recall_at_10")
 USERS, ITEMS, RANK = 2_000, 1_500, 8
 
 
-def write_interactions(folder: Path, seed: int = 0) -> Path:
+def write_interactions(folder: Path, seed: int = 0, *, users: int = USERS, items: int = ITEMS) -> Path:
     """Writes interactions of users who choose by planted vectors and popularity, as a RecBole file."""
     random = np.random.default_rng(seed)
-    users, items = random.normal(0, 1, (USERS, RANK)), random.normal(0, 1, (ITEMS, RANK))
-    popularity = -1.0 * np.log(random.permutation(ITEMS) + 10)
+    tastes, features = random.normal(0, 1, (users, RANK)), random.normal(0, 1, (items, RANK))
+    popularity = -1.0 * np.log(random.permutation(items) + 10)
     lines = ["user_id:token\titem_id:token\ttimestamp:float\n"]
-    for user in range(USERS):
+    for user in range(users):
         # Items without repetition, in proportion to exp(utility): the largest of utility + Gumbel noise.
-        utility = users[user] @ items.T / np.sqrt(RANK) * 2 + popularity + random.gumbel(0, 1, ITEMS)
+        utility = tastes[user] @ features.T / np.sqrt(RANK) * 2 + popularity + random.gumbel(0, 1, items)
         chosen = np.argsort(-utility)[: 10 + random.geometric(1 / 40)]
         for moment, item in enumerate(random.permutation(chosen)):
             lines.append(f"u{user}\ti{item}\t{moment}\n")
@@ -154,6 +155,8 @@ def main(argv: list[str]) -> int:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bench.recommendation")
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
+    parser.add_argument("--users", type=int, default=USERS)
+    parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--seeds", type=int, default=3)
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=int, default=cores, help="number of threads of each (default: one per core)")
@@ -171,7 +174,9 @@ def main(argv: list[str]) -> int:
     grid = {name: values[-1:] for name, values in GRID.items()} if options.quick else GRID
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.folder or write_interactions(Path(scratch) / "planted")
+        folder = options.folder or write_interactions(
+            Path(scratch) / "planted", users=options.users, items=options.items
+        )
         base = [
             "experiment=movielens_recommendation",
             f"data.path={folder}",
