@@ -69,7 +69,6 @@ class Split:
     def __init__(self, spec: Any) -> None:
         from scipy.sparse import coo_matrix
 
-        from embexp.runs import recommending
         from embexp.runs.data import read_data
         from embexp.system.progress import quiet
 
@@ -79,7 +78,7 @@ class Split:
         shape = (int(users.max()) + 1, known.catalogue.size)
         self.train = coo_matrix((np.ones(len(users), np.float32), (users, items)), shape).tocsr()
         self.train.data[:] = 1
-        self.held = {split: recommending.held_out(self.data, split) for split in ("validation", "test")}
+        self.held = {split: self.data.held_out(split) for split in ("validation", "test")}
 
     def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
         """Metrics of vectors of all users, by their rows, and of the catalogue."""
