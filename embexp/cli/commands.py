@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
-from embexp.system import encoding, interruption, machine_faults
+from embexp.system import collector, encoding, interruption, machine_faults
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -34,6 +34,8 @@ COMMANDS = {
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script that has a shell complete the command line.",
 }
+_COMPOSING = ("run", "plan")
+"""Commands that compose a config before they begin to work."""
 
 HELP = """\
 embexp: experiments on embedding tables in TensorFlow, described in YAML.
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def process(arguments: Sequence[str] | None = None) -> int:
     """Runs a command as the one thing that this process does; takes and returns what `main` does."""
+    collector.postpone()
     status = main(arguments)
+    collector.end()
     for number in interruption.NUMBERS:  # what is left is Python's own end, of which a signal would print a trace
         signal.signal(number, signal.SIG_DFL)
     return status
@@ -143,6 +147,8 @@ def dispatch(
         raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
     with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
         module = importlib.import_module(f"{modules}{name}")
+    if name not in _COMPOSING:
+        collector.begin()
     return int(module.main(arguments[1:]))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
 from embexp.cli.commands import DONE
+from embexp.system import collector
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +65,7 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.system import terminal
 
     spec = composition.job(config_loader(options), options.overrides).spec
+    collector.begin()
     show(spec, terminal.console(), **_extent(options))
 
 
@@ -71,6 +73,7 @@ def _sweep(options: argparse.Namespace) -> None:
     from embexp.sweeps import outcomes, planned
     from embexp.system import terminal, waiting
 
+    collector.begin()
     with waiting.shown_if_long() as progress:
         plan = planned.plan(config_loader(options), options.overrides, progress)
     console = terminal.console()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
+from embexp.system import collector
 
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
     if options.spec is not None:
         from embexp.cli.recorded import run_recorded
 
+        collector.begin()
         return run_recorded(options, lambda spec, directory: _status((runner or _run_with_log)(spec, directory)))
     if options.cfg is not None:
         from embexp.cli.show_config import show
@@ -111,6 +113,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
     if is_multirun(options):
         from embexp.sweeps.sweep import sweep
 
+        collector.begin()
         succeeded = sweep(
             options.overrides,
             config_dir=options.config_dir,
@@ -160,6 +163,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 
     allowed = permission(options)
     job = composition.job(config_loader(options), options.overrides)
+    collector.begin()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
     directory = files.new_directory(record.run_directory(config))

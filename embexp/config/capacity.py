@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from embexp.data.factory import source_of
 from embexp.errors import DataError, Fault
 from embexp.specs import footprint, vocabulary_rules
 from embexp.specs.data import Clicks
@@ -44,6 +43,8 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
         from embexp.pretrained import heads  # NumPy and Arrow, which take longer than all of this check
 
         return heads.rows(spec), heads.dims(spec.pretrained, spec.tables)
+    from embexp.data.factory import source_of
+
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
         sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
@@ -70,6 +71,7 @@ def disk_faults(spec: RunSpec) -> Iterator[Fault]:
     if needed <= free:
         return
     from embexp.data.columns import columns_of
+    from embexp.data.factory import source_of
 
     columns, _ = columns_of(data, spec.features)
     if caching.exists(cache, "clicks", source_of(data).digest(columns, cache=cache)):

@@ -207,8 +207,10 @@ def rejected_in_file(error: Exception) -> tuple[str, str, str, str] | None:
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:
+    content: Any = OmegaConf.to_container(config.hydra, resolve=False)
+
     def text(path: str) -> Any:
-        return _plain(config, path)
+        return _inside(content, path)
 
     for path in DIRECTORIES:
         if not str(text(path)).strip():
@@ -254,7 +256,11 @@ def _own_keys(in_files: Any) -> Iterator[str]:
 
 def _plain(config: DictConfig, path: str) -> Any:
     """A value as it is written, without what it refers to; None where there is none."""
-    node: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    return _inside(OmegaConf.to_container(config.hydra, resolve=False), path)
+
+
+def _inside(node: Any, path: str) -> Any:
+    """The value at a path in the content of the node `hydra`; None where there is none."""
     for key in path.split(".")[1:]:
         node = node.get(key) if isinstance(node, Mapping) else None
     return node

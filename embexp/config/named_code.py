@@ -88,14 +88,13 @@ def _resolved(config: DictConfig, kind: str) -> Any:
 
 def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
     logs = kind.endswith("_logging")
-    known = _known(kind) if permission.own and not logs else {}
     for path, key, value in _texts(node, f"hydra.{kind}"):
         if logs:
             names = key in ("class", "()") and not _LOGGING.fullmatch(value)
             target = value.removeprefix("ext://") if names or _is_external(value) else None
         else:
-            fine = value in known or value.startswith(_FINE)
-            target = value if key == "_target_" and not fine else None
+            fine = key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))
+            target = None if fine else value
         if target is not None:
             yield from _fault(path, target, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more

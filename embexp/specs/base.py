@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 
 class Spec(BaseModel):
-    """A frozen part of a spec. It has no undeclared keys, and rules that compare it with other parts."""
+    """A frozen part of a spec. It has no undeclared keys, and rules that compare it with other parts.
+
+    pydantic builds the validator of `RunSpec` once, with those of all its parts inside. A part gets one of its own only
+    where it is validated alone; so defaults are made by `model_construct`, which needs none.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
         allow_inf_nan=False,
+        defer_build=True,
     )
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

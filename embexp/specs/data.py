@@ -73,7 +73,7 @@ class Columnar(DividedData):
     """Column of the time, any number; required by the splits time and leave_one_out."""
     dense_features: NumericColumns = Field(default_factory=dict)
     """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
-    vocabulary: VocabularyRules = VocabularyRules()
+    vocabulary: VocabularyRules = VocabularyRules.model_construct()
 
     @property
     def paths(self) -> tuple[str, ...]:

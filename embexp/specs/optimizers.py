@@ -14,7 +14,7 @@ class _TableOptimizer(Spec):
     """Base class of table optimizers, which update each touched row once per step."""
 
     learning_rate: Positive
-    schedule: Schedule = ConstantSchedule()
+    schedule: Schedule = ConstantSchedule.model_construct()
     """Factor on `learning_rate` over the steps."""
     clip_weight_min: Number | None = None
     """Touched weights are raised to at least this after the update; null: no bound."""
@@ -121,7 +121,7 @@ class _DenseOptimizer(Spec):
     """Base class of the optimizers of dense layers, which are those of Keras."""
 
     learning_rate: Positive
-    schedule: Schedule = ConstantSchedule()
+    schedule: Schedule = ConstantSchedule.model_construct()
     clipnorm: Positive | None = None
     """Each gradient's norm is clipped to this; null: not clipped."""
     weight_decay: NonNegative = 0.0

@@ -49,22 +49,22 @@ class RunSpec(Spec):
     tables: Annotated[dict[Name, Table], Field(min_length=1)]
     features: Annotated[dict[Name, Feature], Field(min_length=1)]
     model: Model
-    loss: Loss = LossOfTask()
-    recommendation: Recommendation = Recommendation()
+    loss: Loss = LossOfTask.model_construct()
+    recommendation: Recommendation = Recommendation.model_construct()
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
-    pretrained: Pretrained = NoPretrained()
-    init: Init = Assign()
-    freeze: Freeze = NoFreeze()
-    strategy: Strategy = CPU()
-    runtime: Runtime = Runtime()
+    pretrained: Pretrained = NoPretrained.model_construct()
+    init: Init = Assign.model_construct()
+    freeze: Freeze = NoFreeze.model_construct()
+    strategy: Strategy = CPU.model_construct()
+    runtime: Runtime = Runtime.model_construct()
     train: Train
-    restore: Restoring = Restoring()
-    checkpoint: Checkpointing = Checkpointing()
-    output: Output = Output()
-    tracking: Tracking = NoTracking()
-    study: Study = NoStudy()
-    sweep: Sweep = Sweep()
+    restore: Restoring = Restoring.model_construct()
+    checkpoint: Checkpointing = Checkpointing.model_construct()
+    output: Output = Output.model_construct()
+    tracking: Tracking = NoTracking.model_construct()
+    study: Study = NoStudy.model_construct()
+    sweep: Sweep = Sweep.model_construct()
     seeds: JobCount = 1
     """Seeds with which a sweep repeats each setting."""
 

@@ -69,7 +69,7 @@ class DividedData(Source):
     """Number of folds of a k-fold split."""
     fold: WholeNumber | None = None
     """The fold that tests, from 0."""
-    split: Split = Split()
+    split: Split = Split.model_construct()
 
     @model_validator(mode="after")
     def _folds(self) -> DividedData:

@@ -59,7 +59,7 @@ class NewEntitiesStudy(Spec):
     """Fraction of the entities that are new; at least one is."""
     seed: Seed = 0
     """Seed of the draw of new entities, independent of the run's seed."""
-    grown: NewRowsTraining = NewRowsTraining()
+    grown: NewRowsTraining = NewRowsTraining.model_construct()
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data without entities, and settings that the study sets."""

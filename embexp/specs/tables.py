@@ -84,7 +84,7 @@ class Table(Spec):
     dim: Dim | None
     """Length of a row; null: that of the pretrained file's rows."""
     combiner: Combiner = Combiner.MEAN
-    initializer: Initializer = TruncatedNormal()
+    initializer: Initializer = TruncatedNormal.model_construct()
     optimizer: TableOptimizer | None = None
     """null: the top-level `optimizer`."""
     pretrained: Pretrained | None = None
@@ -94,7 +94,7 @@ class Table(Spec):
     freeze: Freeze | None = None
     """null: the top-level `freeze`."""
     storage: Storage = Storage.AUTO
-    vocabulary: TableVocabulary = TableVocabulary()
+    vocabulary: TableVocabulary = TableVocabulary.model_construct()
     """Which values have a row; what is null is as in `data.vocabulary`."""
 
     @property
@@ -140,7 +140,7 @@ class Feature(Spec):
     """0: the rows of an example are combined; L: they form a sequence, truncated or zero-padded to L."""
     output_shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Shape of the activations without `dim`, batch first; null: the shape of the input."""
-    buckets: Buckets = Buckets()
+    buckets: Buckets = Buckets.model_construct()
     """Of a column of numbers: the ids are buckets of them."""
     validate_weights_and_indices: bool = True
     """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""

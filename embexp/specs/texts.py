@@ -41,7 +41,7 @@ class Text(Texts):
     """Only the first words of a text, up to this number; null: all."""
     train_examples: ExampleCount | None = None
     """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
-    vocabulary: VocabularyRules = VocabularyRules()
+    vocabulary: VocabularyRules = VocabularyRules.model_construct()
 
     @property
     def label_column(self) -> str:

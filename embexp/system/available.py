@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import psutil
-
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
@@ -37,6 +35,8 @@ def available(groups: Path = _GROUPS, own: Path = _OWN) -> Available:
         groups: where control groups are mounted.
         own: the file that names those of this process.
     """
+    import psutil  # which takes longer than all of this
+
     found = [Available(psutil.virtual_memory().available, "this machine")]
     found += _of_groups(groups, own)
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from embexp.system import collector
+
 _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:)")
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
 
@@ -28,7 +30,7 @@ def load_tensorflow() -> None:
     """
     quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with _without_chatter():
+    with collector.paused(), _without_chatter():
         importlib.import_module("tensorflow")
 
 
