@@ -15,7 +15,7 @@ Keras has two columns, which differ only in how the layers are adapted to the da
 
 - `Keras, adapt`: `layer.adapt(dataset.map(...))` of each layer, as Keras' guides have it: a pass over the training
   rows for each of the 26 lookups and for the normalization. The goal of speed is judged against this one.
-- `Keras, one pass`: all layers in one pass, by a loop written by hand; the stronger peer, whose ratio is printed beside.
+- `Keras, one pass`: all layers in one pass, by a loop written by hand; the stronger peer. Its ratio is printed beside.
 
 What is done is kept in --json, and not done again. Whole, it takes about 50 minutes; --quick about 6.
 """

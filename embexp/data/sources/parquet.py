@@ -17,7 +17,7 @@ from embexp.specs.data import Parquet
 if TYPE_CHECKING:
     from embexp.data.arrow_columns import Block
 
-_BATCH_ROWS, _BATCH_BYTES = 65_536, 1 << 24
+_BATCH_ROWS, _BATCH_BYTES = 32_768, 1 << 24
 _UNREADABLE = "the file can't be read as Parquet"
 
 
