@@ -2,9 +2,12 @@
 
     python -m bench.clicks_in_keras LOG ROWS JSON
 
-JSON: optimizer, rate, batch, dim, hidden, limit (training rows; null: all), test. Prints one line of JSON. The lookups
-and the normalization are adapted in one pass over the training rows together; `adapt` of each layer would make one pass
-per column. Counts become log1p, and have an indicator of missing values.
+JSON: optimizer, rate, batch, dim, hidden, limit (training rows; null: all), test, adapt. Prints one line of JSON.
+Counts become log1p, and have an indicator of missing values. The normalization and the lookups are adapted to the
+training rows in one of two ways:
+
+- `each layer`: `layer.adapt(dataset.map(...))` for each, as Keras' guides have it; one pass over the rows per layer.
+- `one pass`: all together in a loop written by hand, of `update_state` and `finalize_state`.
 """
 
 from __future__ import annotations
@@ -61,6 +64,32 @@ def model(normalization: Any, lookups: list[Any], dim: int, hidden: list[int]) -
     return keras.Model(inputs, keras.layers.Dense(1)(x))
 
 
+def each_adapted(train: tf.data.Dataset, rows: int) -> tuple[Any, list[Any]]:
+    """The normalization and the lookups, each adapted by its `adapt`."""
+    del rows
+    normalization = keras.layers.Normalization()
+    normalization.adapt(train.map(lambda inputs, labels: inputs["numbers"]))
+    lookups = [keras.layers.StringLookup() for _ in range(CATEGORIES)]
+    for number, lookup in enumerate(lookups):
+        lookup.adapt(train.map(lambda inputs, labels, name=f"C{number}": inputs[name]))
+    return normalization, lookups
+
+
+def adapted_in_one_pass(train: tf.data.Dataset, rows: int) -> tuple[Any, list[Any]]:
+    """The same by hand, of so many rows that are read once."""
+    lookups = [keras.layers.StringLookup() for _ in range(CATEGORIES)]
+    total, squares = np.zeros(NUMBERS), np.zeros(NUMBERS)
+    for inputs, _ in train:
+        numbers = inputs["numbers"].numpy().astype(np.float64)
+        total, squares = total + numbers.sum(0), squares + (numbers**2).sum(0)
+        for number, lookup in enumerate(lookups):
+            lookup.update_state(inputs[f"C{number}"])
+    for lookup in lookups:
+        lookup.finalize_state()
+    mean = total / rows
+    return keras.layers.Normalization(mean=mean, variance=squares / rows - mean**2), lookups
+
+
 def main(argv: list[str]) -> int:
     """Adapts, trains one epoch, and evaluates."""
     start = time.perf_counter()
@@ -70,17 +99,8 @@ def main(argv: list[str]) -> int:
     trained = int(rows * (1 - 2 * HELD_OUT))
     used = min(trained, settings["limit"] or trained)
     batch = settings["batch"]
-    lookups = [keras.layers.StringLookup() for _ in range(CATEGORIES)]
-    total, squares = np.zeros(NUMBERS), np.zeros(NUMBERS)
-    for inputs, _ in dataset(file, 0, used, 8192).prefetch(2):
-        numbers = inputs["numbers"].numpy().astype(np.float64)
-        total, squares = total + numbers.sum(0), squares + (numbers**2).sum(0)
-        for number, lookup in enumerate(lookups):
-            lookup.update_state(inputs[f"C{number}"])
-    for lookup in lookups:
-        lookup.finalize_state()
-    mean = total / used
-    normalization = keras.layers.Normalization(mean=mean, variance=squares / used - mean**2)
+    adapt = {"one pass": adapted_in_one_pass, "each layer": each_adapted}[settings["adapt"]]
+    normalization, lookups = adapt(dataset(file, 0, used, 8192).prefetch(2), used)
     adapted = time.perf_counter()
 
     def looked_up(inputs: Any, labels: Any) -> Any:

@@ -113,10 +113,10 @@ def finite_numbers(
         if not one.numbers:
             continue
         column = flat(numbers[one.name])
-        values = pc.fill_null(column.values, np.nan).to_numpy(zero_copy_only=False)
+        values = column.values.to_numpy(zero_copy_only=False)  # a null becomes NaN
         with np.errstate(over="ignore", invalid="ignore"):
-            wrong = ~np.isfinite(values.astype(np.float32))
-        bad = np.flatnonzero(wrong & ~np.isnan(values) if one.may_be_missing else wrong)
+            rounded = values.astype(np.float32)
+        bad = np.flatnonzero(np.isinf(rounded) if one.may_be_missing else ~np.isfinite(rounded))
         if bad.size:
             place = int(bad[0])
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1

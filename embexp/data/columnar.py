@@ -135,9 +135,10 @@ class ColumnarSource(TokenSource):
             raise ConfigError(unreadable.faults) from None
 
     def _digest(self, located: Files, cache: Path) -> str:
+        from embexp.data.ahead import at_once
         from embexp.system import caching, digests
 
-        return digests.of_json([caching.file_digest(file, cache=cache) for file in located.paths()])
+        return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
 
     def _encode(
         self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from embexp.data.ahead import at_once
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
 from embexp.specs.numbers import Fill, NumericColumn, Transform
@@ -57,10 +58,12 @@ def fit(
     Raises:
         DataError: a column has no value in the training split from which to fit what it needs.
     """
-    return tuple(
-        _fitted(name, setting, known(raw, train, number), folder)
-        for number, (name, setting) in enumerate(settings.items())
-    )
+    names = list(settings)
+
+    def fitted(number: int) -> FittedColumn:
+        return _fitted(names[number], settings[names[number]], known(raw, train, number), folder)
+
+    return tuple(at_once(fitted, range(len(names))))
 
 
 def moments(blocks: Iterable[np.ndarray]) -> Moments:

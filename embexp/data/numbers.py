@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from embexp.data.ahead import ahead
 from embexp.data.arrays import ArrayWriter
 from embexp.errors import DataError
 from embexp.specs.numbers import Transform
@@ -122,10 +123,18 @@ def apply(raw: np.ndarray, columns: Sequence[FittedColumn], path: Path) -> None:
         columns: in the order of `raw`.
         path: of the `.npy` file to write.
     """
-    with ArrayWriter(path, np.float32, sum(column.width for column in columns)) as writer:
-        for start in range(0, len(raw), _ROWS):
-            block = raw[start : start + _ROWS]
-            writer.append(np.concatenate([each.apply(block[:, n]) for n, each in enumerate(columns)], axis=1))
+    ends = np.cumsum([column.width for column in columns])
+
+    def of_block(start: int) -> np.ndarray:
+        block = raw[start : start + _ROWS]
+        found: np.ndarray = np.empty((len(block), int(ends[-1])), np.float32)
+        for number, (column, end) in enumerate(zip(columns, ends.tolist(), strict=True)):
+            found[:, end - column.width : end] = column.apply(block[:, number])
+        return found
+
+    with ArrayWriter(path, np.float32, int(ends[-1])) as writer:
+        for found in ahead(of_block(start) for start in range(0, len(raw), _ROWS)):
+            writer.append(found)
 
 
 def write(columns: Sequence[FittedColumn], path: Path) -> None:

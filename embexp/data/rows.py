@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from embexp.data import shares, splits
-from embexp.data.ahead import ahead
+from embexp.data.ahead import ahead, at_once
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.bucket_vocabulary import BucketVocabulary
 from embexp.data.columns import BucketColumn
@@ -51,26 +50,32 @@ def learn(
     progress("making vocabularies", None)
     layout, train = encoded.layout, mapped(folder / "train.npy")
     counted = counts(layout, encoded.folder, train)
-    vocabularies: dict[str, Vocabulary] = {}
-    for number, table in enumerate(layout.token_tables):
+
+    def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
-        vocabularies[table] = vocabulary_of(tokens, counted[table], rules[table])
-        vocabularies[table].write(folder / f"vocabulary.{number}")
+        vocabulary = vocabulary_of(tokens, counted[table], rules[table])
+        vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
+        rows = vocabulary.rows(tokens)
+        return rows.astype(np.int32), shares.kinds_of(vocabulary, rows, counted[table])
+
+    found = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
+    vocabularies: dict[str, Vocabulary] = {}
     if buckets:
         made = fit_buckets(mapped(encoded.folder / "bucketed.npy"), layout.bucketed, train, buckets, folder)
         for number, (table, vocabulary) in enumerate(made.items()):
             vocabulary.write(folder / f"buckets.{number}")
             vocabularies[table] = vocabulary
-    write(layout, encoded.folder, vocabularies, buckets, folder)
-    shares.write(layout, encoded.folder, vocabularies, counted, buckets, folder)
+    write(encoded, {table: rows for table, (rows, _) in found.items()}, vocabularies, buckets, folder)
+    shares.write(encoded, {table: kinds for table, (_, kinds) in found.items()}, counted, buckets, folder)
 
 
 def learned(encoded: Encoded, buckets: Mapping[str, BucketColumn], folder: Path) -> dict[str, Vocabulary]:
     """By table, the vocabularies that `learn` wrote."""
-    tables = enumerate(encoded.layout.token_tables)
-    found = {table: Vocabulary.read(folder / f"vocabulary.{number}") for number, table in tables}
-    bucketed = enumerate(dict.fromkeys(each.table for each in buckets.values()))
-    return found | {table: Vocabulary.read(folder / f"buckets.{number}") for number, table in bucketed}
+    stems = {table: f"vocabulary.{number}" for number, table in enumerate(encoded.layout.token_tables)}
+    bucketed = dict.fromkeys(each.table for each in buckets.values())
+    stems |= {table: f"buckets.{number}" for number, table in enumerate(bucketed)}
+    read = at_once(lambda stem: Vocabulary.read(folder / stem), stems.values())
+    return dict(zip(stems, read, strict=True))
 
 
 def numbered(
@@ -86,7 +91,15 @@ def numbered(
     whose: dict[str, Any] = {name: each.digest for name, each in known.items()}
     placed = [[name, each.column, each.table] for name, each in buckets.items()]
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose, "buckets": placed})
-    make = partial(write, encoded.layout, encoded.folder, known, buckets)
+    layout = encoded.layout
+
+    def make(folder: Path) -> None:
+        def of_table(table: str) -> np.ndarray:
+            return known[table].rows(read_tokens(encoded.folder, layout, table)).astype(np.int32)
+
+        rows = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
+        write(encoded, rows, known, buckets, folder)
+
     return examples(encoded.folder, caching.folder(cache, "rows", key, make), tuple(buckets))
 
 
@@ -113,8 +126,8 @@ def _list(raw: Path, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write(
-    layout: Layout,
-    raw: Path,
+    encoded: Encoded,
+    rows: Mapping[str, np.ndarray],
     vocabularies: Mapping[str, Vocabulary],
     buckets: Mapping[str, BucketColumn],
     folder: Path,
@@ -122,21 +135,18 @@ def write(
     """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes, and for numbers in buckets.
 
     Args:
-        layout: of the codes.
-        raw: folder of the codes.
-        vocabularies: by table.
+        encoded: the codes, and numbers for buckets.
+        rows: of each code, int32, by table of tokens; -1 where a code has none.
+        vocabularies: of the tables of buckets.
         buckets: further columns of `ids.npy`, behind those of the codes.
         folder: where to.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
+    layout, raw = encoded.layout, encoded.folder
     width = len(layout.ids) + len(buckets)
     numbers = mapped(raw / "bucketed.npy") if buckets else np.empty((layout.count, 0))
-    rows = {
-        table: vocabularies[table].rows(read_tokens(raw, layout, table)).astype(np.int32)
-        for table in layout.token_tables
-    }
     strict = {table: bool((found < 0).any()) for table, found in rows.items()}
     ids = mapped(raw / "ids.npy")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from embexp.data.ahead import at_once
 from embexp.specs.alike import few
 from embexp.specs.numbers import NumericColumn
 
@@ -64,7 +65,11 @@ class Figures:
 def figures(raw: np.ndarray, train: np.ndarray, names: Sequence[str]) -> tuple[Figures, ...]:
     """The figures of each column of `raw`, float32 [examples, columns], on the training split."""
     places = train if len(train) <= SAMPLE else train[np.linspace(0, len(train) - 1, SAMPLE).astype(np.int64)]
-    return tuple(_figures(name, raw[places, number].astype(np.float64)) for number, name in enumerate(names))
+
+    def of_column(number: int) -> Figures:
+        return _figures(names[number], raw[places, number].astype(np.float64))
+
+    return tuple(at_once(of_column, range(len(names))))
 
 
 def _figures(name: str, values: np.ndarray) -> Figures:

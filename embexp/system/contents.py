@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ def stamp(status: os.stat_result) -> list[int]:
 
 def record(folder: Path) -> None:
     """Notes the files of a folder that is complete."""
-    found = {name: {"stamp": stamp(path.stat()), "digest": digests.of_file(path)} for name, path in _files(folder)}
+    here = dict(_files(folder))
+    with ThreadPoolExecutor(os.cpu_count() or 1, "contents") as pool:
+        noted = pool.map(lambda path: {"stamp": stamp(path.stat()), "digest": digests.of_file(path)}, here.values())
+        found = dict(zip(here, noted, strict=True))
     files.write_text(folder / _NAME, json.dumps(found))
 
 

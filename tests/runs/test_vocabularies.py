@@ -122,6 +122,32 @@ def test_rows_and_shares_are_those_of_the_file(log: Path) -> None:
         assert data.shares["age"][split].missing == np.isnan(ages[rows]).sum()
 
 
+def test_shares_of_two_columns_of_a_hashed_table_are_those_of_the_file(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embexp.data.shares._ROWS", 4)  # blocks of training examples alone, of others alone, of both
+    output = {"plots": False, "tensorboard": False, "cache": str(tmp_path / "cache")}
+    data = prepare(spec_of(log, output=output)).data
+    columns = read(log)
+
+    def values(split: str) -> list[str]:
+        rows = data.scan.splits[split]
+        return [columns["item"][row] for row in rows] + [
+            item for row in rows for item in columns["seen"][row].split(" ") if item
+        ]
+
+    trained = set(values("train"))
+    for name in data.scan.splits:
+        expected = Counter("missing" if not item else "own" if item in trained else "unknown" for item in values(name))
+        share = data.shares["item"][name]
+        assert (share.own, share.missing, share.rare, share.unknown) == (
+            expected["own"],
+            expected["missing"],
+            0,
+            expected["unknown"],
+        )
+
+
 def test_sizes_are_known_before_the_data_is_read(log: Path) -> None:
     from embexp.pretrained import heads
 
