@@ -63,27 +63,33 @@ class Step:
 
     def train(self, batch: Any) -> Any:
         """Trains on one batch and returns its loss, a float32 scalar that includes the model's own losses."""
-        self.backend.enqueue(self.features(batch, training=True), training=True)
+        # Names of operations, by which a profile tells the parts of a step.
+        with tf.name_scope("rows"):
+            self.backend.enqueue(self.features(batch, training=True), training=True)
         loss = self.strategy.total(self.strategy.run(self._train, batch))
         self.counter.assign_add(1)
         return loss
 
     def _train(self, batch: ReplicaBatch) -> Any:
         """Trains in a replica and returns its share of the loss."""
-        activations = self.backend.activations()
+        with tf.name_scope("rows"):
+            activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(activations)
             tape.watch(variables)
-            with replica_seeds(models.random_state(self.model), self.strategy.replicas):
+            with tf.name_scope("forward"), replica_seeds(models.random_state(self.model), self.strategy.replicas):
                 loss = self._loss(models.inputs(activations, batch.dense), batch)
             if batch.share is not None:
                 loss *= batch.share
             scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
-        row_gradients, gradients = tape.gradient(scaled, (activations, variables))
-        self.backend.apply_gradients(row_gradients)
+        with tf.name_scope("backward"):
+            row_gradients, gradients = tape.gradient(scaled, (activations, variables))
+        with tf.name_scope("rows"):
+            self.backend.apply_gradients(row_gradients)
         if variables:
-            self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
+            with tf.name_scope("dense_rule"):
+                self.optimizer.apply(self.strategy.summed(gradients), self.model.trainable_variables)
         # Such as the running means of a batch normalisation.
         weights = [variable.value for variable in self.model.non_trainable_weights]
         self.strategy.averaged([weight for weight in weights if weight.dtype.is_floating])

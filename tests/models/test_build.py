@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
+from embexp.models.dlrm import PairwiseDots
 from embexp.models.shapes import DENSE
 from embexp.specs.models import DLRM, MLP, Activation, Dot, Model
 
@@ -119,6 +120,33 @@ def test_dlrm_multiplies_all_pairs(features: int, dense_width: int, concat: bool
     row = np.concatenate([*bottom, *(embeddings if concat else []), *products], axis=1)
     expected = head(dense_layers(row, weights, "top", 2, Activation.TANH), weights)
     np.testing.assert_allclose(model(tensors(inputs)), expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=12)
+@given(count=st.integers(2, 6), batch=st.integers(0, 5), seed=st.integers(0, 99))
+def test_gradients_of_pairwise_dots(count: int, batch: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    vectors = [tf.constant(random.normal(size=(batch, 3)), tf.float32) for _ in range(count)]
+    weights = random.normal(size=(batch, count * (count - 1) // 2)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(vectors)
+        products = PairwiseDots()(vectors)
+        total = tf.reduce_sum(products * weights)
+    x, w = np.stack([each.numpy() for each in vectors]).astype(np.float64), weights.astype(np.float64)
+    expected = np.zeros_like(x)
+    for pair, (i, j) in enumerate(combinations(range(count), 2)):
+        np.testing.assert_allclose(products[:, pair], (x[i] * x[j]).sum(1), rtol=1e-5, atol=1e-5)
+        expected[i] += w[:, pair, None] * x[j]
+        expected[j] += w[:, pair, None] * x[i]
+    np.testing.assert_allclose(tf.stack(tape.gradient(total, vectors)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_pairwise_dots_compile_and_serialize() -> None:
+    vectors = [tf.random.stateless_normal([4, 3], [0, number]) for number in range(5)]
+    layer = PairwiseDots(name="interactions.dots")
+    again = PairwiseDots.from_config(layer.get_config())
+    compiled = tf.function(lambda *given: again(list(given)), jit_compile=True)
+    np.testing.assert_allclose(compiled(*vectors), layer(vectors), rtol=1e-6, atol=1e-6)
 
 
 MODELS = [

@@ -1,0 +1,144 @@
+"""The models that `bench.models` trains, their data and their configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from bench import planted_graph
+from embexp.system import files
+
+CATEGORIES, NUMBERS, ROWS = 26, 13, 100_000
+"""Categories, numbers, and rows of each category's table, of the models of clicks."""
+CLICKS, RATINGS, PAIRS, TEXTS = 200_000, 400_000, 800_000, 5_000
+"""Examples of each kind of data."""
+USERS, ITEMS, WORDS = 100_000, 20_000, 50_000
+LONGEST = 64
+"""Words of a text that are read."""
+_CLICK_GRAPH = f"""# @package _global_
+tables:
+  "C{{1..{CATEGORIES}}}": {{dim: 16, vocabulary: {{hash_buckets: {ROWS}}}}}
+features:
+  "C{{1..{CATEGORIES}}}": {{}}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model to train.
+
+    Attributes:
+        family: which of the plain models of the peers it is: clicks, dot, texts or graph.
+        data: writes the data into a folder and returns their path.
+        overrides: of embexp's config, without the data's path.
+        rule: optimizer of the tables: sgd, adagrad or adam.
+        torch: how many times as fast as PyTorch it is to be.
+        keras: the same for Keras.
+    """
+
+    family: str
+    data: Callable[[Path], Path]
+    overrides: tuple[str, ...]
+    rule: str = "adagrad"
+    torch: float = 1.0
+    keras: float = 3.0
+
+
+def clicks(folder: Path) -> Path:
+    """Labels, numbers, and uniform categories, so that a batch has hardly any row twice."""
+    random = np.random.default_rng(0)
+    columns = {"label": random.integers(0, 2, CLICKS)}
+    columns |= {f"I{n + 1}": random.normal(size=CLICKS).astype(np.float32) for n in range(NUMBERS)}
+    columns |= {f"C{n + 1}": random.integers(0, 2**40, CLICKS) for n in range(CATEGORIES)}
+    # Patterns of columns need a graph of their own.
+    files.write_text(folder / "conf" / "graph" / "bench_models.yaml", _CLICK_GRAPH)
+    return _written(folder / "clicks.parquet", columns)
+
+
+def ratings(folder: Path) -> Path:
+    """Ratings of items, popular by Zipf's law, by uniform users."""
+    random = np.random.default_rng(1)
+    columns = {
+        "user": random.integers(0, USERS, RATINGS),
+        "item": _popular(random, ITEMS, RATINGS),
+        "rating": random.integers(1, 6, RATINGS),
+    }
+    return _written(folder / "ratings.parquet", columns)
+
+
+def pairs(folder: Path) -> Path:
+    """Pairs of words, popular by Zipf's law; one in six is of a text."""
+    random = np.random.default_rng(2)
+    columns = {name: _popular(random, WORDS, PAIRS) for name in ("center", "context")}
+    return _written(folder / "pairs.parquet", {**columns, "label": (random.random(PAIRS) < 1 / 6).astype(np.int64)})
+
+
+def texts(folder: Path) -> Path:
+    """Texts of 8 to 64 words and their classes."""
+    random = np.random.default_rng(3)
+    lines = []
+    for length in random.integers(8, LONGEST + 1, TEXTS):
+        words = " ".join(f"w{word}" for word in _popular(random, WORDS, length))
+        lines.append(f"{'yes' if random.random() < 0.5 else 'no'}\t{words}\n")
+    files.write_text(folder / "texts.txt", "".join(lines))
+    return folder / "texts.txt"
+
+
+def graph(folder: Path) -> Path:
+    """40,000 entities, and 90,000 triples."""
+    return planted_graph.write_graph(folder / "graph")
+
+
+def _popular(random: np.random.Generator, values: int, count: int) -> np.ndarray:
+    weights = 1 / np.arange(1, values + 1)
+    return random.choice(values, size=count, p=weights / weights.sum())
+
+
+def _written(path: Path, columns: dict[str, np.ndarray]) -> Path:
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+_PARQUET = ("data=parquet", "data.label=label", "dense_optimizer=adam")
+_CLICKS = (
+    "experiment=clicks",
+    *_PARQUET,
+    "graph=bench_models",
+    f"data.dense_features=[{','.join(f'I{n + 1}' for n in range(NUMBERS))}]",
+    "train.batch_size=4096",
+)
+_DLRM = (*_CLICKS, "model=dlrm", "model.bottom=[64]", "model.top=[256,64]")
+_DOT = ("train.batch_size=4096",)
+_TEXTS = ("experiment=text_classification", "data=text")
+_GRAPH = ("experiment=knowledge_graph_large", "train.batch_size=512")
+CASES = {
+    "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=1.8),
+    "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),
+    "dlrm_concat": Case("clicks", clicks, (*_CLICKS, "model=dlrm_concat", "optimizer=adagrad")),
+    "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad")),
+    "biased_dot": Case(
+        "dot",
+        ratings,
+        (
+            "experiment=ratings",
+            "data=parquet",
+            "data.label=rating",
+            "features.user.column=user",
+            "features.item.column=item",
+            "optimizer=adagrad",
+            "train.batch_size=4096",
+        ),
+    ),
+    "skipgram": Case("dot", pairs, ("experiment=skipgram", *_PARQUET, "optimizer=adam"), rule="adam"),
+    "text_cnn": Case("texts", texts, (*_TEXTS, "model=text_cnn"), rule="adam"),
+    "bag_of_words": Case("texts", texts, (*_TEXTS, "model=bag_of_words"), rule="adam"),
+    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "data.negatives=128"), torch=1.5),
+    "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large"), torch=1.5),
+    "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
+}
+"""By name."""
