@@ -5,6 +5,10 @@ STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
+# Whatever the shell says, bytecode is kept: pytest would rewrite the asserts of every test in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
+# All files with cases that are not in every run.
+THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include='test_*.py' | sort) tests/tables/test_frozen_rows.py
 OVERRIDES ?=
 FUZZ ?=
 
@@ -32,11 +36,7 @@ test-fast: $(STAMP) ## run the tests that take a few seconds at most
 	$(PYTEST) -m 'not slow'
 
 test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all cases that `make test` has one of
-	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics \
-	  tests/runs/test_frozen_runs.py tests/tables/test_frozen_rows.py tests/contracts tests/test_docs.py \
-	  tests/models/test_one_vs_all.py tests/runs/test_new_entities.py tests/runs/test_resume.py tests/runs/test_init_methods.py tests/sweeps/test_server.py \
-	  tests/runs/test_strategy_runs.py tests/runs/test_continued_runs.py tests/runs/test_exported_models.py \
-	  tests/runs/test_signals.py tests/freezing/test_drift.py tests/strategies tests/mistakes tests/fuzz
+	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics $(THOROUGH)
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)

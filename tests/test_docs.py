@@ -3,8 +3,8 @@
 Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
 `yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
 folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` are
-overrides that make the runs and sweeps of a block smaller, in the place of those that it has for a key; with
-`--hypothesis-profile=thorough` all run as they stand.
+overrides that make the runs and sweeps of a block smaller, in the place of those that it has for a key; of `python`,
+what it passes to `embexp.compose`. With `--hypothesis-profile=thorough` all run as they stand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def smaller(block: Block) -> str:
-    """The commands of a block, with what makes its runs smaller."""
+    """The commands, or calls, of a block with what makes its runs smaller."""
     if "with" not in block.options or thorough():
         return block.text
     overrides = [each.split("=", 1) for each in re.split(r",(?=[\w.@/]+=)", block.options["with"])]
@@ -53,7 +53,13 @@ def smaller(block: Block) -> str:
             text = text if there else re.sub(r"^embexp run( -m)?\b", rf"\g<0> {key}={value}", text)
         return text
 
-    return re.sub(r"^embexp run\b([^\n]*\\\n)*[^\n]*", command, block.text, flags=re.MULTILINE)
+    if block.language == "sh":
+        return re.sub(r"^embexp run\b([^\n]*\\\n)*[^\n]*", command, block.text, flags=re.MULTILINE)
+    text = block.text
+    for key, value in overrides:
+        text, there = re.subn(rf'"{re.escape(key)}=[^"]*"', f'"{key}={value}"', text)
+        text = text if there else re.sub(r"\bembexp\.compose\(\[", rf'\g<0>"{key}={value}", ', text)
+    return text
 
 
 @pytest.mark.slow
@@ -81,7 +87,7 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
         if block.language == "sh":
             command = ["bash", "-euc", smaller(block)]
         elif block.language == "python":
-            command = [str(commands / "python"), "-c", block.text]
+            command = [str(commands / "python"), "-c", smaller(block)]
         else:
             continue
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

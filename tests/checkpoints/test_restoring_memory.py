@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,10 +51,10 @@ print(memory.added)
 
 @pytest.mark.slow
 @pytest.mark.skipif(anonymous_bytes() is None, reason="this system has no /proc/self/status")
-def test_one_copy_and_no_more(tmp_path: Path) -> None:
+def test_one_copy_and_no_more(tmp_path: Path, forked: Path) -> None:
     def added(how: str) -> float:
         """Copies of the table and its slot that restoring adds to a process."""
-        command = [sys.executable, "-c", SCRIPT, how, str(tmp_path / "checkpoint"), str(ROWS)]
+        command = [forked / "python", "-c", SCRIPT, how, str(tmp_path / "checkpoint"), str(ROWS)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         return int(result.stdout) / (2 * ROWS * DIM * 4)

@@ -72,7 +72,7 @@ def test_from_a_users_csv_to_predictions(folder: Path, embexp: Embexp) -> None:
         "hydra.run.dir=run",
         f"output.cache={folder}/cache",
     ]
-    run = run_command([sys.executable, "-m", "embexp", *words], folder)
+    run = embexp(*words, cwd=folder)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     summary = json.loads((folder / "run" / "summary.json").read_text())

@@ -56,15 +56,15 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(app: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(app: Path, *words: str, python: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(app)}
-    command = [sys.executable, "app.py", *words]
+    command = [python, "app.py", *words]
     return subprocess.run(command, cwd=app, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
-def test_a_run_in_hydras_own_folder(app: Path) -> None:
-    done = run(app, "app.train=true", "hydra.run.dir=out", "seed=5")
+def test_a_run_in_hydras_own_folder(app: Path, forked: Path) -> None:
+    done = run(app, "app.train=true", "hydra.run.dir=out", "seed=5", python=forked / "python")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "out out_2\n"  # the second run never writes into the first one's directory
     assert done.stderr == ""

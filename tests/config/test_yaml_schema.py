@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,19 +14,24 @@ from embexp.cli import commands
 from embexp.config import folders, yaml_comments, yaml_schema
 
 FOUND = folders.find()
-SCHEMAS = {group: jsonschema.Draft7Validator(yaml_schema.schema(FOUND, group)) for group in yaml_schema.groups(FOUND)}
+GROUPS = yaml_schema.groups(FOUND)
 FILES = [("config", path) for path in FOUND.shipped.glob("*.yaml")]
 FILES += [(group, path) for group, choices in FOUND.choices().items() for path in choices.values()]
 
 
-@pytest.mark.parametrize("group", SCHEMAS)
+@functools.cache
+def schema_of(group: str) -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(yaml_schema.schema(FOUND, group))
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_it_is_a_schema(group: str) -> None:
-    jsonschema.Draft7Validator.check_schema(SCHEMAS[group].schema)
+    jsonschema.Draft7Validator.check_schema(schema_of(group).schema)
 
 
 @pytest.mark.parametrize(("group", "path"), FILES, ids=lambda each: str(getattr(each, "stem", each)))
 def test_every_shipped_file_is_valid(group: str, path: Path) -> None:
-    SCHEMAS[group].validate(yaml.safe_load(path.read_text()))
+    schema_of(group).validate(yaml.safe_load(path.read_text()))
 
 
 INVALID = {
@@ -45,7 +51,7 @@ INVALID = {
 @pytest.mark.parametrize("case", INVALID)
 def test_what_is_wrong(case: str) -> None:
     group, text = INVALID[case]
-    assert not SCHEMAS[group].is_valid(yaml.safe_load(text))
+    assert not schema_of(group).is_valid(yaml.safe_load(text))
 
 
 VALID = {
@@ -62,14 +68,14 @@ VALID = {
 @pytest.mark.parametrize("case", VALID)
 def test_what_is_right(case: str) -> None:
     group, text = VALID[case]
-    SCHEMAS[group].validate(yaml.safe_load(text))
+    schema_of(group).validate(yaml.safe_load(text))
 
 
 def test_comments_describe_keys(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# File.\n\n# Two\n# lines.\na:\n  # Inner.\n  b: 1\nc: 2\n# Other.\nd: 3\n")
     expected = [(("a",), "Two lines."), (("a", "b"), "Inner."), (("d",), "Other.")]
     assert list(yaml_comments.comments(tmp_path / "a.yaml")) == expected
-    adam = SCHEMAS["optimizer"].schema["definitions"]["Adam"]["properties"]
+    adam = schema_of("optimizer").schema["definitions"]["Adam"]["properties"]
     assert adam["learning_rate"]["description"]
 
 
@@ -81,7 +87,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert json.loads((tmp_path / "one.json").read_text())["title"] == "embexp: config"
     (tmp_path / "all").mkdir()
     assert commands.main(["schema", "--out", "all"]) == 0
-    assert {path.stem for path in (tmp_path / "all").iterdir()} == set(SCHEMAS)
+    assert {path.stem for path in (tmp_path / "all").iterdir()} == set(GROUPS)
     capsys.readouterr()
     assert commands.main(["schema", "optimiser"]) == 2
     assert "did you mean optimizer?" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_tables_that_are_frozen_whole_are_read_back(file: Path, tmp_path: Path, 
 
 
 @pytest.mark.slow
-@examples(2)
+@examples(1)
 @given(graph=random_graphs.graphs())
 def test_any_graph_in_every_layout(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whole runs against definitions: frozen bits stay, layouts end alike, all else is where float64 ends."""

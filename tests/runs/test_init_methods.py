@@ -70,7 +70,7 @@ def losses(result: single.RunResult) -> np.ndarray:
 
 def initial(matrix: Path, directory: Path, init: str, runtime: str) -> Mapping[str, str]:
     """Digests after a step whose learning rates are so small that no row is moved by it."""
-    small = ["optimizer.learning_rate=1e-30", "train.steps=1", "train.log_every=null"]
+    small = ["optimizer.learning_rate=1e-30", "train.steps=1", "train.log_every=null", "checkpoint.save=never"]
     result = run(matrix, directory, f"init={init}", f"runtime={runtime}", *small)
     return {name: table["digest"] for name, table in result.summary["tables"].items()}
 
@@ -178,7 +178,8 @@ def test_what_the_graph_holds(tmp_path: Path) -> None:
         np.save(path, np.ones((rows, 1000), np.float32))
         for init in ways:
             words = ["experiment=initialization", f"init={init}", f"pretrained.path={path}", "train.steps=1"]
-            spec = embexp.compose([*words, f"output.cache={tmp_path / 'cache'}"])
+            small = ["data.examples=500", "checkpoint.save=never", f"output.cache={tmp_path / 'cache'}"]
+            spec = embexp.compose([*words, *small])
             (tmp_path / f"{init}{rows}").mkdir()
             result = single.run(spec, tmp_path / f"{init}{rows}")
             assert result.summary["tables"]["item"]["vocabulary_size"] == rows

@@ -30,7 +30,7 @@ from embexp.studies.rerun import Rerun
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
-from tests.thoroughness import thorough
+from tests.thoroughness import left_out
 
 PLACES = 20
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -203,7 +203,8 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
                 signal.raise_signal(signal.SIGINT)
 
     impatient, told = Impatient(), []
-    result = studies.run(embexp.compose(words(graph)), tmp_path, listeners=lambda: [impatient], announce=told.append)
+    spec = embexp.compose(words(graph, "output.plots=false"))
+    result = studies.run(spec, tmp_path, listeners=lambda: [impatient], announce=told.append)
     assert result.status == "interrupted"
     assert [words.split(":")[0] for words in told] == ["1 of 3, base", "2 of 3, grown"]
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -228,11 +229,10 @@ def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.Capture
     assert "old rows of entity: 0 of 16 changed" in (tmp_path / "sweep" / "1" / "run.log").read_text()
 
 
+@left_out()  # in every run, a graph with a planted truth
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["umls", "kinship"])
 def test_real_graphs(name: str, tmp_path: Path) -> None:
-    if name != "umls" and not thorough():
-        pytest.skip("in every run, one real graph: see `make test-thorough`")
     if not (DATA / name).is_dir():
         pytest.skip(f"without the real data: {name}")
     settings = ["train.epochs=4", "tables.entity.dim=64", "output.tensorboard=false", "output.plots=false"]

@@ -88,6 +88,7 @@ ELSEWHERE = {
     "the best, cosine": "its case 'early stopping'",
     "frozen table": "tests of resumed and restored runs that are not killed",
     "memory-mapped rows": "tests of resumed and restored runs that are not killed",
+    "tpu_simulator": "its case 'mirrored'",
 }
 """Experiments that are killed and resumed in every run by another test, too."""
 VARYING = ("throughput", "initialization", "resumed_at")

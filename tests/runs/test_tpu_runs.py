@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
+from tests.thoroughness import chosen
 
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
 SMALL = ("strategy=tpu_simulator", "strategy.cores=2", "strategy.hosts=2")
@@ -28,6 +28,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
     "a schedule": ("optimizer=adagrad", "schedule@optimizer.schedule=cosine", "optimizer.schedule.warmup_steps=5"),
 }
+IN_EVERY_RUN = ("plain", "loaded", "rows frozen", "a schedule")
+"""The contracts have a table frozen whole."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", chosen(CASES, IN_EVERY_RUN))
 def test_simulated_tpus_learn_what_one_device_learns(run: Run, case: str) -> None:
     alone, simulated = run(*CASES[case]), run(*CASES[case], *(SIMULATED if case == "plain" else SMALL))
     np.testing.assert_allclose(losses(simulated), losses(alone), rtol=1e-4)
@@ -62,7 +64,7 @@ def test_a_run_says_that_it_is_a_simulation(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "rows frozen", "a frozen table"])
+@pytest.mark.parametrize("case", chosen(["plain", "rows frozen", "a frozen table"], IN_EVERY_RUN))
 def test_a_processor_evaluates_what_a_tpu_trained(run: Run, case: str) -> None:
     result = run(*CASES[case], *(SIMULATED if case == "plain" else SMALL))
     again = embexp.load_run(result.directory)
@@ -149,11 +151,11 @@ def test_batches_that_real_cores_can_not_share() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_tpu_a_run_stops_before_it_reads_data(tmp_path: Path) -> None:
+def test_without_a_tpu_a_run_stops_before_it_reads_data(tmp_path: Path, forked: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TPU_", "KUBE_"))}
     words = ["strategy=tpu", f"output.cache={tmp_path / 'cache'}", f"hydra.run.dir={tmp_path / 'run'}"]
     result = subprocess.run(
-        [sys.executable, "-m", "embexp", "run", *words],
+        [forked / "embexp", "run", *words],
         capture_output=True,
         text=True,
         check=False,

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from embexp.system import kernels, machine
+from tests.thoroughness import left_out
 
 ASKED = """
 import os, sys
@@ -35,10 +36,10 @@ def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 @pytest.mark.parametrize(
     ("variables", "inter_op"),
     [
-        ({}, 0),
+        pytest.param({}, 0, marks=left_out()),
         ({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTEROP_THREADS": "3"}, 0),
         ({"TF_ENABLE_ONEDNN_OPTS": "True"}, 5),
-        ({"TF_ENABLE_ONEDNN_OPTS": "neither"}, 0),
+        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "neither"}, 0, marks=left_out()),
     ],
 )
 def test_tensorflow_does_what_is_said(variables: dict[str, str], inter_op: int) -> None:
