@@ -15,7 +15,7 @@ from pathlib import Path
 from embexp.errors import EmbexpError
 from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import encoding, environment, interruption, machine_faults, parents
+from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
 from embexp.training.listeners import Listener
 
 _PATIENCE = 15.0
@@ -76,6 +76,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     from embexp.studies import run as studies
     from embexp.training.progress import ProgressLines
 
+    collector.begin()
     console = Console(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
@@ -115,4 +116,5 @@ def become_job(parent: int) -> None:
 
 
 if __name__ == "__main__":
+    collector.postpone()
     sys.exit(main())

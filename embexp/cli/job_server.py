@@ -24,7 +24,7 @@ from typing import Any
 from embexp.cli.job import become_job, execute
 from embexp.sweeps import failures
 from embexp.sweeps.ledger import Ledger
-from embexp.system import environment, interruption, parents
+from embexp.system import collector, environment, interruption, parents
 
 
 def main() -> None:
@@ -38,6 +38,7 @@ def main() -> None:
     import embexp.studies.run  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
+    collector.begin()
     _Server(asking).serve()
 
 
@@ -134,4 +135,5 @@ def _leave(status: int) -> None:
 
 
 if __name__ == "__main__":
+    collector.postpone()
     main()

@@ -1,4 +1,4 @@
-"""The plots of a run that has ended, or that has diverged."""
+"""The plots of a run that has ended, or that has diverged. Matplotlib is imported only then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from embexp.errors import DivergedError
 from embexp.records.folder import RunFolder
-from embexp.reports import plots
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
@@ -24,6 +23,8 @@ def plot(prepared: Prepared, folder: RunFolder, summary: Mapping[str, Any], kept
         kept: the step of the final values.
     """
     if prepared.spec.output.plots:
+        from embexp.reports import plots
+
         plots.write(folder.read_metrics(), summary, folder.plots, kept=kept)
 
 
@@ -37,6 +38,8 @@ def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder)
         # Which rows moved is not known: nothing was compared.
         known: dict[str, Any] = {"status": "diverged", "steps": lines[-1]["step"] if lines else 0, "freeze": {}}
         if prepared.spec.output.plots:
+            from embexp.reports import plots
+
             with contextlib.suppress(OSError):
                 plots.write(lines, describe(prepared, started) | known, folder.plots)
         raise

@@ -23,6 +23,11 @@ def postpone() -> None:
     gc.disable()
 
 
+def serves_a_command() -> bool:
+    """Whether this process only runs a command, so that nobody else uses what it imports."""
+    return _process
+
+
 def begin() -> None:
     """Starts the collector, for what is made from now on; without `postpone` before, nothing is changed."""
     if _process:

@@ -7,13 +7,18 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from embexp.system import collector
 
 _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:)")
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
+
+
+_ASIDE = ("sklearn", "pandas", "matplotlib")
+"""Packages that Keras imports if they are installed: for its wrappers for scikit-learn, for DataFrames as the input of
+`Model.fit`, for galleries of images. They take a third of the import, and no run uses these."""
 
 
 def quiet() -> None:
@@ -26,12 +31,25 @@ def quiet() -> None:
 def load_tensorflow() -> None:
     """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
 
-    What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow.
+    What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow. In the
+    process of a command, Keras is imported as if packages that no run uses were not installed.
     """
     quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with collector.paused(), _without_chatter():
+    with collector.paused(), _without_chatter(), hidden(_ASIDE if collector.serves_a_command() else ()):
         importlib.import_module("tensorflow")
+
+
+@contextmanager
+def hidden(packages: Iterable[str]) -> Iterator[None]:
+    """Within the block, packages that are not imported yet can't be: their import raises `ModuleNotFoundError`."""
+    names = [name for name in packages if name not in sys.modules]
+    sys.modules |= dict.fromkeys(names)  # type: ignore[arg-type]  # None: what Python's documentation has for this
+    try:
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from embexp.specs.base import Spec
 from embexp.specs.data import CSV
 from embexp.specs.optimizers import SGD
+from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
 
 
@@ -39,3 +41,19 @@ def test_whole_numbers_are_numbers_too() -> None:
 )
 def test_shape_of_an_activation_without_the_batch(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
     assert Feature(table="t", **settings).activation_shape(4) == shape
+
+
+def _parts(model: type[Spec]) -> list[type[Spec]]:
+    return [each for part in model.__subclasses__() for each in (part, *_parts(part))]
+
+
+def _complete(model: type[Spec]) -> bool:
+    return model is not RunSpec and not any(field.is_required() for field in model.model_fields.values())
+
+
+@pytest.mark.parametrize("model", filter(_complete, _parts(Spec)), ids=lambda model: model.__name__)
+def test_defaults_are_made_without_validation_as_with_it(model: type[Spec]) -> None:
+    made, validated = model.model_construct(), model.model_validate({})
+    assert made == validated
+    assert made.model_dump_json() == validated.model_dump_json()
+    assert made.model_fields_set == validated.model_fields_set

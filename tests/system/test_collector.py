@@ -1,0 +1,61 @@
+"""Python's collector while a command starts. Each case has a process of its own, as it changes the whole process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_OBSERVED = """
+import gc
+from embexp.system import collector
+states = [gc.isenabled()]
+{0}
+print(*states)
+"""
+
+
+def _states(code: str) -> list[bool]:
+    done = subprocess.run(
+        [sys.executable, "-c", _OBSERVED.format(code)], capture_output=True, text=True, check=True
+    ).stdout
+    return [word == "True" for word in done.split()]
+
+
+CASES = {
+    "a command that begins": (
+        """
+collector.postpone(); states.append(gc.isenabled())
+collector.begin(); states.append(gc.isenabled())
+with collector.paused(): states.append(gc.isenabled())
+states.append(gc.isenabled() and gc.get_freeze_count() > 0)
+collector.end(); states.append(gc.isenabled())
+""",
+        [True, False, True, False, True, True],
+    ),
+    "a command that ends before": (
+        """
+collector.postpone()
+with collector.paused(): states.append(gc.isenabled())
+states.append(gc.isenabled())
+collector.end(); states.append(gc.isenabled() or gc.get_freeze_count() == 0)
+""",
+        [True, False, False, False],
+    ),
+    "a notebook": (
+        """
+with collector.paused(): states.append(gc.isenabled())
+collector.begin(); collector.end()
+states.append(gc.isenabled() and gc.get_freeze_count() == 0)
+states.append(not collector.serves_a_command())
+""",
+        [True, True, True, True],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_states(name: str) -> None:
+    code, expected = CASES[name]
+    assert _states(code) == expected
