@@ -13,7 +13,7 @@ from embexp.data.ahead import ahead, at_once
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.bucket_vocabulary import BucketVocabulary
 from embexp.data.columns import BucketColumn
-from embexp.data.counted import vocabulary_of
+from embexp.data.counted import with_rows
 from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
 from embexp.data.fitted_buckets import fit_buckets
 from embexp.data.source import FORMAT
@@ -53,9 +53,8 @@ def learn(
 
     def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
-        vocabulary = vocabulary_of(tokens, counted[table], rules[table])
+        vocabulary, rows = with_rows(tokens, counted[table], rules[table])
         vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
-        rows = vocabulary.rows(tokens)
         return rows.astype(np.int32), shares.kinds_of(vocabulary, rows, counted[table])
 
     found = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))

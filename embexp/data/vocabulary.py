@@ -187,11 +187,11 @@ class TokenVocabulary(Vocabulary):
         others = np.flatnonzero(rows < 0)
         rows += self.first
         if others.size:
-            rows[others] = self._special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
+            rows[others] = self.special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
         return rows
 
-    def _special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
-        """The rows of values that have no row of their own."""
+    def special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        """int64 row of each of some tokens that have no row of their own; -1: none is for them."""
         rows = np.full(len(tokens), 0 if self.oov == 1 else -1, np.int64)
         if self.oov > 1:
             rows = fingerprint.buckets(tokens, self.oov)

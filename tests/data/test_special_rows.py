@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.counted import from_counts
+from embexp.data.counted import from_counts, with_rows
 from embexp.data.same_rows import same_rows
 from embexp.data.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError
@@ -44,6 +44,15 @@ def kinds_of(values: list[str], rules: VocabularyRules) -> dict[str, str]:
     ranked = sorted((-count, token) for token, count in counted.items() if count >= rules.min_frequency)
     own = {token for _, token in ranked[: rules.max_size]}
     return {value: "missing" if not value else "own" if value in own else "rare" for value in values}
+
+
+@given(values=VALUES, rules=RULES)
+def test_the_rows_of_the_counted_tokens_are_those_of_the_vocabulary(values: list[str], rules: VocabularyRules) -> None:
+    counted = Counter({"": 0, "never": 0})
+    counted.update(values)
+    tokens = pa.array(list(counted), pa.large_string())
+    found, rows = with_rows(tokens, np.array(list(counted.values())), rules)
+    np.testing.assert_array_equal(rows, found.rows(tokens))
 
 
 @given(values=VALUES, rules=RULES)
