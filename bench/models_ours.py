@@ -50,7 +50,7 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
     import embexp
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
-    from embexp.strategies import build as strategies
+    from embexp.runs.run import prepare_machine
 
     overrides = [
         *case.overrides,
@@ -62,7 +62,7 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
     ]
     spec = embexp.compose(overrides, config_dir=folder / "conf" if (folder / "conf").exists() else None)
     prepared = prepare(spec)
-    with execute(prepared, strategies.build(spec.strategy), folder / "estimator") as started:
+    with execute(prepared, prepare_machine(spec.strategy).strategy, folder / "estimator") as started:
         dataset = started.execution.dataset(started.batches)
         tables = started.execution.tables
         sizes = {name: (table.rows, table.dim) for name, table in tables.items()}
