@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from embexp.specs.base import Spec
 from embexp.specs.data import CSV
 from embexp.specs.optimizers import SGD
-from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
 
 
@@ -47,13 +46,15 @@ def _parts(model: type[Spec]) -> list[type[Spec]]:
     return [each for part in model.__subclasses__() for each in (part, *_parts(part))]
 
 
-def _complete(model: type[Spec]) -> bool:
-    return model is not RunSpec and not any(field.is_required() for field in model.model_fields.values())
+def _default_parts() -> dict[str, Spec]:
+    fields = [(part, name, field) for part in _parts(Spec) for name, field in part.model_fields.items()]
+    return {f"{part.__name__}.{name}": each.default for part, name, each in fields if isinstance(each.default, Spec)}
 
 
-@pytest.mark.parametrize("model", filter(_complete, _parts(Spec)), ids=lambda model: model.__name__)
-def test_defaults_are_made_without_validation_as_with_it(model: type[Spec]) -> None:
-    made, validated = model.model_construct(), model.model_validate({})
+@pytest.mark.parametrize("name", _default_parts())
+def test_defaults_that_are_made_without_validation_are_valid(name: str) -> None:
+    made = _default_parts()[name]
+    validated = type(made).model_validate({})
     assert made == validated
     assert made.model_dump_json() == validated.model_dump_json()
     assert made.model_fields_set == validated.model_fields_set
