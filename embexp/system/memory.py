@@ -10,10 +10,12 @@ from pathlib import Path
 from types import TracebackType
 
 _STATUS = Path("/proc/self/status")
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's `mallopt`, from malloc.h."""
-_MAPPED, _KEPT = 32 << 20, 128 << 20
-"""Bytes from which on memory is mapped on its own, and free bytes that a heap keeps at its end."""
+_HEAP = 64 << 20
+"""Bytes of a heap of glibc's, of which a thread has several."""
+_MALLOPT = {-3: 32 << 20, -1: 128 << 20, -2: _HEAP}
+"""By number in malloc.h: M_MMAP_THRESHOLD, from which size on memory is mapped on its own; M_TRIM_THRESHOLD, free bytes
+that the process' first heap keeps at its end; M_TOP_PAD, those that threads' heaps keep, without which one that is free
+as a whole goes. Each one that is set also ends glibc's own adaptation of the others."""
 _SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 """Environment variables by which a user decides instead."""
 
@@ -40,11 +42,7 @@ def keep_freed() -> bool:
     if sys.platform != "linux" or any(os.environ.get(name) for name in _SETTINGS):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    # Either one alone would also end glibc's own adaptation of the other.
-    return mallopt is not None and all(
-        mallopt(parameter, value) == 1
-        for parameter, value in ((_M_MMAP_THRESHOLD, _MAPPED), (_M_TRIM_THRESHOLD, _KEPT))
-    )
+    return mallopt is not None and all(mallopt(number, value) == 1 for number, value in _MALLOPT.items())
 
 
 class PeakMemory:
