@@ -246,7 +246,8 @@ def main(argv: list[str]) -> int:
     described = machine.describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
-    saves, compared = {}, {}
+    saves: dict[str, Any] = {}
+    compared: dict[str, Any] = {}
     for distribution in ("zipf", "uniform"):
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             saves[distribution] = _results(distribution, ROWS // less, STEPS // less, repetitions, folder)

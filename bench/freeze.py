@@ -200,11 +200,11 @@ def main(argv: list[str]) -> int:
             words = f"{layout:12} {own[0] / scale:10,.2f} of {own[1] / scale:10,.2f} {unit}"
             print(f"{words:42}{statistics.median(each):5.2f}   {word:16} ({spread})")
     print("\npeak memory" + " " * 9 + "".join(f"{what:>12}" for what in CHECKPOINTING) + "   in copies of the table")
-    for layout, each in copies.items():
-        reached = max(each.values()) <= COPIES
+    for layout, taking in copies.items():
+        reached = max(taking.values()) <= COPIES
         met = met and reached
         word = f"<= {COPIES} {'met' if reached else 'MISSED'}"
-        print(f"{layout:20}" + "".join(f"{each[what]:12.3f}" for what in CHECKPOINTING) + f"   {word}")
+        print(f"{layout:20}" + "".join(f"{taking[what]:12.3f}" for what in CHECKPOINTING) + f"   {word}")
     if options.json is not None:
         content = {"machine": described, "pairs": taken, "checkpoints": copies}
         files.write_text(options.json, json.dumps(content, indent=2) + "\n")

@@ -171,9 +171,9 @@ def main(argv: list[str]) -> int:
     values = {}
     chosen = [target for target in targets(size) if set(target.ways) <= set(ways)]
     for target in chosen:
-        value = values[target.name] = target.value(costs)
-        sign, word = ("<=" if target.at_most else ">="), ("MET" if target.met(value) else "MISSED")
-        print(f"  {target.name:40}{value:8.2f} {sign} {target.bound:<5} {word}")
+        ratio = values[target.name] = target.value(costs)
+        sign, word = ("<=" if target.at_most else ">="), ("MET" if target.met(ratio) else "MISSED")
+        print(f"  {target.name:40}{ratio:8.2f} {sign} {target.bound:<5} {word}")
     if options.json is not None:
         results = {
             "machine": described,

@@ -185,8 +185,8 @@ def main(argv: list[str]) -> int:
         "difference between the files, without tables and slots": (difference, DIFFERENCE_MIB),
     }
     print()
-    for what, (value, bound) in verdicts.items():
-        print(f"{what:56}{value:8.1f} MiB <= {bound} {'met' if value <= bound else 'MISSED'}")
+    for what, (found, bound) in verdicts.items():
+        print(f"{what:56}{found:8.1f} MiB <= {bound} {'met' if found <= bound else 'MISSED'}")
     print(f"{'difference of the scanning peaks':56}{large.scanning - small.scanning:8.1f} MiB")
     if options.json is not None:
         results = {

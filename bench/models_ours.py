@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
         tables = started.execution.tables
         sizes = {name: (table.rows, table.dim) for name, table in tables.items()}
         (folder / "sizes.json").write_text(json.dumps({"tables": sizes, "model": spec.model.model_dump(mode="json")}))
-        np.savez(folder / "batches.npz", **_columns(dataset))
+        np.savez(folder / "batches.npz", **cast(dict[str, Any], _columns(dataset)))
         iterator = iter(dataset)
         runtime = started.execution.runtime
         yield Ours(train=lambda steps: runtime.train(iterator, steps), spec=spec, sizes=sizes)

@@ -24,8 +24,8 @@ def parts(folder: Path, steps: int) -> dict[str, float]:
         By the names of `PARTS`; `input`, which is that of tf.data's threads; `other`; and then by kind of operation the
         `LARGEST` kinds.
     """
-    found: collections.Counter[str] = collections.Counter(dict.fromkeys((*PARTS, "input", "other"), 0.0))
-    kinds: collections.Counter[str] = collections.Counter()
+    found: dict[str, float] = dict.fromkeys((*PARTS, "input", "other"), 0.0)
+    kinds: collections.defaultdict[str, float] = collections.defaultdict(float)
     for name, milliseconds in _events(folder):
         if name == "PrefetchProduce":
             found["input"] += milliseconds / steps
@@ -36,7 +36,8 @@ def parts(folder: Path, steps: int) -> dict[str, float]:
         part = _part(scopes)
         found[part] += milliseconds / steps
         kinds[f"{part}: {kind}"] += milliseconds / steps
-    return {**found, **dict(kinds.most_common(LARGEST))}
+    largest = sorted(kinds.items(), key=lambda kind: -kind[1])[:LARGEST]
+    return {**found, **dict(largest)}
 
 
 def _part(scopes: str) -> str:

@@ -30,7 +30,7 @@ import numpy as np
 from bench import machine
 from embexp.system import files
 
-GRID = {
+GRID: dict[str, list[Any]] = {
     "factors": [32, 64],
     "learning_rate": [0.01, 0.05],
     "regularization": [0.01, 0.03],
@@ -74,6 +74,7 @@ class Split:
 
         self.data = read_data(spec, quiet)
         scan, known = self.data.scan, self.data.interactions
+        assert known is not None  # the task is recommendation
         users, items = known.pairs(scan.examples, scan.splits["train"])
         shape = (int(users.max()) + 1, known.catalogue.size)
         self.train = coo_matrix((np.ones(len(users), np.float32), (users, items)), shape).tocsr()
@@ -170,7 +171,7 @@ def main(argv: list[str]) -> int:
     told = machine.describe()
     print("; ".join(f"{name} {told[name]}" for name in ("processor", "cores", "load", "tensorflow")))
     seeds = 1 if options.quick else options.seeds
-    grid = {name: values[-1:] for name, values in GRID.items()} if options.quick else GRID
+    grid = {name: values[-1:] if options.quick else values for name, values in GRID.items()}
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or write_interactions(
