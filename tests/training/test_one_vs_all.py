@@ -126,6 +126,23 @@ def test_loss_and_gradients_against_float64(case: Case, monkeypatch: pytest.Monk
         np.testing.assert_allclose(gradients[key], gradient, rtol=2e-5, atol=2e-6, err_msg=key)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_likelihoods_below_float32(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_blocks(monkeypatch, several=False)
+    shapes = dict.fromkeys(("source", "relation", "candidates"), (DIM,))
+    built = models.build(DistMult(), shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    values = {name: tf.constant(value) for name, value in given().items() if name != DENSE}
+    values["source"] *= 100.0
+    scores = tf.cast(values["source"] * values["relation"], tf.float64) @ tf.transpose(
+        tf.cast(values["candidates"][0], tf.float64)
+    )
+    logs = tf.nn.log_softmax(scores).numpy()
+    own = logs[np.arange(BATCH), np.int64(LABELS)]
+    assert own.min() < np.log(np.finfo(np.float32).tiny) < own.max()
+    loss = OneVsAll(built, RankingLoss.SOFTMAX, smoothing)(values, tf.constant(LABELS))
+    assert float(loss) == pytest.approx(-((1 - smoothing) * own + smoothing * logs.mean(1)).mean(), rel=1e-5)
+
+
 def test_few_candidates_or_own_ones_are_left_to_the_whole_model() -> None:
     built = models.build(
         DistMult(),
