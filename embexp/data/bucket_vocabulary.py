@@ -44,7 +44,8 @@ class BucketVocabulary(Vocabulary):
 
     def rows_of(self, numbers: np.ndarray) -> np.ndarray:
         """int64: the row of each number, compared in float32; NaN is missing."""
-        single = numbers.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is too large for float32 is in the last bucket, or in the first
+            single = numbers.astype(np.float32)
         rows = np.searchsorted(np.array(self.boundaries, np.float32), single, "right").astype(np.int64) + 1
         rows[np.isnan(single)] = 0
         return rows

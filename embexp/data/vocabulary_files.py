@@ -9,12 +9,12 @@ newline and carriage return in a token are written `\\`, `\t`, `\n` and `\r`. Ot
 from __future__ import annotations
 
 import json
-import math
 import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -29,6 +29,7 @@ from embexp.system import regular
 _PLAIN = {escape: plain for plain, escape in ESCAPES}
 _JSON_BYTES = 1 << 26
 _MOST_SPECIAL = 1 << 20
+_LARGEST = float(np.finfo(np.float32).max)
 _BEFORE_TOKENS = ("oov", "missing", "rare")
 
 
@@ -72,7 +73,7 @@ def _of_json(content: dict[str, Any]) -> Vocabulary | None:
             if type(count) is int and 0 < count < 1 << 31 and isinstance(missing, bool):
                 return HashVocabulary(count, missing)
         case {"kind": bucket_vocabulary.KIND, "boundaries": list(marks)}:
-            numbers = all(type(mark) in (int, float) and math.isfinite(mark) for mark in marks)
+            numbers = all(type(mark) in (int, float) and abs(mark) <= _LARGEST for mark in marks)
             if numbers and all(a < b for a, b in pairwise(marks)):
                 return BucketVocabulary(tuple(map(float, marks)))
     return None

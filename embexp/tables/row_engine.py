@@ -29,6 +29,8 @@ from embexp.tables.distinct import Distinct, Touched, distinct_ids, summed_gradi
 from embexp.tables.inputs import Occurrences
 from embexp.tables.mapped import MappedTable
 from embexp.tables.row_updates import MovingTable, move
+from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import read_without_copy
 
 AnyTable = MovingTable | MappedTable
 
@@ -200,7 +202,10 @@ class RowEngine:
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows of a feature's table; see `EmbeddingBackend.rows`."""
-        return self._tables[self._features[feature].table].gather(tf.range(start, stop))
+        table = self._tables[self._features[feature].table]
+        if isinstance(table, EmbeddingTable) and (start, stop) == (0, table.rows):
+            return read_without_copy(table.variable)
+        return table.gather(tf.range(start, stop))
 
     def learning_rate(self, table: str) -> Any:
         """Learning rate of a table at the current step, a float32 scalar."""

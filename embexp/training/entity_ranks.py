@@ -20,7 +20,7 @@ def block_rows(entities: int, dim: int) -> int:
 
 
 def standings(score: Callable[[int, int], Any], entities: int, block: int, answers: Any, known: Any) -> Any:
-    """The candidates with a higher score minus those with a lower one, for each query; NaN if a score is not finite.
+    """Candidates with a higher score minus those with a lower one, by query; NaN if the scores have no finite sum.
 
     Args:
         score: from [start, stop) to the scores of these entities, float32 [B, stop - start]; called for each block.
@@ -44,8 +44,8 @@ def standings(score: Callable[[int, int], Any], entities: int, block: int, answe
     query = tf.cast(known.value_rowids(), tf.int32)
     removed = tf.gather_nd(scores, tf.stack([query, tf.cast(known.values, tf.int32)], 1))
     standing -= tf.math.unsorted_segment_sum(_sign(removed, tf.gather(own, query)), query, tf.size(queries))
-    finite = tf.math.is_finite(tf.reduce_max(scores, 1)) & tf.math.is_finite(tf.reduce_min(scores, 1))
-    return tf.where(finite, standing, float("nan"))
+    # No sum of infinities is finite. Scores of 1e33 could overflow in theirs; they mean a training gone wrong, too.
+    return tf.where(tf.math.is_finite(tf.reduce_sum(scores, 1)), standing, float("nan"))
 
 
 def _sign(scores: Any, own: Any) -> Any:
