@@ -1,15 +1,13 @@
-"""Work on items while the next ones are made, and on several at a time."""
+"""Work on items while the next ones are made."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, None]:
@@ -28,14 +26,3 @@ def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, Non
             yield item
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def at_once(work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
-    """What `work` makes of each item, in their order, as many at a time as there are processors.
-
-    Args:
-        work: in a thread; does most of its work in NumPy, Arrow or the system, which let other threads run meanwhile.
-        items: to work on; what is made of all of them has to fit into memory.
-    """
-    with ThreadPoolExecutor(os.cpu_count() or 1, "at_once") as pool:
-        return list(pool.map(work, items))

@@ -135,8 +135,8 @@ class ColumnarSource(TokenSource):
             raise ConfigError(unreadable.faults) from None
 
     def _digest(self, located: Files, cache: Path) -> str:
-        from embexp.data.ahead import at_once
         from embexp.system import caching, digests
+        from embexp.system.parallel import at_once
 
         return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
 

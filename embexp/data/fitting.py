@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data.ahead import at_once
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
 from embexp.specs.numbers import Fill, NumericColumn, Transform
+from embexp.system.parallel import at_once
 
 QUANTILES = 1_000
 """As many as scikit-learn's `QuantileTransformer` keeps by default."""

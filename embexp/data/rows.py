@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from embexp.data import shares, splits
-from embexp.data.ahead import ahead, at_once
+from embexp.data.ahead import ahead
 from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.bucket_vocabulary import BucketVocabulary
 from embexp.data.columns import BucketColumn
@@ -21,6 +21,7 @@ from embexp.data.vocabulary import Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
+from embexp.system.parallel import at_once
 from embexp.system.progress import Progress
 
 _ROWS = 16_384  # whose codes, column by column, stay in the processor's cache

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data.ahead import at_once
 from embexp.specs.alike import few
 from embexp.specs.numbers import NumericColumn
+from embexp.system.parallel import at_once
 
 SAMPLE = 262_144
 """Training examples, evenly spaced, that the figures are of."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from embexp.system import digests, files
+from embexp.system.parallel import at_once
 
 _NAME = ".content.json"
 
@@ -30,9 +30,8 @@ def stamp(status: os.stat_result) -> list[int]:
 def record(folder: Path) -> None:
     """Notes the files of a folder that is complete."""
     here = dict(_files(folder))
-    with ThreadPoolExecutor(os.cpu_count() or 1, "contents") as pool:
-        noted = pool.map(lambda path: {"stamp": stamp(path.stat()), "digest": digests.of_file(path)}, here.values())
-        found = dict(zip(here, noted, strict=True))
+    noted = at_once(lambda path: {"stamp": stamp(path.stat()), "digest": digests.of_file(path)}, here.values())
+    found = dict(zip(here, noted, strict=True))
     files.write_text(folder / _NAME, json.dumps(found))
 
 

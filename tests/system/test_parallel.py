@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from embexp.data.ahead import at_once
+from embexp.system.parallel import at_once
 
 
 def test_what_is_made_has_the_order_of_the_items() -> None:
