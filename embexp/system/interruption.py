@@ -7,19 +7,23 @@ process ends with the status that shells give it, 128 + the signal's number. Thr
 - `finished_first` puts the first one off to its end: what is being saved is saved;
 - `leaving_at_once` ends the process there, for imports: an exception inside a half-imported module has strange effects.
 
-The second signal ends what the first one has not ended yet.
+The second signal ends what the first one has not ended yet. Where Python drops exceptions, as in a `__del__` or a
+callback of a weak reference, the signal is sent again a moment later.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -27,6 +31,10 @@ NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 """The signals that ask for the end: Ctrl-C, a scheduler or `kill`, a terminal that is closed."""
 STATUSES = tuple(128 + number for number in NUMBERS)
 """The exit statuses of processes that they have ended, by convention."""
+
+
+AGAIN_AFTER = 0.02
+"""Seconds until a signal is sent again whose exception Python has dropped."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -75,6 +83,7 @@ def taken_over() -> Iterator[None]:
     """Within the block, the signals raise `Interrupted`. Outside the main thread, nothing is changed."""
     with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
+            stack.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
             stack.callback(_restore, take_over())
         yield
 
@@ -87,6 +96,7 @@ def take_over() -> dict[int, Any]:
     _state.received.clear()
     _state.pending = None
     _state.terminals = tuple(number for number in (1, 2) if os.isatty(number))
+    sys.unraisablehook = partial(_dropped, sys.unraisablehook)
     return _handle_by(_raise)
 
 
@@ -200,6 +210,22 @@ def _raise(number: int, frame: FrameType | None) -> None:
         _state.pending = number
         return
     raise Interrupted
+
+
+def _dropped(report: Callable[[sys.UnraisableHookArgs], Any], dropped: sys.UnraisableHookArgs) -> None:
+    """Called with an exception that Python drops: a signal's is raised again, others are reported."""
+    if not isinstance(dropped.exc_value, Interrupted) or not _state.received:
+        report(dropped)
+        return
+    # The signal counts as coming only then. A `threading.Thread` would take locks that the main thread may hold here.
+    _thread.start_new_thread(_send_again, (_state.received.pop(),))
+
+
+def _send_again(number: int) -> None:
+    time.sleep(AGAIN_AFTER)
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, number)  # to the main thread, whose waiting it ends
 
 
 def _handle_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

@@ -163,6 +163,7 @@ def test_what_was_fitted_is_needed_as_it_was(run: Path, log: Path, folder: Path)
 
 
 def test_settings_share_what_was_read_and_divided(log: Path) -> None:
+    prepare(spec_of(log))
     before = {path.name for path in (log.parent / "cache").iterdir()}
     assert prepare(spec_of(log, DENSE | {"views": "log1p"})).data.dense_width == 5
     [made] = {path.name for path in (log.parent / "cache").iterdir()} - before

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -36,11 +39,65 @@ def test_a_signal_is_an_exception_and_has_its_status(number: signal.Signals, tak
     assert (interruption.exit_status(), interruption.name()) == (BY_CONVENTION[number], number.name)
 
 
+def handlers() -> list[object]:
+    return [*map(signal.getsignal, BY_CONVENTION), sys.unraisablehook]
+
+
 def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in BY_CONVENTION]
+    before = handlers()
     with interruption.taken_over():
-        assert before != [signal.getsignal(number) for number in BY_CONVENTION]
-    assert before == [signal.getsignal(number) for number in BY_CONVENTION]
+        assert all(one is not other for one, other in zip(before, handlers(), strict=True))
+    assert before == handlers()
+
+
+class Ending:
+    """Calls a function when nothing refers to it any more."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def __del__(self) -> None:
+        self.call()
+
+
+@pytest.mark.parametrize("number", BY_CONVENTION)
+@pytest.mark.parametrize("way", ["__del__", "weak reference", "__del__ within a save"])
+def test_a_signal_is_raised_where_python_drops_no_exception(
+    number: signal.Signals, way: str, taken_over: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reached = []
+
+    def work() -> None:
+        ending = Ending(partial(send, number) if way == "__del__" else int)
+        reference = weakref.ref(ending, lambda _: send(number)) if way == "weak reference" else None
+        del ending
+        reached.append(reference)
+        time.sleep(20)
+
+    def save() -> None:
+        with interruption.finished_first():
+            send(number)  # put off
+            with contextlib.suppress(Interrupted):
+                Ending(partial(send, number))  # the second one
+                time.sleep(20)
+            reached.append("the end")
+
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        (save if way == "__del__ within a save" else work)()
+    assert reached
+    assert time.monotonic() - began < 10
+    assert interruption.exit_status() == BY_CONVENTION[number]
+    assert capfd.readouterr().err == ""
+
+
+def test_other_exceptions_that_python_drops_are_reported(
+    taken_over: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    with interruption.taken_over():
+        Ending(lambda: 1 // 0)
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 def test_what_nohup_has_set_stays() -> None:
