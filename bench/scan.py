@@ -28,6 +28,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bench import machine
+from embexp.data.columns import Columns
+from embexp.data.scan import scan
+from embexp.specs.data import CSV, Parquet
 from embexp.system import files
 
 ROWS, QUICK_ROWS = 3_000_000, 300_000
@@ -92,10 +95,6 @@ def peer(folder: Path, form: str) -> dict[str, float]:
 
 def ours(folder: Path, form: str) -> dict[str, float]:
     """Scans the file; returns how many distinct values it has."""
-    from embexp.data.columns import Columns
-    from embexp.data.scan import scan
-    from embexp.specs.data import CSV, Parquet
-
     dense = tuple(f"I{number + 1}" for number in range(NUMERIC))
     columns = Columns(ids={f"C{n + 1}": f"C{n + 1}" for n in range(len(DISTINCT))}, dense=dense, label="label")
     settings: dict[str, Any] = {"label": "label", "dense_features": dense}
