@@ -44,7 +44,7 @@ class Touched:
     Attributes:
         distinct: the distinct ids of the table's features.
         ids: the same, checked against its vocabulary.
-        rows: float32 [u, dim], before the step.
+        rows: float32 [u, dim], before the step; None where `native` moves them, which reads them itself.
     """
 
     distinct: Distinct
@@ -93,6 +93,24 @@ def summed_gradients(
         gradients: of each feature's activations; None: zeros.
         dim: width of a row.
     """
+    spread = occurrence_gradients(distinct, read, gradients, dim)
+    if spread is None:
+        return None
+    if distinct.first is None:
+        return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
+    # The same sums as unsorted_segment_sum, in the same order. Most ids of a batch occur once, and copying their
+    # gradients is far cheaper than adding them to zeros.
+    summed = tf.gather(spread, distinct.first)
+    return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
+
+
+def occurrence_gradients(
+    distinct: Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int
+) -> Any:
+    """Gradient of each occurrence, float32 [n, dim], in the order of `all_positions`; None if all are zero.
+
+    The arguments are those of `summed_gradients`.
+    """
     if all(gradients[feature] is None for feature in read):
         return None
     by_source: dict[tuple[Any, ...], list[Any]] = {source: [] for source in distinct.positions}
@@ -104,10 +122,4 @@ def summed_gradients(
         tf.add_n(spreads) if spreads else tf.zeros([tf.size(distinct.positions[source]), dim])
         for source, spreads in by_source.items()
     ]
-    spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    if distinct.first is None:
-        return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
-    # The same sums as unsorted_segment_sum, in the same order. Most ids of a batch occur once, and copying their
-    # gradients is far cheaper than adding them to zeros.
-    summed = tf.gather(spread, distinct.first)
-    return tf.tensor_scatter_nd_add(summed, distinct.later_positions, tf.gather(spread, distinct.later))
+    return parts[0] if len(parts) == 1 else tf.concat(parts, 0)

@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, inputs, lookup, schedules, whole_table
+from embexp.tables import bounds, inputs, lookup, native, schedules, whole_table
 from embexp.tables import optimizers as rules
 from embexp.tables.autograph import without_autograph
-from embexp.tables.distinct import Distinct, Touched, distinct_ids, summed_gradients
+from embexp.tables.distinct import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
 from embexp.tables.inputs import Occurrences
 from embexp.tables.mapped import MappedTable
 from embexp.tables.row_updates import MovingTable, move
@@ -98,6 +98,7 @@ class RowEngine:
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
         self._moving = moving
+        self._native = {name for name, table in moving.items() if native.moves(table, optimizers[name])}
         self._step, self._total_steps = step, total_steps
         self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
         self._current: _Step | None = None
@@ -145,9 +146,14 @@ class RowEngine:
                 lookups.update({f: _Lookup(r, rows, None if r.every_row else r.ids) for f, r in mine.items()})
                 whole.append(name)
             elif mine:
-                own = touched[name] = _gather_distinct(self._moving[name], mine, known, self._narrow)
-                positions = own.distinct.positions
-                lookups.update({f: _Lookup(r, own.rows, positions[r.source]) for f, r in mine.items()})
+                distinct = _distinct(mine, known, self._narrow)
+                if name in self._native and all(r.segments is None for r in mine.values()):
+                    lookups.update(_gather_each(table, mine))
+                    touched[name] = Touched(distinct, distinct.ids, None)
+                else:
+                    own = touched[name] = _gather_distinct(self._moving[name], mine, distinct)
+                    positions = own.distinct.positions
+                    lookups.update({f: _Lookup(r, own.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(kept, lookups, touched, whole), training, False
 
     @without_autograph
@@ -196,8 +202,13 @@ class RowEngine:
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
             whole_table.move(self._moving[name], self._optimizers[name], summed, rate=rate)
         for name, touched in step.touched.items():
-            summed = summed_gradients(touched.distinct, self._of_table(name, read), gradients, self._tables[name].dim)
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
+            mine, dim = self._of_table(name, read), self._tables[name].dim
+            if name in self._native:
+                spread = occurrence_gradients(touched.distinct, mine, gradients, dim)
+                native.move(self._moving[name], self._optimizers[name], touched, spread, rate=rate)
+                continue
+            summed = summed_gradients(touched.distinct, mine, gradients, dim)
             move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
@@ -225,17 +236,20 @@ def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Fe
         raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
 
 
-def _gather_distinct(
-    table: MovingTable, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct], narrow: bool
-) -> Touched:
-    """The distinct ids of a table's features, and their rows; tables with the same inputs share the distinct ids."""
+def _distinct(read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct], narrow: bool) -> Distinct:
+    """The distinct ids of a table's features; tables with the same inputs share them."""
+    by_source = {occurrences.source: occurrences.ids for occurrences in read.values()}
+    key = tuple(by_source)
+    if key not in known:
+        known[key] = distinct_ids(by_source, narrow=narrow)
+    return known[key]
+
+
+def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distinct: Distinct) -> Touched:
+    """The rows of the distinct ids of a table's features."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for feature, occurrences in read.items():
         by_source.setdefault(occurrences.source, (feature, occurrences.ids))
-    key = tuple(by_source)
-    if key not in known:
-        known[key] = distinct_ids({source: ids for source, (_, ids) in by_source.items()}, narrow=narrow)
-    distinct = known[key]
     checks = [bounds.check(feature, table.name, table.rows, ids) for feature, ids in by_source.values()]
     with tf.control_dependencies(checks):
         ids = tf.identity(distinct.ids)
@@ -243,7 +257,7 @@ def _gather_distinct(
 
 
 def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
-    """Rows of each occurrence: with no gradients to sum, finding distinct ids costs more than it saves."""
+    """Rows of each occurrence; with nothing else to do for distinct ids, finding them costs more than it saves."""
     lookups = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids

@@ -1,0 +1,154 @@
+"""Rows moved by the native library: the same bits as by TensorFlow's own operations, and nothing else touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam
+from embexp.specs.tables import Feature
+from embexp.tables import native, native_build, optimizers
+from embexp.tables.row_engine import RowEngine
+from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import read_without_copy
+
+built = pytest.mark.skipif(not native_build.path().exists(), reason="the native library was not built: no C++ compiler")
+RULES: dict[str, Any] = {
+    "sgd": SGD(learning_rate=0.1),
+    "adagrad": Adagrad(learning_rate=0.1),
+    "adam": Adam(learning_rate=0.01),
+    "adam, epsilon outside": Adam(learning_rate=0.01, sum_inside_sqrt=False),
+}
+
+
+def table_of(rule: Any, rows: int, dim: int, **settings: Any) -> EmbeddingTable:
+    table = EmbeddingTable("item", rows, dim, slots=optimizers.slots_of(rule), **settings)
+    table.write(0, np.random.default_rng(3).standard_normal((rows, dim)).astype(np.float32))
+    return table
+
+
+def trained(rule: Any, dim: int, ids: np.ndarray, gradients: np.ndarray, *, schedule: bool) -> list[np.ndarray]:
+    """Bits of rows, slots and marks after some steps of two features that share a table."""
+    table = table_of(rule, 300, dim)
+    features = {"one": Feature(table="item"), "two": Feature(table="item")}
+    counter = tf.Variable(0, dtype=tf.int64)
+    engine = RowEngine({"item": table}, features, {"item": rule}, step=counter, total_steps=10)
+
+    @tf.function(reduce_retracing=True)
+    def train(ids: Any, gradients: Any) -> None:
+        for step in tf.range(tf.shape(ids)[0]):
+            engine.enqueue({"one": ids[step], "two": ids[step, :3]}, training=True)
+            found = engine.activations()
+            mine = found["one"] * gradients[step]
+            rates = {"item": 0.5 / (1.0 + tf.cast(step, tf.float32))} if schedule else None
+            engine.apply_gradients({"one": mine, "two": found["two"]}, rates)
+
+    train(tf.constant(ids), tf.constant(gradients))
+    return [*(table.read(0, 300, slot).view(np.int32) for slot in (None, *table.slots)), table.touched.numpy()]
+
+
+@built
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=5, deadline=None)
+@given(
+    dim=st.sampled_from([8, 24, 32]),
+    count=st.sampled_from([4, 60, 700, 17_000]),
+    seed=st.integers(0, 2**16),
+    schedule=st.booleans(),
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+def test_steps_have_the_bits_of_tensorflows_operations(
+    name: str, dim: int, count: int, seed: int, schedule: bool, dtype: type
+) -> None:
+    random = np.random.default_rng(seed)
+    ids = random.integers(0, 300, (3, count)).astype(dtype)
+    gradients = random.normal(0, 0.1, (3, count, dim)).astype(np.float32)
+    assert native.moves(table_of(RULES[name], 300, dim), RULES[name])
+    found = trained(RULES[name], dim, ids, gradients, schedule=schedule)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "library", lambda: None)
+        expected = trained(RULES[name], dim, ids, gradients, schedule=schedule)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@built
+@pytest.mark.parametrize("name", RULES)
+def test_what_was_read_before_a_step_stays_as_it_was(name: str) -> None:
+    rule = RULES[name]
+    table = table_of(rule, 40, 8)
+    engine = RowEngine(
+        {"item": table},
+        {"item": Feature(table="item")},
+        {"item": rule},
+        step=tf.Variable(0, dtype=tf.int64),
+        total_steps=1,
+    )
+    held = [read_without_copy(variable) for variable in (table.variable, *table.slots.values())]
+    before = [each.numpy().copy() for each in held]
+    engine.enqueue({"item": tf.constant([7, 7, 9])}, training=True)
+    engine.apply_gradients({"item": engine.activations()["item"]})
+    for one, other in zip(held, before, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other)
+    moved = np.flatnonzero((table.read(0, 40) != before[0]).any(1))
+    assert moved.tolist() == [7, 9]
+
+
+@built
+def test_ids_outside_of_the_table_are_refused() -> None:
+    table = table_of(RULES["sgd"], 40, 8)
+    for ids, positions in (([40], [0]), ([-1], [0]), ([3], [1]), ([3], [-1])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is outside of the"):
+            native.library().embexp_move_rows(
+                variables=[table.variable.handle],
+                ids=tf.constant(ids),
+                positions=tf.constant(positions),
+                gradient=tf.ones([1, 8]),
+                rate=tf.constant(1.0),
+                rule="sgd",
+            )
+
+
+@pytest.mark.parametrize(
+    ("rule", "dim"),
+    [
+        (SGD(clipvalue=1.0), 8),
+        (SGD(weight_decay_factor=0.1), 8),
+        (SGD(clip_weight_min=-1.0), 8),
+        (Adagrad(clip_weight_max=1.0), 8),
+        (Adam(lazy_adam=False), 8),
+        (FTRL(), 8),
+        (SGD(), 12),
+    ],
+)
+def test_other_rules_and_widths_are_left_to_tensorflow(rule: Any, dim: int) -> None:
+    assert not native.moves(table_of(rule, 40, dim), rule)
+
+
+def test_without_a_compiler_it_is_said_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(native_build, "_FOLDER", tmp_path / "made")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert native_build.main() == 1
+    assert "no C++ compiler was found (no-such-compiler)" in capsys.readouterr().out
+    monkeypatch.setenv("CXX", "false")
+    assert native_build.main() == 1
+    assert "ended with status 1" in capsys.readouterr().out
+    assert not any((tmp_path / "made").glob("*"))
+
+
+def test_a_library_that_does_not_load_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.so").write_bytes(b"not a library")
+    monkeypatch.setattr(native_build, "path", lambda: tmp_path / "rows.so")
+    native.library.cache_clear()
+    try:
+        assert native.library() is None
+    finally:
+        native.library.cache_clear()
