@@ -20,7 +20,7 @@ help:            ## list these commands
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	-@$(BIN)/python -m embexp.tables.native_build
+	-@$(BIN)/python -m embexp.system.native
 	@touch $(STAMP)
 
 $(BENCH_STAMP): $(STAMP)

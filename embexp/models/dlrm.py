@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from embexp.models import layers
+from embexp.models.pair_products import pair_products
 from embexp.models.shapes import DENSE
 from embexp.specs.models import Activation
 
@@ -60,38 +59,6 @@ class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untype
     Pairs come in the order (0, 1), (0, 2), …, (1, 2), …
     """
 
-    def call(self, vectors: list[Any]) -> Any:
+    def call(self, vectors: list[Any], training: bool | None = None) -> Any:
         """Computes the upper triangle, without the diagonal, of the vectors' Gram matrix."""
-        return _pair_products(tf.stack(vectors, axis=1))
-
-
-@tf.custom_gradient  # type: ignore[untyped-decorator]
-def _pair_products(vectors: Any) -> Any:
-    """Scalar products x_i x_j of vectors [B, F, d] for all i < j, [B, F(F-1)/2].
-
-    The gradient by x_i is the sum over j of g_ij x_j with g_ji = g_ij: one more product with a symmetric matrix.
-    TensorFlow's own gradient of a slice is as large as all products, F times; that of a gather is a sum by segments.
-    Products are picked with the batch as the last axis, where each is one piece of memory.
-    """
-    count = vectors.shape[1]
-    upper, place = _pairs(count)
-    gram = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
-
-    def gradient(upstream: Any) -> Any:
-        by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i: 0
-        symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, count, count])
-        return tf.matmul(symmetric, vectors)
-
-    return tf.transpose(tf.gather(tf.transpose(gram), upper)), gradient
-
-
-def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pair of `count` vectors is in their Gram matrix, and where each element of it is among the pairs.
-
-    Returns:
-        int32 [P], for P pairs, and int32 [count²], which is P on the diagonal.
-    """
-    left, right = np.triu_indices(count, 1)
-    place = np.full((count, count), len(left), np.int32)
-    place[left, right] = place[right, left] = np.arange(len(left))
-    return (left * count + right).astype(np.int32), place.reshape(-1)
+        return pair_products(vectors, training=bool(training))

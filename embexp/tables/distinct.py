@@ -44,7 +44,7 @@ class Touched:
     Attributes:
         distinct: the distinct ids of the table's features.
         ids: the same, checked against its vocabulary.
-        rows: float32 [u, dim], before the step; None where `native` moves them, which reads them itself.
+        rows: float32 [u, dim], before the step; None where `native_rows` moves them, which reads them itself.
     """
 
     distinct: Distinct

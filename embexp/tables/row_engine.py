@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, inputs, lookup, native, schedules, whole_table
+from embexp.tables import bounds, inputs, lookup, native_rows, schedules, whole_table
 from embexp.tables import optimizers as rules
 from embexp.tables.autograph import without_autograph
 from embexp.tables.distinct import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
@@ -98,7 +98,7 @@ class RowEngine:
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
         self._moving = moving
-        self._native = {name for name, table in moving.items() if native.moves(table, optimizers[name])}
+        self._native = {name for name, table in moving.items() if native_rows.moves(table, optimizers[name])}
         self._step, self._total_steps = step, total_steps
         self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
         self._current: _Step | None = None
@@ -206,7 +206,7 @@ class RowEngine:
             mine, dim = self._of_table(name, read), self._tables[name].dim
             if name in self._native:
                 spread = occurrence_gradients(touched.distinct, mine, gradients, dim)
-                native.move(self._moving[name], self._optimizers[name], touched, spread, rate=rate)
+                native_rows.move(self._moving[name], self._optimizers[name], touched, spread, rate=rate)
                 continue
             summed = summed_gradients(touched.distinct, mine, gradients, dim)
             move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)

@@ -122,15 +122,21 @@ def test_dlrm_multiplies_all_pairs(features: int, dense_width: int, concat: bool
     np.testing.assert_allclose(model(tensors(inputs)), expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=12)
-@given(count=st.integers(2, 6), batch=st.integers(0, 5), seed=st.integers(0, 99))
-def test_gradients_of_pairwise_dots(count: int, batch: int, seed: int) -> None:
+@settings(max_examples=16)
+@given(
+    count=st.integers(2, 10),
+    batch=st.integers(0, 5),
+    dim=st.sampled_from([3, 8, 24]),
+    training=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_gradients_of_pairwise_dots(count: int, batch: int, dim: int, training: bool, seed: int) -> None:
     random = np.random.default_rng(seed)
-    vectors = [tf.constant(random.normal(size=(batch, 3)), tf.float32) for _ in range(count)]
+    vectors = [tf.constant(random.normal(size=(batch, dim)), tf.float32) for _ in range(count)]
     weights = random.normal(size=(batch, count * (count - 1) // 2)).astype(np.float32)
     with tf.GradientTape() as tape:
         tape.watch(vectors)
-        products = PairwiseDots()(vectors)
+        products = PairwiseDots()(vectors, training=training)
         total = tf.reduce_sum(products * weights)
     x, w = np.stack([each.numpy() for each in vectors]).astype(np.float64), weights.astype(np.float64)
     expected = np.zeros_like(x)

@@ -1,4 +1,4 @@
-"""Rows moved in one pass, by the library that `native_build` makes; the same bits as `row_updates`, in half the time.
+"""Rows moved in one pass, by the library of `native_code/rows.cc`; the same bits as `row_updates`, in half the time.
 
 Used for tables on a processor whose rows are whole packets of eight floats, and for the plain rules: SGD, Adagrad and
 lazy Adam, without clipping, weight decay, or rows that are frozen or have learning rates of their own.
@@ -6,29 +6,17 @@ lazy Adam, without clipping, weight decay, or rows that are frozen or have learn
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
-from embexp.tables import native_build
+from embexp.system import native
 from embexp.tables.distinct import Touched
 from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 
 _PACKET = 8
-
-
-@functools.cache
-def library() -> Any:
-    """The operations, or None if they were not built for this TensorFlow."""
-    if not native_build.path().exists():
-        return None
-    try:
-        return tf.load_op_library(str(native_build.path()))
-    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):  # of another build of TensorFlow
-        return None
 
 
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
@@ -44,7 +32,7 @@ def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
         and table.dim % _PACKET == 0
         and "GPU" not in table.variable.device
         and tf.compat.v1.executing_eagerly_outside_functions()
-        and library() is not None
+        and native.library("rows") is not None
     )
 
 
@@ -62,7 +50,7 @@ def move(table: MovingTable, optimizer: TableOptimizer, touched: Touched, gradie
     positions = touched.distinct.all_positions
     if gradients is None:
         gradients = tf.zeros([tf.size(positions), table.dim])
-    library().embexp_move_rows(
+    native.library("rows").embexp_move_rows(
         variables=[table.variable.handle, *(table.slots[name].handle for name in table.slots)],
         ids=touched.ids,
         positions=positions,

@@ -2,7 +2,7 @@
 // and writes the row and its slots in place.
 //
 // The same bits as TensorFlow's own operations: sums in the order of the occurrences, the rules in the order of
-// `optimizers.py` with Eigen's functions for the same packets, and no fused multiply-add (see `native_build.py`).
+// `optimizers.py` with Eigen's functions for the same packets, and no fused multiply-add (see `native.py`).
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,13 @@ from hypothesis import strategies as st
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam
 from embexp.specs.tables import Feature
-from embexp.tables import native, native_build, optimizers
+from embexp.system import native
+from embexp.tables import native_rows, optimizers
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
 
-built = pytest.mark.skipif(not native_build.path().exists(), reason="the native library was not built: no C++ compiler")
+built = pytest.mark.skipif(native.library("rows") is None, reason="the native library was not built: no C++ compiler")
 RULES: dict[str, Any] = {
     "sgd": SGD(learning_rate=0.1),
     "adagrad": Adagrad(learning_rate=0.1),
@@ -69,10 +69,10 @@ def test_steps_have_the_bits_of_tensorflows_operations(
     random = np.random.default_rng(seed)
     ids = random.integers(0, 300, (3, count)).astype(dtype)
     gradients = random.normal(0, 0.1, (3, count, dim)).astype(np.float32)
-    assert native.moves(table_of(RULES[name], 300, dim), RULES[name])
+    assert native_rows.moves(table_of(RULES[name], 300, dim), RULES[name])
     found = trained(RULES[name], dim, ids, gradients, schedule=schedule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "library", lambda: None)
+        patch.setattr(native, "library", lambda _: None)
         expected = trained(RULES[name], dim, ids, gradients, schedule=schedule)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -105,7 +105,7 @@ def test_ids_outside_of_the_table_are_refused() -> None:
     table = table_of(RULES["sgd"], 40, 8)
     for ids, positions in (([40], [0]), ([-1], [0]), ([3], [1]), ([3], [-1])):
         with pytest.raises(tf.errors.InvalidArgumentError, match="is outside of the"):
-            native.library().embexp_move_rows(
+            native.library("rows").embexp_move_rows(
                 variables=[table.variable.handle],
                 ids=tf.constant(ids),
                 positions=tf.constant(positions),
@@ -128,27 +128,4 @@ def test_ids_outside_of_the_table_are_refused() -> None:
     ],
 )
 def test_other_rules_and_widths_are_left_to_tensorflow(rule: Any, dim: int) -> None:
-    assert not native.moves(table_of(rule, 40, dim), rule)
-
-
-def test_without_a_compiler_it_is_said_and_nothing_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(native_build, "_FOLDER", tmp_path / "made")
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert native_build.main() == 1
-    assert "no C++ compiler was found (no-such-compiler)" in capsys.readouterr().out
-    monkeypatch.setenv("CXX", "false")
-    assert native_build.main() == 1
-    assert "ended with status 1" in capsys.readouterr().out
-    assert not any((tmp_path / "made").glob("*"))
-
-
-def test_a_library_that_does_not_load_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rows.so").write_bytes(b"not a library")
-    monkeypatch.setattr(native_build, "path", lambda: tmp_path / "rows.so")
-    native.library.cache_clear()
-    try:
-        assert native.library() is None
-    finally:
-        native.library.cache_clear()
+    assert not native_rows.moves(table_of(rule, 40, dim), rule)

@@ -1,0 +1,109 @@
+"""Dot products of all pairs of some vectors, and their gradient."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.system import native
+
+_TRIED = 64
+"""Examples on which the bits of both ways are compared."""
+
+
+def pair_products(vectors: list[Any], *, training: bool) -> Any:
+    """Scalar products x_i x_j of F vectors [B, d] for all i < j, [B, F(F-1)/2]: (0, 1), (0, 2), …, (1, 2), ….
+
+    Args:
+        vectors: float32.
+        training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
+    """
+    if training and _fused(len(vectors), int(vectors[0].shape[-1])):
+        return _by_library(*vectors)
+    return by_matrices(tf.stack(vectors, axis=1))
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def by_matrices(vectors: Any) -> Any:
+    """The same of vectors [B, F, d], by matrix products.
+
+    Products are picked with the batch as the last axis, where each is one piece of memory.
+    """
+    count = vectors.shape[1]
+    upper, _ = _pairs(count)
+    gram = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
+    products = tf.transpose(tf.gather(tf.transpose(gram), upper))
+    return products, functools.partial(_gradient_by_matrices, vectors)
+
+
+def _gradient_by_matrices(vectors: Any, upstream: Any) -> Any:
+    """The gradient by x_i: the sum over j of g_ij x_j with g_ji = g_ij, one more product with a symmetric matrix.
+
+    TensorFlow's own gradient of a slice is as large as all products, F times; that of a gather is a sum by segments.
+    """
+    count = vectors.shape[1]
+    _, place = _pairs(count)
+    by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i: 0
+    symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, count, count])
+    return tf.matmul(symmetric, vectors)
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _by_library(*vectors: Any) -> Any:
+    """The same by `native_code/pairs.cc`, which keeps the products of an example in the nearest cache."""
+    return native.library("pairs").embexp_pairs(vectors=vectors), functools.partial(_gradient_by_library, vectors)
+
+
+def _gradient_by_library(vectors: Any, upstream: Any) -> Any:
+    return native.library("pairs").embexp_pairs_grad(vectors=vectors, upstream=upstream)
+
+
+def _fused(count: int, dim: int) -> bool:
+    """Whether the library does it here: on a processor, in a step that TensorFlow 2 traces, with the same bits."""
+    return (
+        tf.compat.v1.executing_eagerly_outside_functions()
+        and not isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+        and not tf.config.list_logical_devices("GPU")
+        and native.library("pairs") is not None
+        and _same_bits(count, dim)
+    )
+
+
+@functools.cache
+def _same_bits(count: int, dim: int) -> bool:
+    """Whether both ways agree to the last bit on random vectors.
+
+    They do where TensorFlow's matrix products are chains of fused multiply-adds in rising order, as oneDNN's are for
+    these sizes.
+    """
+    random = np.random.default_rng(0)
+    values = random.standard_normal((count, _TRIED, dim)).astype(np.float32)
+    upstream = random.standard_normal((_TRIED, count * (count - 1) // 2)).astype(np.float32)
+    with tf.init_scope(), tf.device("CPU:0"):
+        vectors, g = [tf.constant(each) for each in values], tf.constant(upstream)
+        stacked = tf.stack(vectors, axis=1)
+        try:
+            found = tf.stack(_gradient_by_library(vectors, g), axis=1), _by_library(*vectors)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
+            return False
+        expected = _gradient_by_matrices(stacked, g), by_matrices(stacked)
+        bits = [
+            (one.numpy().view(np.int32), other.numpy().view(np.int32))
+            for one, other in zip(found, expected, strict=True)
+        ]
+    return all(np.array_equal(one, other) for one, other in bits)
+
+
+def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each pair of `count` vectors is in their Gram matrix, and where each element of it is among the pairs.
+
+    Returns:
+        int32 [P], for P pairs, and int32 [count²], which is P on the diagonal.
+    """
+    left, right = np.triu_indices(count, 1)
+    place = np.full((count, count), len(left), np.int32)
+    place[left, right] = place[right, left] = np.arange(len(left))
+    return (left * count + right).astype(np.int32), place.reshape(-1)

@@ -1,0 +1,177 @@
+// Dot products of all pairs of vectors of an example, and their gradient, example by example in the nearest cache.
+//
+// Each number is one chain of fused multiply-adds in rising order, as oneDNN's matrix products of such sizes are. Whether
+// the bits are the same on a machine is tried there before this is used (see `pair_products.py`).
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace embexp {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr int64_t kLanes = 8;
+#define EMBEXP_FMA __attribute__((target("avx2,fma")))
+
+REGISTER_OP("EmbexpPairs")
+    .Input("vectors: F * float")
+    .Output("products: float")
+    .Attr("F: int >= 2")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      const int64_t count = context->num_inputs();
+      context->set_output(0, context->Matrix(context->Dim(context->input(0), 0), count * (count - 1) / 2));
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("EmbexpPairsGrad")
+    .Input("vectors: F * float")
+    .Input("upstream: float")
+    .Output("gradients: F * float")
+    .Attr("F: int >= 2")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      for (int i = 0; i + 1 < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      return absl::OkStatus();
+    });
+
+// Checks that all vectors are [B, d] with d whole packets; returns where they begin.
+absl::Status Begins(const OpInputList& vectors, std::vector<const float*>* found) {
+  const TensorShape& shape = vectors[0].shape();
+  if (shape.dims() != 2 || shape.dim_size(1) % kLanes) {
+    return absl::InvalidArgumentError("vectors must be matrices with a multiple of 8 columns");
+  }
+  for (const Tensor& each : vectors) {
+    if (each.shape() != shape) return absl::InvalidArgumentError("vectors must have the same shape");
+    found->push_back(each.flat<float>().data());
+  }
+  if (!__builtin_cpu_supports("fma") || !__builtin_cpu_supports("avx2")) {
+    return absl::UnimplementedError("this processor has no fused multiply-add");
+  }
+  return absl::OkStatus();
+}
+
+// Sums kTile x kLanes numbers at a time, as one chain alone would wait for each of its additions.
+constexpr int64_t kTile = 4;
+
+// left [kTile] rows of `steps` factors, each `stride` apart, times right [steps, width]: one column block of the sums.
+EMBEXP_FMA inline void Tile(const float* left, int64_t stride, const float* right, int64_t width, int64_t steps,
+                            __m256* sums) {
+  __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
+  for (int64_t k = 0; k < steps; ++k) {
+    const __m256 factor = _mm256_loadu_ps(right + k * width);
+    a = _mm256_fmadd_ps(_mm256_broadcast_ss(left + k), factor, a);
+    b = _mm256_fmadd_ps(_mm256_broadcast_ss(left + stride + k), factor, b);
+    c = _mm256_fmadd_ps(_mm256_broadcast_ss(left + 2 * stride + k), factor, c);
+    d = _mm256_fmadd_ps(_mm256_broadcast_ss(left + 3 * stride + k), factor, d);
+  }
+  sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d;
+}
+
+int64_t Padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
+EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, int64_t first, int64_t last,
+                        float* products) {
+  const int64_t count = vectors.size(), padded = Padded(count);
+  // The vectors of an example, and the same turned: [count, dim] and [dim, count], both padded with zeros.
+  std::vector<float> rows(padded * dim, 0.0f), columns(dim * padded, 0.0f), gram(padded * padded);
+  for (int64_t b = first; b < last; ++b) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float* vector = vectors[i] + b * dim;
+      std::copy_n(vector, dim, &rows[i * dim]);
+      for (int64_t k = 0; k < dim; ++k) columns[k * padded + i] = vector[k];
+    }
+    for (int64_t i = 0; i + 1 < count; i += kTile) {
+      for (int64_t j = (i + 1) / kLanes * kLanes; j < padded; j += kLanes) {
+        __m256 sums[kTile];
+        Tile(&rows[i * dim], dim, &columns[j], padded, dim, sums);
+        for (int64_t n = 0; n < kTile; ++n) _mm256_storeu_ps(&gram[(i + n) * padded + j], sums[n]);
+      }
+    }
+    float* out = products + b * (count * (count - 1) / 2);
+    for (int64_t i = 0; i + 1 < count; ++i) out = std::copy_n(&gram[i * padded + i + 1], count - i - 1, out);
+  }
+}
+
+EMBEXP_FMA void Backward(const std::vector<const float*>& vectors, int64_t dim, int64_t first, int64_t last,
+                         const float* upstream, const std::vector<float*>& gradients) {
+  const int64_t count = vectors.size(), padded = Padded(count);
+  std::vector<float> rows(count * dim), symmetric(padded * count, 0.0f);
+  for (int64_t b = first; b < last; ++b) {
+    const float* g = upstream + b * (count * (count - 1) / 2);
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(vectors[i] + b * dim, dim, &rows[i * dim]);
+      for (int64_t j = i + 1; j < count; ++j) symmetric[i * count + j] = symmetric[j * count + i] = *g++;
+    }
+    for (int64_t i = 0; i < count; i += kTile) {
+      for (int64_t at = 0; at < dim; at += kLanes) {
+        __m256 sums[kTile];
+        Tile(&symmetric[i * count], count, &rows[at], dim, count, sums);
+        for (int64_t n = 0; n < std::min(kTile, count - i); ++n) {
+          _mm256_storeu_ps(gradients[i + n] + b * dim + at, sums[n]);
+        }
+      }
+    }
+  }
+}
+
+class Pairs : public OpKernel {
+ public:
+  explicit Pairs(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList inputs;
+    OP_REQUIRES_OK(context, context->input_list("vectors", &inputs));
+    std::vector<const float*> vectors;
+    OP_REQUIRES_OK(context, Begins(inputs, &vectors));
+    const int64_t batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
+    Tensor* products;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({batch, count * (count - 1) / 2}), &products));
+    float* out = products->flat<float>().data();
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
+        batch, count * count * dim / 8,
+        [&](int64_t first, int64_t last) { Forward(vectors, dim, first, last, out); });
+  }
+};
+
+class PairsGrad : public OpKernel {
+ public:
+  explicit PairsGrad(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList inputs;
+    OP_REQUIRES_OK(context, context->input_list("vectors", &inputs));
+    std::vector<const float*> vectors;
+    OP_REQUIRES_OK(context, Begins(inputs, &vectors));
+    const int64_t batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
+    const Tensor& upstream = context->input(count);
+    OP_REQUIRES(context, upstream.shape() == TensorShape({batch, count * (count - 1) / 2}),
+                absl::InvalidArgumentError("the gradient must have the shape of the products"));
+    std::vector<float*> gradients;
+    for (int64_t i = 0; i < count; ++i) {
+      Tensor* gradient;
+      OP_REQUIRES_OK(context, context->allocate_output(i, inputs[0].shape(), &gradient));
+      gradients.push_back(gradient->flat<float>().data());
+    }
+    const float* g = upstream.flat<float>().data();
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
+        batch, count * count * dim / 6,
+        [&](int64_t first, int64_t last) { Backward(vectors, dim, first, last, g, gradients); });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("EmbexpPairs").Device(DEVICE_CPU), Pairs);
+REGISTER_KERNEL_BUILDER(Name("EmbexpPairsGrad").Device(DEVICE_CPU), PairsGrad);
+
+}  // namespace embexp
