@@ -83,7 +83,7 @@ TENSORFLOW_FREE = {
     "studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
-WITH_TENSORFLOW = {"freezing/diagnosis.py"}
+WITH_TENSORFLOW = {"freezing/diagnosis.py", "system/native.py"}
 """Modules of these rooms that are imported only where something is trained."""
 
 
