@@ -12,6 +12,10 @@ from types import ModuleType
 
 import pytest
 
+import embexp.checkpoints
+import embexp.initialization
+import embexp.rows
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -29,7 +33,13 @@ def hooks() -> ModuleType:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(built)]
+    code = """
+import sys
+from mkdocs.__main__ import cli
+cli(["build", "--quiet", "--strict", "--site-dir", sys.argv[1]], standalone_mode=False)
+assert not {"embexp", "tensorflow"} & set(sys.modules), "the reference is to be read from the source"
+"""
+    command = [sys.executable, "-c", code, str(built)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     return built
@@ -50,6 +60,21 @@ def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:
     tutorial = (site / "tutorial.html").read_text(encoding="utf-8")
     assert '<span class="filename">ratings.csv</span>' in tutorial
     assert "<code>embexp completion fish | source</code>" in (site / "config.html").read_text(encoding="utf-8")
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html"))
+    anchors = set(re.findall(r'id="(embexp[\w.]*)"', text))
+    rows = {name for name, each in vars(embexp.rows).items() if getattr(each, "__module__", "") == "embexp.rows"}
+    expected = {
+        "embexp": {*embexp.__all__} - {"rows"},
+        "embexp.checkpoints": {*embexp.checkpoints.__all__},
+        "embexp.initialization": {*embexp.initialization.__all__} - {"constant", "placeholder_feed", "variable_load"},
+        "embexp.rows": {name for name in rows if not name.startswith("_")},
+    }
+    missing = {f"{module}.{name}" for module, names in expected.items() for name in names} - anchors
+    assert not missing
+    assert not {anchor for anchor in anchors if re.search(r"\._[a-z]", anchor)}, "private names are shown"
 
 
 @pytest.mark.parametrize(
