@@ -105,3 +105,27 @@ def test_the_check_reads_style_sheets(hooks: ModuleType, tmp_path: Path) -> None
         "a.css loads https://fonts.org/one from the network",
         "a.css loads gone.svg, which is not there",
     ]
+
+
+def test_keys_and_choices_that_tables_name_are_there() -> None:
+    """Blocks of the pages are executed; what their tables and sentences name is looked up."""
+    keys: set[str] = set()
+    choices: dict[str, set[str]] = {}
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        keys |= set(re.findall(r"^[ #]*(\w+):", path.read_text(encoding="utf-8"), re.MULTILINE))
+        choices.setdefault(path.parent.relative_to(ROOT / "conf").as_posix(), set()).add(path.stem)
+    nodes = (
+        "data|tables|features|model|optimizer|dense_optimizer|pretrained|train|checkpoint|restore|strategy|output|sweep"
+    )
+    docs, found = ROOT / "docs", 0
+    for page in (docs / "coming_from.md", docs / "clicks.md", docs / "why.md", *(docs / "tasks").glob("*.md")):
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for word in (word for span in re.findall(r"`([^`]+)`", prose) for word in span.split()):
+            if key := re.fullmatch(rf"'?(?:{nodes})((?:\.\w+)+)(?:=.*)?", word):
+                assert key[1].rsplit(".", 1)[1] in {*keys, *choices, "NAME"}, f"{page.name}: {word}"
+            elif (choice := re.fullmatch(r"([\w/]+)(?:@[\w.]+)?=(\w+)", word)) and choice[1] in choices:
+                assert choice[2] in choices[choice[1]], f"{page.name}: {word}"
+            else:
+                continue
+            found += 1
+    assert found > 100
