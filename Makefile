@@ -12,7 +12,7 @@ THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include
 OVERRIDES ?=
 FUZZ ?=
 
-.PHONY: run test test-fast test-thorough fuzz check graph format bench lock clean help
+.PHONY: run test test-fast test-thorough fuzz check graph format bench docs lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -58,9 +58,13 @@ format: $(STAMP) ## format, and fix lint errors automatically
 bench: $(BENCH_STAMP) ## run all benchmarks, with the libraries they compare with
 	$(BIN)/python -m bench
 
+docs: $(STAMP)   ## build the documentation site into site/, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
+
 lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra estimator --extra tracking --extra sweeps --extra bench pyproject.toml -o constraints.txt
+	  --no-emit-find-links --extra dev --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml -o constraints.txt
 
 clean:           ## remove the virtual environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site

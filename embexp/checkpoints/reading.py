@@ -18,7 +18,7 @@ def keys(path: Path | str) -> dict[str, KeyInfo]:
 
     Args:
         path: a run's directory, a checkpoint's prefix, folder or `.index` file, a SavedModel, or a `.weights.h5` or
-            `.keras` file; see `embexp.checkpoints.opening.open_checkpoint`.
+            `.keras` file.
 
     Returns:
         Keys as they are in the file, the ones that `tf.train.load_checkpoint` takes, each with its shape, dtype, bytes,

@@ -66,7 +66,8 @@ class AssignInSession:
         """Adds operations to the variables' graph, which must be the current one and not be finalized.
 
         Args:
-            fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+            fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim` and
+                `read`).
             chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
         Raises:

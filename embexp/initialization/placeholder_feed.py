@@ -26,8 +26,8 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`. Variables
-            may be initialized already, at the cost of memory that is filled and then dropped.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
+            Variables may be initialized already, at the cost of memory that is filled and then dropped.
 
     Raises:
         DataError: a file is missing, or is no .npy matrix.

@@ -42,7 +42,7 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
     variable that exists when the session is made, including those made after this call.
 
     Args:
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
         init_fn: `init_fn(scaffold, session)` is called after the variables are filled, where no checkpoint is restored.
         saver: as Scaffold takes it; None: of all GLOBAL_VARIABLES.
         **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. Your `init_op` replaces the one above;

@@ -27,7 +27,7 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
 
     Raises:
         DataError: a file is missing, or is no .npy matrix.
@@ -45,7 +45,7 @@ def assign_whole(variable: Any, source: Source) -> None:
 
     Args:
         variable: a `tf.Variable`, float32 [rows, dim].
-        source: a matrix, the path of a `.npy` file, or rows; see `whole.Source`.
+        source: a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
 
     Raises:
         DataError: the file is missing, or is no .npy matrix.

@@ -37,7 +37,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         with embexp.tpu_simulator(cores=2) as strategy:
             with strategy.scope():
                 embedding = tf.tpu.experimental.embedding.TPUEmbedding(features, optimizer)
-            ...                                        # datasets, enqueue, strategy.run, checkpoints: as on a TPU
+            ...  # datasets, enqueue, strategy.run, checkpoints: as on a TPU
 
     The usual beginning of a TPU program works inside the block as well, whatever the TPU's address:
 
@@ -55,7 +55,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
       Checkpoints and models can be saved after the block, too; a `strategy.run` that is new is an error there.
     - An id outside its table is an error that names it; a TPU silently computes something.
     - An operation in a step that a TPU can't compile, or whose result has a shape that depends on values, is an error
-      while tracing; see `simulation.compilation`. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the
+      while tracing. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the
       host. `jit_compile` has no effect.
     - `pipeline_execution_with_tensor_core=True`: a training step's lookup misses the update of the training step
       before, always; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
@@ -79,7 +79,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     Args:
         cores: of each host, one replica on each.
         hosts: number of hosts.
-        serve: False: traced graphs keep the TPU's operations, for `simulation.trace`; such graphs can't run.
+        serve: False: traced graphs keep the TPU's operations, to look at; such graphs can't run.
 
     Yields:
         The strategy.

@@ -1,0 +1,120 @@
+"""Hooks of the documentation site: what its builder does not read as a code host does, and a check of what was built.
+
+`mkdocs.yml` names this file. The pages stay plain Markdown, whose blocks `tests/test_docs.py` executes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+_FENCE = re.compile(r"^(```+)(\w+)([ ]+\w+=[^\n]*)$", re.MULTILINE)
+_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
+_OUTSIDE = re.compile(r"\]\((?:\.\./)+(examples/[\w./-]+)\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the programs that pages link to, which are outside of docs/."""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        files.append(File.generated(config, f"examples/{path.name}.txt", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Takes the options for tests off the blocks of a page, and turns `file=NAME` into a title.
+
+    In a table, a code host wants the bars of code escaped; the site's builder shows the backslash.
+    """
+
+    def fence(found: re.Match[str]) -> str:
+        options = dict(word.split("=", 1) for word in found[3].split())
+        title = f' title="{options["file"]}"' if "file" in options else ""
+        return f"{found[1]}{found[2]}{title}"
+
+    def row(found: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace("\\|", "|"), found[0])
+
+    markdown = _ROW.sub(row, markdown)
+    up = "../" * page.file.src_uri.count("/")
+    return _OUTSIDE.sub(rf"]({up}\1.txt)", _FENCE.sub(fence, markdown))
+
+
+def on_post_build(config: Any) -> None:
+    """Fails the build if a link leads nowhere, or if a page would load something from the network."""
+    if faults := list(site_faults(Path(config["site_dir"]))):
+        raise PluginError("\n".join([f"{len(faults)} faults in the built site", *faults]))
+
+
+class _Page(HTMLParser):
+    """The anchors of a page, its links, and what a browser loads for it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag == "link" and given.get("rel") not in {"canonical", "prev", "next", "alternate"}:
+            self.loaded.append(given.get("href", ""))
+        self.loaded += [given[name] for name in ("src", "poster", "data") if name in given]
+        self.loaded += [each.split()[0] for each in given.get("srcset", "").split(",") if each.strip()]
+        self.loaded += _urls_of_style(given.get("style", ""))
+
+
+def _urls_of_style(text: str) -> list[str]:
+    found = re.findall(r"url\(\s*[\"']?([^\"')]+)|@import\s+[\"']([^\"']+)", text)
+    return [one or other for one, other in found]
+
+
+def site_faults(site: Path) -> Iterator[str]:
+    """The faults of a built site, one sentence each.
+
+    Args:
+        site: its folder.
+
+    Yields:
+        Links and anchors that are not there, and what a page or a style sheet would load from the network.
+    """
+    pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    for path, page in pages.items():
+        name = path.relative_to(site)
+        for target in page.loaded:
+            yield from _not_loaded(name, path, target)
+        for target in page.links:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc or name.name == "404.html":
+                continue
+            there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            there = there / "index.html" if there.is_dir() else there
+            if not there.exists():
+                yield f"{name} links to {target}, which is not there"
+            elif parts.fragment and there in pages and unquote(parts.fragment) not in pages[there].anchors:
+                yield f"{name} links to {target}, but that page has no such anchor"
+    for path in sorted(site.rglob("*.css")):
+        for target in _urls_of_style(path.read_text(encoding="utf-8")):
+            yield from _not_loaded(path.relative_to(site), path, target)
+
+
+def _not_loaded(name: Path, path: Path, target: str) -> Iterator[str]:
+    parts = urlsplit(target)
+    if parts.scheme == "data" or (name.name == "404.html" and not parts.netloc):
+        return
+    if parts.scheme or parts.netloc:
+        yield f"{name} loads {target} from the network"
+    elif parts.path and not (path.parent / unquote(parts.path)).exists():
+        yield f"{name} loads {target}, which is not there"
