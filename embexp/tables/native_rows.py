@@ -1,7 +1,7 @@
 """Rows moved in one pass, by the library of `native_code/rows.cc`; the same bits as `row_updates`, in half the time.
 
-Used for tables on a processor whose rows are whole packets of eight floats, and for the plain rules: SGD, Adagrad and
-lazy Adam, without clipping, weight decay, or rows that are frozen or have learning rates of their own.
+Used for tables on a processor, and for the plain rules: SGD, Adagrad and lazy Adam, without clipping, weight decay, or
+rows that are frozen or have learning rates of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from embexp.tables.distinct import Touched
 from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 
-_PACKET = 8
-
 
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     """Whether `move` does the step of a table."""
@@ -29,7 +27,6 @@ def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
         and not (isinstance(optimizer, Adam) and not optimizer.lazy_adam)
         and isinstance(table, EmbeddingTable)
         and table.groups is None
-        and table.dim % _PACKET == 0
         and "GPU" not in table.variable.device
         and tf.compat.v1.executing_eagerly_outside_functions()
         and native.library("rows") is not None

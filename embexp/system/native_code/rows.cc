@@ -51,34 +51,40 @@ REGISTER_OP("EmbexpMoveRows")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
+// The rules, of packets (and, by Eigen's functions for one number, of floats).
 struct Sgd {
   static constexpr int kSlots = 0;
-  Packet rate;
-  EIGEN_ALWAYS_INLINE void operator()(Packet g, Packet& w, Packet*) const {
+  float rate_;
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P g, P& w, P*) const {
     using namespace Eigen::internal;
-    w = psub(w, pmul(rate, g));
+    w = psub(w, pmul(pset1<P>(rate_), g));
   }
 };
 
 struct Adagrad {
   static constexpr int kSlots = 1;
-  Packet rate;
-  EIGEN_ALWAYS_INLINE void operator()(Packet g, Packet& w, Packet* slots) const {
+  float rate_;
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P g, P& w, P* slots) const {
     using namespace Eigen::internal;
     slots[0] = padd(slots[0], pmul(g, g));
-    w = psub(w, pmul(pmul(rate, g), prsqrt(slots[0])));
+    w = psub(w, pmul(pmul(pset1<P>(rate_), g), prsqrt(slots[0])));
   }
 };
 
 struct Adam {
   static constexpr int kSlots = 2;
-  Packet rate, beta_1, rest_1, beta_2, rest_2, epsilon;
+  float rate_, beta_1_, rest_1_, beta_2_, rest_2_, epsilon_;
   bool inside;
-  EIGEN_ALWAYS_INLINE void operator()(Packet g, Packet& w, Packet* slots) const {
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P g, P& w, P* slots) const {
     using namespace Eigen::internal;
+    const P rate = pset1<P>(rate_), beta_1 = pset1<P>(beta_1_), rest_1 = pset1<P>(rest_1_), beta_2 = pset1<P>(beta_2_),
+            rest_2 = pset1<P>(rest_2_), epsilon = pset1<P>(epsilon_);
     slots[0] = padd(pmul(beta_1, slots[0]), pmul(rest_1, g));
     slots[1] = padd(pmul(beta_2, slots[1]), pmul(pmul(rest_2, g), g));
-    const Packet step = inside ? pmul(slots[0], prsqrt(padd(slots[1], epsilon)))
+    const P step = inside ? pmul(slots[0], prsqrt(padd(slots[1], epsilon)))
                                : pdiv(slots[0], padd(psqrt(slots[1]), epsilon));
     w = psub(w, pmul(rate, step));
   }
@@ -131,25 +137,41 @@ class MoveRows : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    using Eigen::internal::pset1;
     tensorflow::OpInputList handles;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
-    const Packet rate = pset1<Packet>(context->input(handles.size() + 3).template scalar<float>()());
+    const float rate = context->input(handles.size() + 3).template scalar<float>()();
     if (rule_ == "sgd") {
       Apply(context, handles, Sgd{rate});
     } else if (rule_ == "adagrad") {
       Apply(context, handles, Adagrad{rate});
     } else {
-      Apply(context, handles,
-            Adam{rate, pset1<Packet>(beta_1_), pset1<Packet>(rest_1_), pset1<Packet>(beta_2_), pset1<Packet>(rest_2_),
-                 pset1<Packet>(epsilon_), inside_});
+      Apply(context, handles, Adam{rate, beta_1_, rest_1_, beta_2_, rest_2_, epsilon_, inside_});
     }
   }
 
  private:
+  template <typename P, typename Rule>
+  static EIGEN_ALWAYS_INLINE void Move(const Rule& rule, const float* g, float* const* moved, int64_t at) {
+    using namespace Eigen::internal;
+    P w = ploadu<P>(moved[0] + at);
+    P slots[Rule::kSlots + 1];
+    for (int v = 0; v < Rule::kSlots; ++v) slots[v] = ploadu<P>(moved[v + 1] + at);
+    rule(ploadu<P>(g + at), w, slots);
+    for (int v = 0; v < Rule::kSlots; ++v) pstoreu(moved[v + 1] + at, slots[v]);
+    pstoreu(moved[0] + at, w);
+  }
+
+  static EIGEN_ALWAYS_INLINE void Add(const float* more, int64_t dim, float* sum) {
+    using namespace Eigen::internal;
+    int64_t at = 0;
+    for (; at + kPacket <= dim; at += kPacket) {
+      pstoreu(sum + at, padd(ploadu<Packet>(sum + at), ploadu<Packet>(more + at)));
+    }
+    for (; at < dim; ++at) sum[at] += more[at];
+  }
+
   template <typename Rule>
   void Apply(OpKernelContext* context, const tensorflow::OpInputList& handles, const Rule& rule) {
-    using namespace Eigen::internal;
     constexpr int kVariables = 1 + Rule::kSlots;
     OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
     const Tensor& ids_of = context->input(kVariables);
@@ -159,8 +181,6 @@ class MoveRows : public OpKernel {
     OP_REQUIRES(context, gradient_of.dims() == 2 && gradient_of.dim_size(0) == count,
                 absl::InvalidArgumentError("the gradient must have a row for each occurrence"));
     const int64_t dim = gradient_of.dim_size(1);
-    OP_REQUIRES(context, dim % kPacket == 0, absl::InvalidArgumentError("rows must be whole packets"));
-
     Locked locked[kVariables];
     float* base[kVariables];
     int64_t rows = 0;
@@ -191,8 +211,9 @@ class MoveRows : public OpKernel {
                   absl::InvalidArgumentError("an id is outside of the table"));
     }
 
+    const int64_t packets = distinct * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
-      std::vector<float> sum(dim);
+      std::vector<float> sum(dim), zeros(dim, 0.0f);
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const int64_t coming = static_cast<int64_t>(ids[k + kAhead]) * dim;
@@ -203,27 +224,40 @@ class MoveRows : public OpKernel {
         const int32_t begin = starts[k], end = starts[k + 1];
         const float* g = gradient + static_cast<int64_t>(order[begin]) * dim;
         if (end - begin > 1 || from_zero_) {
-          const Packet zero = pset1<Packet>(0.0f);
-          for (int64_t at = 0; at < dim; at += kPacket) {
-            const Packet one = ploadu<Packet>(g + at);
-            pstoreu(sum.data() + at, from_zero_ ? padd(zero, one) : one);
-          }
+          std::copy_n(g, dim, sum.data());
+          if (from_zero_) Add(zeros.data(), dim, sum.data());
           for (int32_t n = begin + 1; n < end; ++n) {
-            const float* more = gradient + static_cast<int64_t>(order[n]) * dim;
-            for (int64_t at = 0; at < dim; at += kPacket) {
-              pstoreu(sum.data() + at, padd(ploadu<Packet>(sum.data() + at), ploadu<Packet>(more + at)));
-            }
+            Add(gradient + static_cast<int64_t>(order[n]) * dim, dim, sum.data());
           }
           g = sum.data();
         }
         const int64_t row = static_cast<int64_t>(ids[k]) * dim;
-        for (int64_t at = 0; at < dim; at += kPacket) {
-          Packet w = ploadu<Packet>(base[0] + row + at);
-          Packet slots[Rule::kSlots + 1];
-          for (int v = 0; v < Rule::kSlots; ++v) slots[v] = ploadu<Packet>(base[v + 1] + row + at);
-          rule(ploadu<Packet>(g + at), w, slots);
-          for (int v = 0; v < Rule::kSlots; ++v) pstoreu(base[v + 1] + row + at, slots[v]);
-          pstoreu(base[0] + row + at, w);
+        float* moved[kVariables];
+        for (int v = 0; v < kVariables; ++v) moved[v] = base[v] + row;
+        int64_t at = 0;
+        for (; at + kPacket <= std::min(dim, packets - k * dim); at += kPacket) Move<Packet>(rule, g, moved, at);
+        if (at == dim) continue;
+        // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
+        if ((k + 1) * dim <= packets) {
+          float padded[kVariables + 1][kPacket] = {};
+          float* parts[kVariables];
+          for (int v = 0; v < kVariables; ++v) std::copy(moved[v] + at, moved[v] + dim, parts[v] = padded[v]);
+          std::copy(g + at, g + dim, padded[kVariables]);
+          Move<Packet>(rule, padded[kVariables], parts, 0);
+          for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], dim - at, moved[v] + at);
+          continue;
+        }
+        for (; at < dim; ++at) {
+          if (k * dim + at >= packets) {
+            Move<float>(rule, g, moved, at);
+            continue;
+          }
+          float padded[kVariables + 1][kPacket] = {};
+          float* parts[kVariables];
+          for (int v = 0; v < kVariables; ++v) (parts[v] = padded[v])[0] = moved[v][at];
+          padded[kVariables][0] = g[at];
+          Move<Packet>(rule, padded[kVariables], parts, 0);
+          for (int v = 0; v < kVariables; ++v) moved[v][at] = padded[v][0];
         }
       }
     };
