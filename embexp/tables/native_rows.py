@@ -1,7 +1,7 @@
 """Rows moved in one pass, by the library of `native_code/rows.cc`; the same bits as `row_updates`, in half the time.
 
-Used for tables on a processor, and for the plain rules: SGD, Adagrad and lazy Adam, without clipping, weight decay, or
-rows that are frozen or have learning rates of their own.
+Used for tables on a processor, and for the plain rules: SGD, Adagrad, and lazy Adam with epsilon inside the root, all
+without clipping, weight decay, or rows that are frozen or have learning rates of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     return (
         plain
         and isinstance(optimizer, SGD | Adagrad | Adam)
-        and not (isinstance(optimizer, Adam) and not optimizer.lazy_adam)
+        and not (isinstance(optimizer, Adam) and not (optimizer.lazy_adam and optimizer.sum_inside_sqrt))
         and isinstance(table, EmbeddingTable)
         and table.groups is None
         and "GPU" not in table.variable.device
@@ -63,12 +63,10 @@ def move(table: MovingTable, optimizer: TableOptimizer, touched: Touched, gradie
 def _constants(optimizer: TableOptimizer) -> dict[str, Any]:
     if not isinstance(optimizer, Adam):
         return {}
-    inside = optimizer.sum_inside_sqrt
     return {
         "beta_1": optimizer.beta_1,
         "rest_1": 1.0 - optimizer.beta_1,
         "beta_2": optimizer.beta_2,
         "rest_2": 1.0 - optimizer.beta_2,
-        "epsilon": optimizer.epsilon * optimizer.epsilon if inside else optimizer.epsilon,
-        "inside": inside,
+        "epsilon": optimizer.epsilon * optimizer.epsilon,
     }

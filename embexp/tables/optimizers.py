@@ -96,10 +96,14 @@ def _adagrad_momentum(
 def _adam(optimizer: Adam, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
     beta1, beta2, epsilon = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon
     m = beta1 * slots["momenta"] + (1.0 - beta1) * g
-    # In the order in which TensorFlow's graph optimizer puts the product anyway, so that it is the same everywhere.
+    # Products in the order in which TensorFlow's graph optimizer puts them if all factors are constants or have known
+    # shapes, so that the bits are the same everywhere.
     v = beta2 * slots["velocities"] + (1.0 - beta2) * g * g
-    step = m * tf.math.rsqrt(v + epsilon * epsilon) if optimizer.sum_inside_sqrt else m / (tf.sqrt(v) + epsilon)
-    return w - lr * step, {"momenta": m, "velocities": v}
+    if optimizer.sum_inside_sqrt:
+        step = lr * m * tf.math.rsqrt(v + epsilon * epsilon)
+    else:
+        step = lr * (m / (tf.sqrt(v) + epsilon))
+    return w - step, {"momenta": m, "velocities": v}
 
 
 def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:

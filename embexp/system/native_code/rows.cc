@@ -46,7 +46,6 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("beta_2: float = 0.0")
     .Attr("rest_2: float = 0.0")
     .Attr("epsilon: float = 0.0")
-    .Attr("inside: bool = true")
     .Attr("from_zero: bool = true")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
@@ -76,7 +75,6 @@ struct Adagrad {
 struct Adam {
   static constexpr int kSlots = 2;
   float rate_, beta_1_, rest_1_, beta_2_, rest_2_, epsilon_;
-  bool inside;
   template <typename P>
   EIGEN_ALWAYS_INLINE void operator()(P g, P& w, P* slots) const {
     using namespace Eigen::internal;
@@ -84,9 +82,7 @@ struct Adam {
             rest_2 = pset1<P>(rest_2_), epsilon = pset1<P>(epsilon_);
     slots[0] = padd(pmul(beta_1, slots[0]), pmul(rest_1, g));
     slots[1] = padd(pmul(beta_2, slots[1]), pmul(pmul(rest_2, g), g));
-    const P step = inside ? pmul(slots[0], prsqrt(padd(slots[1], epsilon)))
-                               : pdiv(slots[0], padd(psqrt(slots[1]), epsilon));
-    w = psub(w, pmul(rate, step));
+    w = psub(w, pmul(pmul(rate, slots[0]), prsqrt(padd(slots[1], epsilon))));
   }
 };
 
@@ -132,7 +128,6 @@ class MoveRows : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("beta_2", &beta_2_));
     OP_REQUIRES_OK(context, context->GetAttr("rest_2", &rest_2_));
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
-    OP_REQUIRES_OK(context, context->GetAttr("inside", &inside_));
     OP_REQUIRES_OK(context, context->GetAttr("from_zero", &from_zero_));
   }
 
@@ -145,7 +140,7 @@ class MoveRows : public OpKernel {
     } else if (rule_ == "adagrad") {
       Apply(context, handles, Adagrad{rate});
     } else {
-      Apply(context, handles, Adam{rate, beta_1_, rest_1_, beta_2_, rest_2_, epsilon_, inside_});
+      Apply(context, handles, Adam{rate, beta_1_, rest_1_, beta_2_, rest_2_, epsilon_});
     }
   }
 
@@ -268,7 +263,7 @@ class MoveRows : public OpKernel {
 
   std::string rule_;
   float beta_1_, rest_1_, beta_2_, rest_2_, epsilon_;
-  bool inside_, from_zero_;
+  bool from_zero_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("EmbexpMoveRows").Device(DEVICE_CPU).TypeConstraint<int32_t>("Tid"), MoveRows<int32_t>);

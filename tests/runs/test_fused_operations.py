@@ -1,0 +1,42 @@
+"""Runs with fused operations have the bits of runs without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import embexp
+from embexp.system import native
+
+pytestmark = pytest.mark.skipif(native.library("rows") is None, reason="nothing was built: no C++ compiler")
+
+
+def trained(words: list[str], folder: Path) -> dict[str, Any]:
+    data = ["data.examples=2000", "data.users=100", "data.items=50", "train.steps=6", "train.epochs=null"]
+    output = ["output.plots=false", "output.tensorboard=false", f"output.cache={folder.parent}/cache"]
+    embexp.run(embexp.compose([*words, *data, *output]), folder)
+    reader = tf.train.load_checkpoint(str(folder / "checkpoints" / "final" / "checkpoint"))
+    return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=dlrm", "optimizer=adagrad"],
+        ["model=dlrm_concat", "optimizer=adam"],
+        ["model=mlp", "optimizer=adam", "schedule@optimizer.schedule=cosine"],
+        ["model=mlp", "optimizer=sgd", "tables.user.dim=5"],
+    ],
+    ids=lambda words: ", ".join(words),
+)
+def test_runs_have_the_same_bits(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = trained(words, tmp_path / "fused")
+    monkeypatch.setattr(native, "library", lambda name: None)
+    stock = trained(words, tmp_path / "stock")
+    assert fused.keys() == stock.keys()
+    different = [name for name in fused if fused[name].tobytes() != stock[name].tobytes() and "embedding" in name]
+    assert different == []
