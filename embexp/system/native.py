@@ -34,10 +34,11 @@ def library(name: str) -> Any:
     """The operations of `native_code/NAME.cc`, or None if they were not built for this TensorFlow."""
     import tensorflow as tf
 
-    if not path(name).exists():
+    built = path(name)
+    if not built.exists():
         return None
     try:
-        return tf.load_op_library(str(path(name)))
+        return tf.load_op_library(str(built))
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):  # of another build of TensorFlow
         return None
 

@@ -19,18 +19,23 @@ from embexp.tables.table import EmbeddingTable
 
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     """Whether `move` does the step of a table."""
-    plain = optimizer.clipvalue is None and not optimizer.weight_decay_factor
-    plain = plain and optimizer.clip_weight_min is None and optimizer.clip_weight_max is None
     return (
-        plain
-        and isinstance(optimizer, SGD | Adagrad | Adam)
-        and not (isinstance(optimizer, Adam) and not (optimizer.lazy_adam and optimizer.sum_inside_sqrt))
+        _is_plain(optimizer)
         and isinstance(table, EmbeddingTable)
         and table.groups is None
         and "GPU" not in table.variable.device
         and tf.compat.v1.executing_eagerly_outside_functions()
         and native.library("rows") is not None
     )
+
+
+def _is_plain(optimizer: TableOptimizer) -> bool:
+    bounds = (optimizer.clipvalue, optimizer.clip_weight_min, optimizer.clip_weight_max)
+    if optimizer.weight_decay_factor or any(bound is not None for bound in bounds):
+        return False
+    if isinstance(optimizer, Adam):
+        return optimizer.lazy_adam and optimizer.sum_inside_sqrt
+    return isinstance(optimizer, SGD | Adagrad)
 
 
 def move(table: MovingTable, optimizer: TableOptimizer, touched: Touched, gradients: Any, *, rate: Any) -> None:
@@ -48,7 +53,7 @@ def move(table: MovingTable, optimizer: TableOptimizer, touched: Touched, gradie
     if gradients is None:
         gradients = tf.zeros([tf.size(positions), table.dim])
     native.library("rows").embexp_move_rows(
-        variables=[table.variable.handle, *(table.slots[name].handle for name in table.slots)],
+        variables=[variable.handle for variable in (table.variable, *table.slots.values())],
         ids=touched.ids,
         positions=positions,
         gradient=gradients,

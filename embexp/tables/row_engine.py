@@ -207,9 +207,9 @@ class RowEngine:
             if name in self._native:
                 spread = occurrence_gradients(touched.distinct, mine, gradients, dim)
                 native_rows.move(self._moving[name], self._optimizers[name], touched, spread, rate=rate)
-                continue
-            summed = summed_gradients(touched.distinct, mine, gradients, dim)
-            move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
+            else:
+                summed = summed_gradients(touched.distinct, mine, gradients, dim)
+                move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows of a feature's table; see `EmbeddingBackend.rows`."""

@@ -126,22 +126,38 @@ EMBEXP_FMA void Backward(const std::vector<const float*>& vectors, int64_t dim, 
   }
 }
 
+// The vectors of a call.
+struct Vectors {
+  OpInputList inputs;
+  std::vector<const float*> begins;
+  int64_t batch, dim, count;
+
+  absl::Status Read(OpKernelContext* context) {
+    TF_RETURN_IF_ERROR(context->input_list("vectors", &inputs));
+    TF_RETURN_IF_ERROR(Begins(inputs, &begins));
+    batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
+    return absl::OkStatus();
+  }
+  TensorShape ProductShape() const { return TensorShape({batch, count * (count - 1) / 2}); }
+};
+
+template <typename Work>
+void ForExamples(OpKernelContext* context, int64_t batch, int64_t cycles, const Work& work) {
+  context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(batch, cycles, work);
+}
+
 class Pairs : public OpKernel {
  public:
   explicit Pairs(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
-    OpInputList inputs;
-    OP_REQUIRES_OK(context, context->input_list("vectors", &inputs));
-    std::vector<const float*> vectors;
-    OP_REQUIRES_OK(context, Begins(inputs, &vectors));
-    const int64_t batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
+    Vectors vectors;
+    OP_REQUIRES_OK(context, vectors.Read(context));
     Tensor* products;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({batch, count * (count - 1) / 2}), &products));
+    OP_REQUIRES_OK(context, context->allocate_output(0, vectors.ProductShape(), &products));
     float* out = products->flat<float>().data();
-    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
-        batch, count * count * dim / 8,
-        [&](int64_t first, int64_t last) { Forward(vectors, dim, first, last, out); });
+    ForExamples(context, vectors.batch, vectors.count * vectors.count * vectors.dim / 8,
+                [&](int64_t first, int64_t last) { Forward(vectors.begins, vectors.dim, first, last, out); });
   }
 };
 
@@ -150,24 +166,20 @@ class PairsGrad : public OpKernel {
   explicit PairsGrad(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
-    OpInputList inputs;
-    OP_REQUIRES_OK(context, context->input_list("vectors", &inputs));
-    std::vector<const float*> vectors;
-    OP_REQUIRES_OK(context, Begins(inputs, &vectors));
-    const int64_t batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
-    const Tensor& upstream = context->input(count);
-    OP_REQUIRES(context, upstream.shape() == TensorShape({batch, count * (count - 1) / 2}),
+    Vectors vectors;
+    OP_REQUIRES_OK(context, vectors.Read(context));
+    const Tensor& upstream = context->input(vectors.count);
+    OP_REQUIRES(context, upstream.shape() == vectors.ProductShape(),
                 absl::InvalidArgumentError("the gradient must have the shape of the products"));
     std::vector<float*> gradients;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < vectors.count; ++i) {
       Tensor* gradient;
-      OP_REQUIRES_OK(context, context->allocate_output(i, inputs[0].shape(), &gradient));
+      OP_REQUIRES_OK(context, context->allocate_output(i, vectors.inputs[0].shape(), &gradient));
       gradients.push_back(gradient->flat<float>().data());
     }
     const float* g = upstream.flat<float>().data();
-    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
-        batch, count * count * dim / 6,
-        [&](int64_t first, int64_t last) { Backward(vectors, dim, first, last, g, gradients); });
+    ForExamples(context, vectors.batch, vectors.count * vectors.count * vectors.dim / 6,
+                [&](int64_t first, int64_t last) { Backward(vectors.begins, vectors.dim, first, last, g, gradients); });
   }
 };
 

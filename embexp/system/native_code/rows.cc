@@ -19,7 +19,6 @@
 namespace embexp {
 
 using tensorflow::DEVICE_CPU;
-using tensorflow::mutex;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
@@ -208,7 +207,7 @@ class MoveRows : public OpKernel {
 
     const int64_t packets = distinct * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
-      std::vector<float> sum(dim), zeros(dim, 0.0f);
+      std::vector<float> sum(dim);
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const int64_t coming = static_cast<int64_t>(ids[k + kAhead]) * dim;
@@ -219,9 +218,12 @@ class MoveRows : public OpKernel {
         const int32_t begin = starts[k], end = starts[k + 1];
         const float* g = gradient + static_cast<int64_t>(order[begin]) * dim;
         if (end - begin > 1 || from_zero_) {
-          std::copy_n(g, dim, sum.data());
-          if (from_zero_) Add(zeros.data(), dim, sum.data());
-          for (int32_t n = begin + 1; n < end; ++n) {
+          if (from_zero_) {
+            std::fill(sum.begin(), sum.end(), 0.0f);
+          } else {
+            std::copy_n(g, dim, sum.data());
+          }
+          for (int32_t n = begin + !from_zero_; n < end; ++n) {
             Add(gradient + static_cast<int64_t>(order[n]) * dim, dim, sum.data());
           }
           g = sum.data();
@@ -229,31 +231,19 @@ class MoveRows : public OpKernel {
         const int64_t row = static_cast<int64_t>(ids[k]) * dim;
         float* moved[kVariables];
         for (int v = 0; v < kVariables; ++v) moved[v] = base[v] + row;
-        int64_t at = 0;
-        for (; at + kPacket <= std::min(dim, packets - k * dim); at += kPacket) Move<Packet>(rule, g, moved, at);
-        if (at == dim) continue;
         // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
-        if ((k + 1) * dim <= packets) {
+        const int64_t in_packets = std::clamp<int64_t>(packets - k * dim, 0, dim);
+        int64_t at = 0;
+        for (; at + kPacket <= in_packets; at += kPacket) Move<Packet>(rule, g, moved, at);
+        if (at < in_packets) {  // a part of a packet, filled with zeros
           float padded[kVariables + 1][kPacket] = {};
           float* parts[kVariables];
-          for (int v = 0; v < kVariables; ++v) std::copy(moved[v] + at, moved[v] + dim, parts[v] = padded[v]);
-          std::copy(g + at, g + dim, padded[kVariables]);
+          for (int v = 0; v < kVariables; ++v) std::copy(moved[v] + at, moved[v] + in_packets, parts[v] = padded[v]);
+          std::copy(g + at, g + in_packets, padded[kVariables]);
           Move<Packet>(rule, padded[kVariables], parts, 0);
-          for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], dim - at, moved[v] + at);
-          continue;
+          for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], in_packets - at, moved[v] + at);
         }
-        for (; at < dim; ++at) {
-          if (k * dim + at >= packets) {
-            Move<float>(rule, g, moved, at);
-            continue;
-          }
-          float padded[kVariables + 1][kPacket] = {};
-          float* parts[kVariables];
-          for (int v = 0; v < kVariables; ++v) (parts[v] = padded[v])[0] = moved[v][at];
-          padded[kVariables][0] = g[at];
-          Move<Packet>(rule, padded[kVariables], parts, 0);
-          for (int v = 0; v < kVariables; ++v) moved[v][at] = padded[v][0];
-        }
+        for (at = in_packets; at < dim; ++at) Move<float>(rule, g, moved, at);
       }
     };
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
