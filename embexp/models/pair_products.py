@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.models import fused
 from embexp.system import native
 
 _TRIED = 64
@@ -21,7 +22,7 @@ def pair_products(vectors: list[Any], *, training: bool) -> Any:
         vectors: float32.
         training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
     """
-    if training and _fused(len(vectors), int(vectors[0].shape[-1])):
+    if training and fused.usable("pairs") and _same_bits(len(vectors), int(vectors[0].shape[-1])):
         return _by_library(*vectors)
     return by_matrices(tf.stack(vectors, axis=1))
 
@@ -61,40 +62,20 @@ def _gradient_by_library(vectors: Any, upstream: Any) -> Any:
     return native.library("pairs").embexp_pairs_grad(vectors=vectors, upstream=upstream)
 
 
-def _fused(count: int, dim: int) -> bool:
-    """Whether the library does it here: on a processor, in a step that TensorFlow 2 traces, with the same bits."""
-    return (
-        tf.compat.v1.executing_eagerly_outside_functions()
-        and not isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-        and not tf.config.list_logical_devices("GPU")
-        and native.library("pairs") is not None
-        and _same_bits(count, dim)
-    )
-
-
 @functools.cache
 def _same_bits(count: int, dim: int) -> bool:
-    """Whether both ways agree to the last bit on random vectors.
+    """They are where TensorFlow's matrix products are chains of fused multiply-adds in rising order.
 
-    They do where TensorFlow's matrix products are chains of fused multiply-adds in rising order, as oneDNN's are for
-    these sizes.
+    oneDNN's are, for these sizes.
     """
     random = np.random.default_rng(0)
-    values = random.standard_normal((count, _TRIED, dim)).astype(np.float32)
+    vectors = [random.standard_normal((_TRIED, dim)).astype(np.float32) for _ in range(count)]
     upstream = random.standard_normal((_TRIED, count * (count - 1) // 2)).astype(np.float32)
-    with tf.init_scope(), tf.device("CPU:0"):
-        vectors, g = [tf.constant(each) for each in values], tf.constant(upstream)
-        stacked = tf.stack(vectors, axis=1)
-        try:
-            found = tf.stack(_gradient_by_library(vectors, g), axis=1), _by_library(*vectors)
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
-            return False
-        expected = _gradient_by_matrices(stacked, g), by_matrices(stacked)
-        bits = [
-            (one.numpy().view(np.int32), other.numpy().view(np.int32))
-            for one, other in zip(found, expected, strict=True)
-        ]
-    return all(np.array_equal(one, other) for one, other in bits)
+
+    def by_matrices_of(*vectors: Any) -> Any:
+        return by_matrices(tf.stack(vectors, axis=1))
+
+    return fused.same_bits(_by_library, by_matrices_of, vectors, upstream)
 
 
 def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from embexp.models import own_candidates
 from embexp.specs.graph_sizes import DIFFERENCES
 
 SMALL = 16 << 20
@@ -50,12 +51,12 @@ class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 class Products(Scoring):
     """Scalar products."""
 
-    def call(self, inputs: list[Any]) -> Any:
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         """Takes the vectors and the candidates."""
         query, candidates = inputs
         if candidates.shape[0] == 1:  # one matrix multiplication for all queries
             return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
-        return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
+        return own_candidates.products(query, candidates, training=bool(training))
 
     def scores(self, query: Any, candidates: Any) -> Any:
         """One matrix product."""
@@ -84,9 +85,11 @@ class Distances(Scoring):
         super().__init__(**kwargs)
         self._distance, self._margin = distance, margin
 
-    def call(self, inputs: list[Any]) -> Any:
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         """Takes the vectors and the candidates."""
         query, candidates = inputs
+        if candidates.shape[0] != 1 and self._distance is absolute:
+            return self._margin - own_candidates.absolute(query, candidates, training=bool(training))
         if candidates.shape[0] != 1 or self.is_small(query, candidates):
             return self._plain(query, candidates)
         return self.scores(query, candidates[0])

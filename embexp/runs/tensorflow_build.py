@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from embexp.system import native
+
 
 def described() -> dict[str, Any]:
     """Version, compiler and build flags, and the settings of this process that change what it computes."""
@@ -20,6 +22,7 @@ def described() -> dict[str, Any]:
         "tensor_float_32": bool(tf.config.experimental.tensor_float_32_execution_enabled()),
         "floatx": keras.config.floatx(),
         "precision": keras.config.dtype_policy().name,
+        "fused_operations": [name for name in native.names() if native.library(name) is not None],
     }
 
 

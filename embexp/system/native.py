@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,11 @@ _COMPILERS = ("c++", "g++", "clang++")
 # TensorFlow's wheels are built for AVX and without fused multiply-add; with others, last bits would differ.
 _MACHINE = {"x86_64": ["-mavx"]}
 _FLAGS = ["-w", "-O2", "-DNDEBUG", "-ffp-contract=off", "-fPIC", "-shared"]
+
+
+def names() -> list[str]:
+    """Of all libraries, built or not."""
+    return [source.stem for source in sorted(SOURCES.glob("*.cc"))]
 
 
 @functools.cache
@@ -59,8 +63,7 @@ def build() -> list[Path]:
         OSError: there is no compiler, or it failed, or the folder can't be written.
     """
     environment.load_tensorflow()
-    names = list(_names())
-    missing = [name for name in names if not path(name).exists()]
+    missing = [name for name in names() if not path(name).exists()]
     if missing:
         named = os.environ.get("CXX")
         compiler = next(filter(None, map(shutil.which, [named] if named else _COMPILERS)), None)
@@ -69,7 +72,7 @@ def build() -> list[Path]:
         _BUILT.mkdir(exist_ok=True)
         with ThreadPoolExecutor() as pool:
             list(pool.map(functools.partial(_compile, compiler), missing))
-    return [path(name) for name in names]
+    return [path(name) for name in names()]
 
 
 def _compile(compiler: str, name: str) -> None:
@@ -83,10 +86,6 @@ def _compile(compiler: str, name: str) -> None:
         if done.returncode:
             raise OSError(f"{compiler} ended with status {done.returncode}:\n{done.stderr[:2000]}")
         made.replace(path(name))
-
-
-def _names() -> Iterator[str]:
-    return (source.stem for source in sorted(SOURCES.glob("*.cc")))
 
 
 def _flags() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,18 +52,21 @@ class Touched:
     rows: Any
 
 
-def distinct_ids(ids: Mapping[tuple[Any, ...], Any], *, narrow: bool) -> Distinct:
+def distinct_ids(
+    ids: Mapping[tuple[Any, ...], Any], *, narrow: bool, unique: Callable[[Any], tuple[Any, Any]] = tf.unique
+) -> Distinct:
     """The distinct ids of inputs.
 
     Args:
         ids: of each input, by its source, int32 or int64 [n].
         narrow: whether int32 is enough for them.
+        unique: finds them and their positions.
     """
     parts = list(ids.values())
     if len({part.dtype for part in parts}) > 1:
         parts = [tf.cast(part, tf.int64) for part in parts]
     occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    distinct, positions = tf.unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
+    distinct, positions = unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
     first = later = later_positions = None
     count = occurrences.shape.num_elements()
     if count is None or count >= _MANY:
@@ -93,9 +96,10 @@ def summed_gradients(
         gradients: of each feature's activations; None: zeros.
         dim: width of a row.
     """
-    spread = occurrence_gradients(distinct, read, gradients, dim)
-    if spread is None:
+    parts = occurrence_gradients(distinct, read, gradients, dim)
+    if not parts:
         return None
+    spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
     if distinct.first is None:
         return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))
     # The same sums as unsorted_segment_sum, in the same order. Most ids of a batch occur once, and copying their
@@ -106,20 +110,19 @@ def summed_gradients(
 
 def occurrence_gradients(
     distinct: Distinct, read: Mapping[str, Occurrences], gradients: Mapping[str, Any], dim: int
-) -> Any:
-    """Gradient of each occurrence, float32 [n, dim], in the order of `all_positions`; None if all are zero.
+) -> list[Any]:
+    """Gradients of each occurrence, in parts [n_i, dim] float32 in the order of `all_positions`; none if all are zero.
 
     The arguments are those of `summed_gradients`.
     """
     if all(gradients[feature] is None for feature in read):
-        return None
+        return []
     by_source: dict[tuple[Any, ...], list[Any]] = {source: [] for source in distinct.positions}
     for feature, occurrences in read.items():
         if gradients[feature] is not None:
             spread = lookup.occurrence_gradients(occurrences, tf.convert_to_tensor(gradients[feature]), dim)
             by_source[occurrences.source].append(spread)
-    parts = [
+    return [
         tf.add_n(spreads) if spreads else tf.zeros([tf.size(distinct.positions[source]), dim])
         for source, spreads in by_source.items()
     ]
-    return parts[0] if len(parts) == 1 else tf.concat(parts, 0)

@@ -1,4 +1,4 @@
-"""Rows moved in one pass, by the library of `native_code/rows.cc`; the same bits as `row_updates`, in half the time.
+"""Rows read and moved by the library of `native_code/rows.cc`; the same bits as `row_updates`, in half the time.
 
 Used for tables on a processor, and for the plain rules: SGD, Adagrad, and lazy Adam with epsilon inside the root, all
 without clipping, weight decay, or rows that are frozen or have learning rates of their own.
@@ -6,6 +6,7 @@ without clipping, weight decay, or rows that are frozen or have learning rates o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,8 +18,19 @@ from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 
 
+def unique(ids: Any) -> tuple[Any, Any]:
+    """`tf.unique` of ids, int32 or int64 [n]."""
+    return tuple(native.library("rows").embexp_distinct(ids=ids))
+
+
+def gather(table: EmbeddingTable, ids: Any) -> Any:
+    """Rows `ids` [n] of a table that `moves`, float32 [n, dim]."""
+    rows = native.library("rows").embexp_gather_rows(variable=table.variable.handle, ids=ids)
+    return tf.ensure_shape(rows, [*ids.shape, table.dim])
+
+
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
-    """Whether `move` does the step of a table."""
+    """Whether the library does the step of a table."""
     return (
         _is_plain(optimizer)
         and isinstance(table, EmbeddingTable)
@@ -38,31 +50,30 @@ def _is_plain(optimizer: TableOptimizer) -> bool:
     return isinstance(optimizer, SGD | Adagrad)
 
 
-def move(table: MovingTable, optimizer: TableOptimizer, touched: Touched, gradients: Any, *, rate: Any) -> None:
+def move(
+    table: EmbeddingTable, optimizer: TableOptimizer, touched: Touched, gradients: Sequence[Any], *, rate: Any
+) -> None:
     """Moves the rows that a batch touched, in place.
 
     Args:
         table: one that `moves`, with the optimizer's slots.
         optimizer: its rule.
         touched: the rows; `rows` is not used.
-        gradients: float32 [n, dim], of each occurrence; None: zeros.
+        gradients: of each occurrence, in parts [n_i, dim] float32, one after the other; none: zeros.
         rate: learning rate, float32 scalar.
     """
-    assert isinstance(table, EmbeddingTable)
     positions = touched.distinct.all_positions
-    if gradients is None:
-        gradients = tf.zeros([tf.size(positions), table.dim])
     native.library("rows").embexp_move_rows(
         variables=[variable.handle for variable in (table.variable, *table.slots.values())],
         ids=touched.ids,
         positions=positions,
-        gradient=gradients,
+        gradients=gradients or [tf.zeros([tf.size(positions), table.dim])],
         rate=rate,
+        touched=[] if table.touched is None else [table.touched.handle],
         rule=optimizer.kind,
         from_zero=touched.distinct.first is None,
         **_constants(optimizer),
     )
-    table.mark_touched(touched.ids)
 
 
 def _constants(optimizer: TableOptimizer) -> dict[str, Any]:

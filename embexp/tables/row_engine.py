@@ -14,7 +14,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -98,7 +99,11 @@ class RowEngine:
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
         self._moving = moving
-        self._native = {name for name, table in moving.items() if native_rows.moves(table, optimizers[name])}
+        self._native = {
+            name: cast(EmbeddingTable, table)
+            for name, table in moving.items()
+            if native_rows.moves(table, optimizers[name])
+        }
         self._step, self._total_steps = step, total_steps
         self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
         self._current: _Step | None = None
@@ -140,15 +145,16 @@ class RowEngine:
         for name, table in self._tables.items():
             mine = self._of_table(name, read)
             if not training or name not in self._moving:
-                lookups.update(_gather_each(table, mine))
+                lookups.update(_gather_each(table, mine, table.gather))
             elif whole_table.is_whole(self._moving[name], self._optimizers[name], mine):
                 rows = whole_table.gather(self._moving[name], mine)
                 lookups.update({f: _Lookup(r, rows, None if r.every_row else r.ids) for f, r in mine.items()})
                 whole.append(name)
             elif mine:
-                distinct = _distinct(mine, known, self._narrow)
+                distinct = self._distinct(mine, known)
                 if name in self._native and all(r.segments is None for r in mine.values()):
-                    lookups.update(_gather_each(table, mine))
+                    gather = functools.partial(native_rows.gather, self._native[name])
+                    lookups.update(_gather_each(table, mine, gather))
                     touched[name] = Touched(distinct, distinct.ids, None)
                 else:
                     own = touched[name] = _gather_distinct(self._moving[name], mine, distinct)
@@ -205,8 +211,8 @@ class RowEngine:
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
             mine, dim = self._of_table(name, read), self._tables[name].dim
             if name in self._native:
-                spread = occurrence_gradients(touched.distinct, mine, gradients, dim)
-                native_rows.move(self._moving[name], self._optimizers[name], touched, spread, rate=rate)
+                parts = occurrence_gradients(touched.distinct, mine, gradients, dim)
+                native_rows.move(self._native[name], self._optimizers[name], touched, parts, rate=rate)
             else:
                 summed = summed_gradients(touched.distinct, mine, gradients, dim)
                 move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
@@ -226,6 +232,15 @@ class RowEngine:
             return rate
         return rate * schedules.factor(optimizer.schedule, self._step, total_steps=self._total_steps)
 
+    def _distinct(self, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct]) -> Distinct:
+        """The distinct ids of a table's features; tables with the same inputs share them."""
+        by_source = {occurrences.source: occurrences.ids for occurrences in read.values()}
+        key = tuple(by_source)
+        if key not in known:
+            unique = native_rows.unique if self._native else tf.unique
+            known[key] = distinct_ids(by_source, narrow=self._narrow, unique=unique)
+        return known[key]
+
     def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
@@ -234,15 +249,6 @@ def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Fe
     missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
     if missing or unknown:
         raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
-
-
-def _distinct(read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct], narrow: bool) -> Distinct:
-    """The distinct ids of a table's features; tables with the same inputs share them."""
-    by_source = {occurrences.source: occurrences.ids for occurrences in read.values()}
-    key = tuple(by_source)
-    if key not in known:
-        known[key] = distinct_ids(by_source, narrow=narrow)
-    return known[key]
 
 
 def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distinct: Distinct) -> Touched:
@@ -256,11 +262,11 @@ def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distin
     return Touched(distinct, ids, table.gather(ids))
 
 
-def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
+def _gather_each(table: AnyTable, read: Mapping[str, Occurrences], gather: Callable[[Any], Any]) -> dict[str, _Lookup]:
     """Rows of each occurrence; with nothing else to do for distinct ids, finding them costs more than it saves."""
     lookups = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids
         with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
-            lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
+            lookups[feature] = _Lookup(occurrences, gather(tf.identity(ids)), None)
     return lookups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,38 @@ import tensorflow as tf
 
 import embexp
 from embexp.system import native
+from tests import planted_triples
 
 pytestmark = pytest.mark.skipif(native.library("rows") is None, reason="nothing was built: no C++ compiler")
 
 
+CLICKS = ["data.examples=2000", "data.users=100", "data.items=50", "train.steps=6", "train.epochs=null"]
+GRAPH = [
+    "experiment=knowledge_graph",
+    "data.negatives=15",
+    "tables.entity.dim=16",
+    "train.batch_size=32",
+    "train.steps=6",
+]
+
+
 def trained(words: list[str], folder: Path) -> dict[str, Any]:
-    data = ["data.examples=2000", "data.users=100", "data.items=50", "train.steps=6", "train.epochs=null"]
+    """Variables after a run; `fused_operations` of its manifest are those that there are."""
     output = ["output.plots=false", "output.tensorboard=false", f"output.cache={folder.parent}/cache"]
-    embexp.run(embexp.compose([*words, *data, *output]), folder)
+    embexp.run(embexp.compose([*words, *output]), folder)
+    recorded = json.loads((folder / "manifest.json").read_text())["tensorflow"]["fused_operations"]
+    assert recorded == [name for name in native.names() if native.library(name) is not None]
     reader = tf.train.load_checkpoint(str(folder / "checkpoints" / "final" / "checkpoint"))
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+
+
+def compared(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = trained(words, tmp_path / "fused")
+    monkeypatch.setattr(native, "library", lambda name: None)
+    stock = trained(words, tmp_path / "stock")
+    assert fused.keys() == stock.keys()
+    different = [name for name in fused if fused[name].tobytes() != stock[name].tobytes() and "embedding" in name]
+    assert different == []
 
 
 @pytest.mark.parametrize(
@@ -34,9 +57,10 @@ def trained(words: list[str], folder: Path) -> dict[str, Any]:
     ids=lambda words: ", ".join(words),
 )
 def test_runs_have_the_same_bits(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fused = trained(words, tmp_path / "fused")
-    monkeypatch.setattr(native, "library", lambda name: None)
-    stock = trained(words, tmp_path / "stock")
-    assert fused.keys() == stock.keys()
-    different = [name for name in fused if fused[name].tobytes() != stock[name].tobytes() and "embedding" in name]
-    assert different == []
+    compared([*words, *CLICKS], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("model", ["complex", "transe"])
+def test_runs_on_graphs_have_the_same_bits(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = planted_triples.divided(tmp_path / "circle", planted_triples.circle(24), test=10, valid=10)
+    compared([*GRAPH, f"model={model}", f"data.path={folder}"], tmp_path, monkeypatch)

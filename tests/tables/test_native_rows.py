@@ -100,6 +100,29 @@ def test_what_was_read_before_a_step_stays_as_it_was(name: str) -> None:
 
 
 @built
+@given(
+    ids=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9), max_size=200),
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+def test_distinct_ids_are_those_of_tensorflow(ids: list[int], dtype: type) -> None:
+    for one, other in zip(native_rows.unique(tf.constant(ids, dtype)), tf.unique(tf.constant(ids, dtype)), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@built
+@pytest.mark.parametrize("dim", [1, 7, 32])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_gathered_rows_are_those_of_the_table(dim: int, dtype: type) -> None:
+    table = table_of(RULES["sgd"], 300, dim)
+    ids = np.random.default_rng(0).integers(0, 300, 2000).astype(dtype)
+    np.testing.assert_array_equal(native_rows.gather(table, tf.constant(ids)).numpy(), table.read(0, 300)[ids])
+    for outside in (-1, 300):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is outside of the table"):
+            native_rows.gather(table, tf.constant([3, outside], dtype))
+
+
+@built
 def test_ids_outside_of_the_table_are_refused() -> None:
     table = table_of(RULES["sgd"], 40, 8)
     for ids, positions in (([40], [0]), ([-1], [0]), ([3], [1]), ([3], [-1])):
@@ -108,8 +131,9 @@ def test_ids_outside_of_the_table_are_refused() -> None:
                 variables=[table.variable.handle],
                 ids=tf.constant(ids),
                 positions=tf.constant(positions),
-                gradient=tf.ones([1, 8]),
+                gradients=[tf.ones([1, 8])],
                 rate=tf.constant(1.0),
+                touched=[],
                 rule="sgd",
             )
 

@@ -62,21 +62,48 @@ absl::Status Begins(const OpInputList& vectors, std::vector<const float*>* found
   return absl::OkStatus();
 }
 
-// Sums kTile x kLanes numbers at a time, as one chain alone would wait for each of its additions.
+// Sums kTile x kBlocks * kLanes numbers at a time: one chain alone would wait for each of its additions, and each factor
+// that is loaded serves several.
 constexpr int64_t kTile = 4;
 
-// left [kTile] rows of `steps` factors, each `stride` apart, times right [steps, width]: one column block of the sums.
+// left [kTile] rows of `steps` factors, each `stride` apart, times right [steps, width]: some column blocks of the sums.
+template <int kBlocks>
 EMBEXP_FMA inline void Tile(const float* left, int64_t stride, const float* right, int64_t width, int64_t steps,
-                            __m256* sums) {
-  __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
+                            __m256 (*sums)[kBlocks]) {
+  __m256 found[kTile][kBlocks] = {};
   for (int64_t k = 0; k < steps; ++k) {
-    const __m256 factor = _mm256_loadu_ps(right + k * width);
-    a = _mm256_fmadd_ps(_mm256_broadcast_ss(left + k), factor, a);
-    b = _mm256_fmadd_ps(_mm256_broadcast_ss(left + stride + k), factor, b);
-    c = _mm256_fmadd_ps(_mm256_broadcast_ss(left + 2 * stride + k), factor, c);
-    d = _mm256_fmadd_ps(_mm256_broadcast_ss(left + 3 * stride + k), factor, d);
+    __m256 factors[kBlocks];
+#pragma GCC unroll 2
+    for (int j = 0; j < kBlocks; ++j) factors[j] = _mm256_loadu_ps(right + k * width + j * kLanes);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kTile; ++i) {
+      const __m256 factor = _mm256_broadcast_ss(left + i * stride + k);
+#pragma GCC unroll 2
+      for (int j = 0; j < kBlocks; ++j) found[i][j] = _mm256_fmadd_ps(factor, factors[j], found[i][j]);
+    }
   }
-  sums[0] = a, sums[1] = b, sums[2] = c, sums[3] = d;
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kTile; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kBlocks; ++j) sums[i][j] = found[i][j];
+  }
+}
+
+// All column blocks from `first` to `width`, two at a time where there are two; `store(row, column, sums)` takes each.
+template <typename Store>
+EMBEXP_FMA inline void Tiles(const float* left, int64_t stride, const float* right, int64_t width, int64_t steps,
+                             int64_t first, const Store& store) {
+  int64_t at = first;
+  for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
+    __m256 sums[kTile][2];
+    Tile<2>(left, stride, right + at, width, steps, sums);
+    for (int64_t i = 0; i < kTile; ++i) store(i, at, sums[i][0]), store(i, at + kLanes, sums[i][1]);
+  }
+  if (at < width) {
+    __m256 sums[kTile][1];
+    Tile<1>(left, stride, right + at, width, steps, sums);
+    for (int64_t i = 0; i < kTile; ++i) store(i, at, sums[i][0]);
+  }
 }
 
 int64_t Padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
@@ -93,11 +120,9 @@ EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, i
       for (int64_t k = 0; k < dim; ++k) columns[k * padded + i] = vector[k];
     }
     for (int64_t i = 0; i + 1 < count; i += kTile) {
-      for (int64_t j = (i + 1) / kLanes * kLanes; j < padded; j += kLanes) {
-        __m256 sums[kTile];
-        Tile(&rows[i * dim], dim, &columns[j], padded, dim, sums);
-        for (int64_t n = 0; n < kTile; ++n) _mm256_storeu_ps(&gram[(i + n) * padded + j], sums[n]);
-      }
+      Tiles(&rows[i * dim], dim, columns.data(), padded, dim, (i + 1) / kLanes * kLanes,
+            [&](int64_t n, int64_t j, const __m256& sums)
+                EMBEXP_FMA { _mm256_storeu_ps(&gram[(i + n) * padded + j], sums); });
     }
     float* out = products + b * (count * (count - 1) / 2);
     for (int64_t i = 0; i + 1 < count; ++i) out = std::copy_n(&gram[i * padded + i + 1], count - i - 1, out);
@@ -115,13 +140,8 @@ EMBEXP_FMA void Backward(const std::vector<const float*>& vectors, int64_t dim, 
       for (int64_t j = i + 1; j < count; ++j) symmetric[i * count + j] = symmetric[j * count + i] = *g++;
     }
     for (int64_t i = 0; i < count; i += kTile) {
-      for (int64_t at = 0; at < dim; at += kLanes) {
-        __m256 sums[kTile];
-        Tile(&symmetric[i * count], count, &rows[at], dim, count, sums);
-        for (int64_t n = 0; n < std::min(kTile, count - i); ++n) {
-          _mm256_storeu_ps(gradients[i + n] + b * dim + at, sums[n]);
-        }
-      }
+      Tiles(&symmetric[i * count], count, rows.data(), dim, count, 0, [&](int64_t n, int64_t at, const __m256& sums)
+                EMBEXP_FMA { if (i + n < count) _mm256_storeu_ps(gradients[i + n] + b * dim + at, sums); });
     }
   }
 }

@@ -1,8 +1,10 @@
-// One pass over the rows that a training step touched: sums the gradients of each row, applies the optimizer's rule,
-// and writes the row and its slots in place.
+// The rows of a training step: the distinct ids of a batch, their rows read, and their rows moved in one pass, which
+// sums the gradients of each row, applies the optimizer's rule, and writes the row and its slots in place.
 //
 // The same bits as TensorFlow's own operations: sums in the order of the occurrences, the rules in the order of
 // `optimizers.py` with Eigen's functions for the same packets, and no fused multiply-add (see `native.py`).
+//
+// Rows are asked for before they are needed: one that lies anywhere in a large table takes longer to arrive than to use.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,9 +37,12 @@ REGISTER_OP("EmbexpMoveRows")
     .Input("variables: N * resource")
     .Input("ids: Tid")
     .Input("positions: int32")
-    .Input("gradient: float")
+    .Input("gradients: M * float")
     .Input("rate: float")
+    .Input("touched: K * resource")
     .Attr("N: int >= 1")
+    .Attr("M: int >= 1")
+    .Attr("K: int >= 0")
     .Attr("Tid: {int32, int64}")
     .Attr("rule: {'sgd', 'adagrad', 'adam'}")
     .Attr("beta_1: float = 0.0")
@@ -48,6 +53,25 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("from_zero: bool = true")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("EmbexpDistinct")
+    .Input("ids: Tid")
+    .Output("distinct: Tid")
+    .Output("positions: int32")
+    .Attr("Tid: {int32, int64}")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(tensorflow::shape_inference::InferenceContext::kUnknownDim));
+      context->set_output(1, context->input(0));
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("EmbexpGatherRows")
+    .Input("variable: resource")
+    .Input("ids: Tid")
+    .Output("rows: float")
+    .Attr("Tid: {int32, int64}")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
 // The rules, of packets (and, by Eigen's functions for one number, of floats).
 struct Sgd {
@@ -85,22 +109,30 @@ struct Adam {
   }
 };
 
+// Asks for a row that will be read (kWrite = 0) or written (1).
+template <int kWrite>
+EIGEN_ALWAYS_INLINE void Prefetch(const float* row, int64_t dim) {
+  for (int64_t at = 0; at < dim; at += kFloatsPerLine) __builtin_prefetch(row + at, kWrite);
+}
+
 // A variable of which nothing shares the memory, locked.
 class Locked {
  public:
-  static absl::Status Of(OpKernelContext* context, const tensorflow::ResourceHandle& handle, Locked* found) {
+  template <typename T>
+  static absl::Status Of(OpKernelContext* context, const tensorflow::ResourceHandle& handle, int dims, Locked* found) {
     TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, handle, &found->variable_));
     found->variable_->mu()->lock();
     found->locked_ = true;
     Tensor* tensor = found->variable_->tensor();
-    if (!found->variable_->is_initialized || tensor->dtype() != tensorflow::DT_FLOAT || tensor->dims() != 2) {
-      return absl::FailedPreconditionError("a table or slot is not an initialized float32 matrix");
+    constexpr auto kType = tensorflow::DataTypeToEnum<T>::value;
+    if (!found->variable_->is_initialized || tensor->dtype() != kType || tensor->dims() != dims) {
+      return absl::FailedPreconditionError("a table, slot or record of touched rows is not initialized, or another");
     }
     if (!found->variable_->copy_on_read_mode.load()) {
       if (!tensor->RefCountIsOne()) {  // somebody holds what was read from it
         Tensor copy;
-        TF_RETURN_IF_ERROR(context->allocate_temp(tensorflow::DT_FLOAT, tensor->shape(), &copy));
-        std::copy_n(tensor->flat<float>().data(), tensor->NumElements(), copy.flat<float>().data());
+        TF_RETURN_IF_ERROR(context->allocate_temp(kType, tensor->shape(), &copy));
+        std::copy_n(tensor->flat<T>().data(), tensor->NumElements(), copy.flat<T>().data());
         *tensor = copy;
       }
       found->variable_->copy_on_read_mode.store(true);
@@ -117,6 +149,85 @@ class Locked {
   bool locked_ = false;
 };
 
+// The distinct ids, in the order of their first occurrence, and where each occurrence is among them: as `tf.unique`.
+template <typename Id>
+class FindDistinct : public OpKernel {
+ public:
+  explicit FindDistinct(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& ids_of = context->input(0);
+    const int64_t count = ids_of.NumElements();
+    OP_REQUIRES(context, ids_of.dims() == 1 && count < (int64_t{1} << 31),
+                absl::InvalidArgumentError("ids must be a vector of fewer than 2^31"));
+    Tensor found_of, *positions_of;
+    OP_REQUIRES_OK(context, context->allocate_temp(ids_of.dtype(), ids_of.shape(), &found_of));
+    OP_REQUIRES_OK(context, context->allocate_output(1, ids_of.shape(), &positions_of));
+    const Id* ids = ids_of.template flat<Id>().data();
+    Id* found = found_of.template flat<Id>().data();
+    int32_t* positions = positions_of->flat<int32_t>().data();
+
+    // Places are probed one after the other; at least half of them are free (-1).
+    int bits = 4;
+    while ((int64_t{1} << bits) < 2 * count) ++bits;
+    const uint64_t mask = (uint64_t{1} << bits) - 1;
+    const auto place_of = [&](Id id) { return static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits); };
+    struct Place {
+      Id id;
+      int32_t position;
+    };
+    std::vector<Place> places(mask + 1, Place{0, -1});
+    int32_t distinct = 0;
+    for (int64_t n = 0; n < count; ++n) {
+      if (n + kAhead < count) __builtin_prefetch(&places[place_of(ids[n + kAhead])], 1);
+      uint64_t at = place_of(ids[n]);
+      while (places[at].position >= 0 && places[at].id != ids[n]) at = (at + 1) & mask;
+      if (places[at].position < 0) {
+        places[at] = Place{ids[n], distinct};
+        found[distinct++] = ids[n];
+      }
+      positions[n] = places[at].position;
+    }
+    context->set_output(0, found_of.Slice(0, distinct));
+  }
+};
+
+// Rows of a table.
+template <typename Id>
+class GatherRows : public OpKernel {
+ public:
+  explicit GatherRows(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Var> variable;
+    OP_REQUIRES_OK(context, tensorflow::LookupResource(
+                                context, context->input(0).template scalar<tensorflow::ResourceHandle>()(), &variable));
+    tensorflow::tf_shared_lock lock(*variable->mu());
+    const Tensor& table = *variable->tensor();
+    OP_REQUIRES(context,
+                variable->is_initialized && table.dtype() == tensorflow::DT_FLOAT && table.dims() == 2,
+                absl::FailedPreconditionError("a table is not an initialized float32 matrix"));
+    const Tensor& ids_of = context->input(1);
+    const int64_t count = ids_of.NumElements(), rows = table.dim_size(0), dim = table.dim_size(1);
+    const Id* ids = ids_of.template flat<Id>().data();
+    for (int64_t n = 0; n < count; ++n) {
+      OP_REQUIRES(context, static_cast<uint64_t>(static_cast<int64_t>(ids[n])) < static_cast<uint64_t>(rows),
+                  absl::InvalidArgumentError("an id is outside of the table"));
+    }
+    Tensor* gathered;
+    OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({count, dim}), &gathered));
+    const float* from = table.flat<float>().data();
+    float* to = gathered->flat<float>().data();
+    const auto work = [&](int64_t first, int64_t last) {
+      for (int64_t n = first; n < last; ++n) {
+        if (n + kAhead < last) Prefetch<0>(from + static_cast<int64_t>(ids[n + kAhead]) * dim, dim);
+        std::copy_n(from + static_cast<int64_t>(ids[n]) * dim, dim, to + n * dim);
+      }
+    };
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, 50 + 2 * dim, work);
+  }
+};
+
 template <typename Id>
 class MoveRows : public OpKernel {
  public:
@@ -131,9 +242,10 @@ class MoveRows : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    tensorflow::OpInputList handles;
+    tensorflow::OpInputList handles, rate_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
-    const float rate = context->input(handles.size() + 3).template scalar<float>()();
+    OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
+    const float rate = rate_of[0].template scalar<float>()();
     if (rule_ == "sgd") {
       Apply(context, handles, Sgd{rate});
     } else if (rule_ == "adagrad") {
@@ -144,13 +256,14 @@ class MoveRows : public OpKernel {
   }
 
  private:
+  // Applies the rule to a packet; `zero` is what the gradient is added to: 0, or -0, which changes nothing.
   template <typename P, typename Rule>
-  static EIGEN_ALWAYS_INLINE void Move(const Rule& rule, const float* g, float* const* moved, int64_t at) {
+  static EIGEN_ALWAYS_INLINE void Move(const Rule& rule, const float* g, float zero, float* const* moved, int64_t at) {
     using namespace Eigen::internal;
     P w = ploadu<P>(moved[0] + at);
     P slots[Rule::kSlots + 1];
     for (int v = 0; v < Rule::kSlots; ++v) slots[v] = ploadu<P>(moved[v + 1] + at);
-    rule(ploadu<P>(g + at), w, slots);
+    rule(padd(pset1<P>(zero), ploadu<P>(g + at)), w, slots);
     for (int v = 0; v < Rule::kSlots; ++v) pstoreu(moved[v + 1] + at, slots[v]);
     pstoreu(moved[0] + at, w);
   }
@@ -170,17 +283,34 @@ class MoveRows : public OpKernel {
     OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
     const Tensor& ids_of = context->input(kVariables);
     const Tensor& positions_of = context->input(kVariables + 1);
-    const Tensor& gradient_of = context->input(kVariables + 2);
+    tensorflow::OpInputList gradients, touched_of;
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, context->input_list("touched", &touched_of));
     const int64_t distinct = ids_of.NumElements(), count = positions_of.NumElements();
-    OP_REQUIRES(context, gradient_of.dims() == 2 && gradient_of.dim_size(0) == count,
-                absl::InvalidArgumentError("the gradient must have a row for each occurrence"));
-    const int64_t dim = gradient_of.dim_size(1);
-    Locked locked[kVariables];
+    const int64_t dim = gradients[0].dims() == 2 ? gradients[0].dim_size(1) : 0;
+    // Row n of all gradients is of part k with ends[k - 1] <= n < ends[k]; `begins[k]` is where its row 0 would be.
+    std::vector<int64_t> ends;
+    std::vector<const float*> begins;
+    for (const Tensor& part : gradients) {
+      OP_REQUIRES(context, part.dims() == 2 && part.dim_size(1) == dim,
+                  absl::InvalidArgumentError("gradients must be matrices of the same width"));
+      const int64_t before = ends.empty() ? 0 : ends.back();
+      begins.push_back(part.flat<float>().data() - before * dim);
+      ends.push_back(before + part.dim_size(0));
+    }
+    OP_REQUIRES(context, ends.back() == count,
+                absl::InvalidArgumentError("the gradients must have a row for each occurrence"));
+    const auto gradient_at = [&](int64_t n) {
+      size_t part = 0;
+      while (n >= ends[part]) ++part;
+      return begins[part] + n * dim;
+    };
+    Locked locked[kVariables], marks_locked;
     float* base[kVariables];
     int64_t rows = 0;
     for (int v = 0; v < kVariables; ++v) {
       OP_REQUIRES_OK(context,
-                     Locked::Of(context, handles[v].template scalar<tensorflow::ResourceHandle>()(), &locked[v]));
+                     Locked::Of<float>(context, handles[v].template scalar<tensorflow::ResourceHandle>()(), 2, &locked[v]));
       Tensor* tensor = locked[v].tensor();
       if (v == 0) rows = tensor->dim_size(0);
       OP_REQUIRES(context, tensor->dim_size(0) == rows && tensor->dim_size(1) == dim,
@@ -188,9 +318,17 @@ class MoveRows : public OpKernel {
       base[v] = tensor->template flat<float>().data();
     }
 
+    uint8_t* marks = nullptr;
+    if (touched_of.size()) {
+      const auto& handle = touched_of[0].template scalar<tensorflow::ResourceHandle>()();
+      OP_REQUIRES_OK(context, Locked::Of<uint8_t>(context, handle, 1, &marks_locked));
+      OP_REQUIRES(context, marks_locked.tensor()->dim_size(0) == rows,
+                  absl::InvalidArgumentError("the record of touched rows must have one for each row"));
+      marks = marks_locked.tensor()->template flat<uint8_t>().data();
+    }
+
     const Id* ids = ids_of.template flat<Id>().data();
     const int32_t* positions = positions_of.flat<int32_t>().data();
-    const float* gradient = gradient_of.flat<float>().data();
     // The occurrences of each row, in their order: those of row k are order[starts[k]] to order[starts[k + 1] - 1].
     std::vector<int32_t> starts(distinct + 2, 0), order(count);
     for (int64_t n = 0; n < count; ++n) {
@@ -205,45 +343,39 @@ class MoveRows : public OpKernel {
                   absl::InvalidArgumentError("an id is outside of the table"));
     }
 
+    const float zero = from_zero_ ? 0.0f : -0.0f;
     const int64_t packets = distinct * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
       std::vector<float> sum(dim);
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const int64_t coming = static_cast<int64_t>(ids[k + kAhead]) * dim;
-          for (int v = 0; v < kVariables; ++v) {
-            for (int64_t at = 0; at < dim; at += kFloatsPerLine) __builtin_prefetch(base[v] + coming + at, 1);
-          }
+          for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v] + coming, dim);
         }
         const int32_t begin = starts[k], end = starts[k + 1];
-        const float* g = gradient + static_cast<int64_t>(order[begin]) * dim;
-        if (end - begin > 1 || from_zero_) {
-          if (from_zero_) {
-            std::fill(sum.begin(), sum.end(), 0.0f);
-          } else {
-            std::copy_n(g, dim, sum.data());
-          }
-          for (int32_t n = begin + !from_zero_; n < end; ++n) {
-            Add(gradient + static_cast<int64_t>(order[n]) * dim, dim, sum.data());
-          }
+        const float* g = gradient_at(order[begin]);
+        if (end - begin > 1) {
+          for (int64_t at = 0; at < dim; ++at) sum[at] = zero + g[at];
+          for (int32_t n = begin + 1; n < end; ++n) Add(gradient_at(order[n]), dim, sum.data());
           g = sum.data();
         }
+        if (marks != nullptr) marks[ids[k]] = 1;
         const int64_t row = static_cast<int64_t>(ids[k]) * dim;
         float* moved[kVariables];
         for (int v = 0; v < kVariables; ++v) moved[v] = base[v] + row;
         // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
         const int64_t in_packets = std::clamp<int64_t>(packets - k * dim, 0, dim);
         int64_t at = 0;
-        for (; at + kPacket <= in_packets; at += kPacket) Move<Packet>(rule, g, moved, at);
+        for (; at + kPacket <= in_packets; at += kPacket) Move<Packet>(rule, g, zero, moved, at);
         if (at < in_packets) {  // a part of a packet, filled with zeros
           float padded[kVariables + 1][kPacket] = {};
           float* parts[kVariables];
           for (int v = 0; v < kVariables; ++v) std::copy(moved[v] + at, moved[v] + in_packets, parts[v] = padded[v]);
           std::copy(g + at, g + in_packets, padded[kVariables]);
-          Move<Packet>(rule, padded[kVariables], parts, 0);
+          Move<Packet>(rule, padded[kVariables], zero, parts, 0);
           for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], in_packets - at, moved[v] + at);
         }
-        for (at = in_packets; at < dim; ++at) Move<float>(rule, g, moved, at);
+        for (at = in_packets; at < dim; ++at) Move<float>(rule, g, zero, moved, at);
       }
     };
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
@@ -256,7 +388,11 @@ class MoveRows : public OpKernel {
   bool from_zero_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("EmbexpMoveRows").Device(DEVICE_CPU).TypeConstraint<int32_t>("Tid"), MoveRows<int32_t>);
-REGISTER_KERNEL_BUILDER(Name("EmbexpMoveRows").Device(DEVICE_CPU).TypeConstraint<int64_t>("Tid"), MoveRows<int64_t>);
+#define EMBEXP_REGISTER(name, kernel)                                                                   \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(DEVICE_CPU).TypeConstraint<int32_t>("Tid"), kernel<int32_t>); \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(DEVICE_CPU).TypeConstraint<int64_t>("Tid"), kernel<int64_t>)
+EMBEXP_REGISTER("EmbexpDistinct", FindDistinct);
+EMBEXP_REGISTER("EmbexpGatherRows", GatherRows);
+EMBEXP_REGISTER("EmbexpMoveRows", MoveRows);
 
 }  // namespace embexp
