@@ -215,7 +215,7 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     """Repeats a run, or a study, from its record in a new process and compares the results, as `embexp verify` does.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`.
         keep: directory to keep the new run in; None: it is not kept.
 
@@ -253,7 +253,7 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
             is built by its function when it is first used; tables and metrics of a finished run need none.
 
