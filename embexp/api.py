@@ -56,9 +56,9 @@ def run(
 
     Args:
         spec: from `embexp.compose` or `embexp.spec_of`.
-        directory: of the run; None: in a Hydra app the output directory of its job, else `outputs/DATE/TIME`. A
-            directory that exists is never written to: the run then gets the next free name, `…_2`. The exception is
-            the output directory of a Hydra app's job, which Hydra has just made.
+        directory: directory of the run; None: in a Hydra app the output directory of its job, else
+            `outputs/DATE/TIME`. An existing directory is never written to: the run then takes the next free name,
+            `…_2`. The exception is the output directory of a Hydra app's job, which Hydra has just made.
         listeners: called during training, in each run of a study.
         quiet: nothing is printed.
         allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
@@ -94,17 +94,18 @@ def sweep(
     quiet: bool = False,
     allow_code: Sequence[str] = (),
 ) -> SweepResult:
-    """Runs several specs, each in a process of its own, several at once if asked, as `embexp run -m` does.
+    """Runs several specs, each in its own process, one or several at a time, as `embexp run -m` does.
 
-    A directory with the same sweep is continued: what is done is not done again. `embexp resume DIR` finishes what an
-    interruption left.
+    A directory with the same sweep is continued: finished jobs are not repeated. `embexp resume DIR` completes an
+    interrupted sweep.
 
     Args:
         specs: a RunSpec for each job, or a list of overrides. A job whose settings can't be combined is skipped.
-        directory: of the sweep; None: `outputs/DATE/TIME_sweep`. A directory with something else is never written to.
-        jobs: at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
-        timeout_minutes: after which a job is ended as failed; None: no limit.
-        retries: further attempts at a job whose process crashed.
+        directory: directory of the sweep; None: `outputs/DATE/TIME_sweep`. A directory with other content is never
+            written to.
+        jobs: number of jobs at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
+        timeout_minutes: time limit, after which a job counts as failed; None: no limit.
+        retries: number of retries of a job whose process crashed.
         quiet: nothing is printed.
         allow_code: functions outside of the user's own modules that the specs may run, such as `["keras:Model"]`.
 
@@ -172,16 +173,16 @@ def resume(
     """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
 
     Args:
-        directory: of the run, of a study, or of a sweep.
+        directory: directory of the run, the study or the sweep.
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
-            change. Of a sweep, only `hydra.launcher`.
-        listeners: called during training; not of a sweep, whose jobs are processes of their own.
+            change. For a sweep, only `hydra.launcher` may change.
+        listeners: called during training; not for a sweep, whose jobs are separate processes.
         quiet: nothing is printed.
         allow_code: functions that the recorded spec, or those of the sweep, may run, such as `["my_models:tower"]`.
 
     Returns:
-        The directory of the run and its summary: the same results as those of a run that was never interrupted. The
-        summary of a sweep has its `status` (completed, interrupted or failed) and its `jobs`, as `sweep.json` has them.
+        The directory of the run and its summary, with the same results as an uninterrupted run. The summary of a sweep
+        has its `status` (completed, interrupted or failed) and its `jobs`, as in `sweep.json`.
 
     Raises:
         UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
@@ -211,16 +212,16 @@ def resume(
 
 
 def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:
-    """Runs a run, or a study, again from its record in a new process and compares the results, as `embexp verify` does.
+    """Repeats a run, or a study, from its record in a new process and compares the results, as `embexp verify` does.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`.
-        keep: where the new run is kept; None: nowhere.
+        keep: directory to keep the new run in; None: it is not kept.
 
     Returns:
-        Whether the results are `identical`, and all `differences`: of results, the earliest first, then of
-        circumstances.
+        Whether the results are `identical`, and all `differences`: first those in the results, the earliest first,
+        then those in the circumstances.
 
     Raises:
         NotARunError: there is no run in the directory.
@@ -252,7 +253,7 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
             is built by its function when it is first used; tables and metrics of a finished run need none.
 

@@ -1,8 +1,8 @@
 """Gradients and updates of selected rows of a variable, for your own training loops.
 
-The gradient is taken with respect to the rows that were looked up, each once, and the optimizer updates only these, as
-in embexp's own runs: time and memory do not depend on the size of the table. Everything works eagerly, inside a
-`tf.function`, and in a graph of TensorFlow 1, where `update` returns the operation to run.
+The gradient is taken with respect to the rows that were looked up, each once. The optimizer updates only these rows, as
+in embexp's own runs. So time and memory do not depend on the size of the table. Everything works eagerly, inside a
+`tf.function`, and in a TensorFlow 1 graph, where `update` returns the operation to run.
 
     found = embexp.rows.gradient(lambda looked_up: loss(looked_up), table, ids, frozen=frozen)
     embexp.rows.update(optimizer, table, slots, found)

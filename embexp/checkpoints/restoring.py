@@ -54,8 +54,9 @@ def restore(
     them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
 
     Args:
-        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
-            `.weights.h5` or `.keras` file, whose names are those of its datasets, such as `layers/dense/vars/0`.
+        path: a checkpoint's prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
+            `.weights.h5` or `.keras` file. The names in such a file are those of its datasets, such as
+            `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.

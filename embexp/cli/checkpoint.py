@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from embexp.cli.commands import dispatch
 
 SUBCOMMANDS = {
-    "list": "Lists the keys of a checkpoint, also of other people's: shapes, types, bytes.",
+    "list": "Lists the keys of a checkpoint of any program: shapes, types, bytes.",
     "diff": "Shows what differs between two checkpoints, how far values moved, and the rows that moved most.",
-    "convert": "Writes an object-based checkpoint from a name-based one, and the other way round.",
+    "convert": "Converts a name-based checkpoint to an object-based one, or the reverse.",
     "graph": "Draws the objects in a checkpoint and the edges between them.",
     "grow": "Writes a checkpoint for a longer vocabulary: rows and slots are matched by token, new rows filled.",
 }

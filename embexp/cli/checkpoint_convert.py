@@ -21,18 +21,18 @@ USAGE = "embexp checkpoint convert PATH OUT --to name|object [--names FILE]"
 HELP = f"""\
 usage: {USAGE}
 
-Writes a checkpoint as one of the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
+Converts a checkpoint to the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
 variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
-Values are not loaded: only the index differs, and the data files are hard-linked where the file system can do that.
+Values are not loaded: only the index differs, and the data files are hard-linked if the file system supports it.
 
 PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
 get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
 
     --to name|object   Names the kind. To names: a variable has its global name, or the path of its object where several
                        share a name. To objects: the parts of a name, between /, are the edges from object to object.
-    --names FILE       Gives new names: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint list`
-                       shows them. What is not in it is named as above. A checkpoint can keep its kind
-                       and get new names.
+    --names FILE       Renames variables: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint
+                       list` shows them. Other variables are named as above. A checkpoint can keep its kind and get
+                       new names.
 """
 
 

@@ -25,8 +25,8 @@ usage: {USAGE}
 Lists the keys of a checkpoint with shape, type and bytes: tables, slots, dense part, optimizer. No values are read.
 
 PATH is the directory of a run (its final checkpoint, else the newest); the prefix, the folder or the .index file of a
-TensorFlow checkpoint, object-based or name-based; a SavedModel; or a .weights.h5 or .keras file. The end that all keys
-of variables have in an object-based checkpoint, /.ATTRIBUTES/VARIABLE_VALUE, is not shown.
+TensorFlow checkpoint, object-based or name-based; a SavedModel; or a .weights.h5 or .keras file. In an object-based
+checkpoint, the common end of all keys, /.ATTRIBUTES/VARIABLE_VALUE, is not shown.
 
     --values    Reads all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite.
     --verify    Reads all values and compares checksums (Keras files have none). The exit status is 1 if one is wrong.

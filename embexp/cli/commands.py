@@ -22,17 +22,17 @@ COMMANDS = {
     "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
     "new": "Looks at a file and writes a first experiment for it.",
     "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
-    "report": "Compares runs and sweeps: a table, and one page to look through them.",
-    "verify": "Runs a finished run again from its record, and compares the results to the bit.",
+    "report": "Compares runs and sweeps: a table, and a page to browse them.",
+    "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
-    "evaluate": "Measures a finished run, on its own or on other data.",
+    "evaluate": "Evaluates a finished run on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",
     "recommend": "Writes the best items for each user, by a finished run of task recommendation.",
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
-    "completion": "Prints the script that has a shell complete the command line.",
+    "completion": "Prints the script for completing command lines in a shell.",
 }
 _COMPOSING = ("run", "plan")
 """Commands that compose a config before they begin to work."""
@@ -51,7 +51,7 @@ commands
     embexp plan experiment=movielens data.path=ml-100k               Shows what that run would do.
     embexp COMMAND --help                                            Shows the help of a command.
 
-Without a command, `run` is meant: embexp experiment=movielens data.path=ml-100k
+The default command is `run`: embexp experiment=movielens data.path=ml-100k
 """
 
 

@@ -14,7 +14,7 @@ USAGE = "embexp completion bash|zsh|fish"
 HELP = f"""\
 usage: {USAGE}
 
-Prints the script that has a shell complete commands, options, groups, choices, keys and values of embexp. Add its line
+Prints the script that completes commands, options, groups, choices, keys and values of embexp in a shell. Add its line
 to the start-up file of your shell:
 
     bash    eval "$(embexp completion bash)"

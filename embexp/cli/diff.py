@@ -22,9 +22,9 @@ USAGE = "embexp diff A B [--rows N] [--json]"
 HELP = f"""\
 usage: {USAGE}
 
-Compares two runs, or two studies, by their directories: specs, circumstances (package versions, threads, code, data,
-machine, environment variables), metrics with the first step that differs, results, and the tensors of the final
-checkpoints byte for byte, with the first rows of each table that differ. Times, commands and directories do not count.
+Compares two runs, or two studies: specs, circumstances (package versions, threads, code, data, machine, environment
+variables), metrics with the first step that differs, and results. Also compares the tensors of the final checkpoints
+byte for byte, with the first rows of each table that differ. Times, commands and directories do not count.
 
     --rows N    first rows named for each table (default: 3)
     --json      one JSON object instead of text

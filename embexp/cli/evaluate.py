@@ -16,7 +16,7 @@ USAGE = "embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-cod
 HELP = f"""\
 usage: {USAGE}
 
-Measures a finished run: on a split of its own data, or on another file of the same format (with labels).
+Evaluates a finished run on a split of its own data, or on another file of the same format (with labels).
 
     --data FILE     Evaluates on all of this file, with the run's vocabularies.
     --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph

@@ -32,8 +32,8 @@ may be larger than memory.
 
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
-    serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. Of a column
-                      with several values per example [B, N], filled up with "" (or -1). Tokens without a row get the
+    serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. A column
+                      with several values per example is [B, N], padded with "" (or -1). Tokens without a row get the
                       OOV row; if there is none, they are an error.
     serving_ids       Takes the same as row numbers, int64.
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
@@ -44,8 +44,8 @@ A SavedModel takes the columns of the run's data by their names, and has these s
                       serving_default and serving_ids score triples (head, relation, tail).
 
 Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
-of `embexp predict`; of task classification there are `probabilities` and `classes` [B, C], too. In Python, `predict` of
-the loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
+of `embexp predict`. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of the
+loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
 """
 
 

@@ -24,13 +24,13 @@ USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [-
 HELP = f"""\
 usage: {USAGE}
 
-Looks at a sample of a file, shows what its columns hold and what becomes of them, and writes a first experiment with
+Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
     --data FILE      A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
                      or a folder of RecBole.
-    --label COLUMN   The column to predict, a number. Without it, the columns are shown, and which may be the label.
-    --out FOLDER     The folder of configs; it is made if it is not there.
+    --label COLUMN   The column to predict, a number. Without it, shows the columns and suggests labels.
+    --out FOLDER     The folder of configs; it is created if it does not exist.
     --names A,B,…    The names of the columns of a text file without a header line (default: column_1, column_2, …).
     --name NAME      The name of the experiment (default: that of the file).
     --force          Replaces the experiment if there is one of that name.

@@ -23,10 +23,10 @@ USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir 
 HELP = f"""\
 usage: {USAGE}
 
-Shows what `embexp run` with the same arguments would do: the runtime; for each table the bytes of parameters, optimizer
-slots and frozen rows, its init method and its own settings; the features; settings without effect. With -m: the jobs,
-and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace and --time allocate
-memory.
+Shows what `embexp run` with the same arguments would do: the runtime, the features, and settings without effect. For
+each table, shows the bytes of parameters, optimizer slots and frozen rows, its init method and its own settings. With
+-m, shows the jobs, and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace
+and --time allocate memory.
 
     --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
               vocabulary and how much of it the files cover.

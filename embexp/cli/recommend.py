@@ -17,7 +17,7 @@ USAGE = "embexp recommend DIR [--users FILE] [--count N] [--out FILE] [--allow-c
 HELP = f"""\
 usage: {USAGE}
 
-Writes the best items for each user, of a run of task recommendation, without those that the user has seen in the run's
+Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
 data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
 
     --users FILE  Names a text file with a user per line (default: all users of the training split).

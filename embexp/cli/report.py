@@ -16,18 +16,18 @@ USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--bas
 HELP = f"""\
 usage: {USAGE}
 
-Compares the runs in and beneath directories: those of a sweep, of several sweeps, or of any folder with runs.
-Prints a table with what varies, the validation and test metrics, and the best run by validation, best first. Settings
-that were run with several seeds get means, standard deviations, confidence intervals and a paired test.
+Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
+Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
+by validation. Settings with several seeds get means, standard deviations, confidence intervals and a paired test.
 
     --sort KEY[:desc]     sort by a setting, a metric, seconds, job, or a key of summary.json
-    --filter CONDITION    only runs for which it holds; several must all hold
-    --baseline CONDITION  compare settings over seeds with the one for which it holds, not with the best
+    --filter CONDITION    only runs that meet it; with several, all must be met
+    --baseline CONDITION  compare settings over seeds with the one that meets it, not with the best
     --csv FILE            write all runs, with all columns
     --json FILE           write runs and figures over seeds
     --latex FILE          write a table for the LaTeX package booktabs
-    --format FORMAT       print csv, json or latex in place of the table
-    --html FILE           write the page there; by default it is DIR/report.html, if one folder of runs is given
+    --format FORMAT       print csv, json or latex instead of the table
+    --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
     --no-html             write no page
 
 A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas after = and !=:

@@ -19,21 +19,21 @@ USAGE = "embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]"
 HELP = f"""\
 usage: {USAGE}
 
-Completes a run from its newest whole checkpoint, in its own directory: tables, slots, model and metrics end as if it
-had never been interrupted. Without a checkpoint it starts again. A run that has ended is left as it is, unless an
-override makes it longer.
+Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
+had never been interrupted. Without a checkpoint, it starts again. A finished run does not change, unless an override
+makes it longer.
 
-In the directory of a sweep, completes its jobs as they were planned, whatever has changed in the YAML since: jobs that
-are done stay, interrupted ones go on from their newest checkpoints, failed ones are tried again.
+In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
+are kept, interrupted ones continue from their newest checkpoints, and failed ones are tried again.
 
-    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; can be repeated.
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
 
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.
-    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes what is written, which changes no result.
+    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes the output, but no result.
 
 overrides of a sweep
-    hydra.launcher.KEY=VALUE                 Changes the jobs at once, the time limit, the retries.
+    hydra.launcher.KEY=VALUE                 Changes the number of jobs at once, the time limit, the retries.
 
     embexp resume outputs/2026-01-31/12-00-00
     embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2

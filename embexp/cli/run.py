@@ -30,7 +30,7 @@ overrides
     model=mlp                                Chooses another file of a group.
     optimizer.learning_rate=0.01             Sets a value.
     optimizer@tables.item.optimizer=adam     Chooses for one table; also for init, freeze, pretrained.
-    +model.args.width=64                     Adds a key, which must be one that the config may have.
+    +model.args.width=64                     Adds a key that the config allows.
     ~features.history                        Removes a key.
     hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
 
@@ -38,7 +38,7 @@ options
     -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
     --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
     -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
-    -cp, --config-path DIR Replaces the shipped configs by those of a folder, or of a package (pkg://NAME).
+    -cp, --config-path DIR Replaces the shipped configs with those of a folder or a package (pkg://NAME).
     -cn, --config-name N   Starts from N.yaml instead of config.yaml.
     -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
     -p, --package NODE     With --cfg, shows only this node, such as tables.item.
@@ -52,8 +52,8 @@ options
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
     seeds=5                                  Runs each setting with five seeds.
-    sweep.exclude='[{{init: constant, freeze: table}}]'    Leaves combinations out.
-    A sweep that is started again in its directory does only what is missing; `embexp resume DIR` finishes it, too.
+    sweep.exclude='[{{init: constant, freeze: table}}]'    Excludes combinations.
+    The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
 
 The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
 129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.

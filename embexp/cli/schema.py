@@ -15,8 +15,8 @@ USAGE = "embexp schema [GROUP] [--out FILE_OR_FOLDER]"
 HELP = f"""\
 usage: {USAGE}
 
-Prints the JSON schema of the YAML files, with which an editor completes keys, shows what they mean, and marks unknown
-keys and values of a wrong type while you write. Rules between settings are checked by `embexp plan`.
+Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
+keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
 
 GROUP is the group of the files, such as optimizer. Without it, the schema is that of whole configs: the root config,
 experiments and graphs.

@@ -36,7 +36,7 @@ RUN is the folder of a finished run: convert writes those rows of its table that
                           {", ".join(list(Format)[8:])}.
     --key NAME            Names the array, tensor, dataset, column, or file of a zip, where there are several.
     --token-column NAME   Names the column or dataset of the tokens.
-    --tokens FILE         Names a file with a token per line, for files without (default: NAME.tokens.txt beside it).
+    --tokens FILE         Names a file with a token per line, for files without tokens (default: NAME.tokens.txt).
     --invalid-text HOW    Treats tokens that are not UTF-8: error, replace, skip (default: error).
     --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
     --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
@@ -45,7 +45,7 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --overwrite           With convert, replaces OUT if it exists.
     --count N             With neighbors, finds N rows for each token (default: 10).
     --table NAME          With convert and neighbors, names the table of a run, if it has several.
-    --allow-code M:F      Of a run that has not ended, allows the function F of the module M, which makes its model.
+    --allow-code M:F      For an unfinished run, allows the function F of module M, which makes its model.
 """
 
 _SHOWN_TOKENS = 5

@@ -22,13 +22,13 @@ USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
 HELP = f"""\
 usage: {USAGE}
 
-Runs a finished run, or a study, again from its record (spec.json) in a temporary directory, and compares metrics step
-by step, tables by digest, and every tensor of its checkpoints byte for byte. It says "identical", or the first step and
-quantity that differ; checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins.
-It also names what differs in the circumstances: package versions, numbers of threads, seed, the code of the model,
-data, processor, environment variables. An interrupted run is repeated up to the step at which it was interrupted.
+Repeats a finished run, or a study, from its record (spec.json) in a temporary directory. Compares metrics step by step,
+tables by digest, and every tensor of the checkpoints byte for byte. Prints "identical", or the first step and quantity
+that differ. Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists
+differences in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor,
+environment variables. An interrupted run is repeated up to the step at which it was interrupted.
 
-    --allow-code MODULE:FUNCTION   code that the recorded spec names, and that you allow to be run; can be repeated
+    --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
     --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
 
     embexp verify outputs/2026-01-31/12-00-00

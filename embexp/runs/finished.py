@@ -44,16 +44,16 @@ from embexp.vectors import neighbors
 
 
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
-    """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
+    """Loads a run from its directory: a finished run, or an unfinished one from its newest checkpoint.
 
-    The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
+    The summary of an unfinished run has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         allow_code: functions that the recorded spec may run.
 
     Raises:
-        NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
+        NotARunError: the directory has no run, or an unfinished one without a checkpoint.
     """
     folder = RunFolder(Path(directory))
     spec = folder.read_spec()
@@ -70,14 +70,14 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was loaded. Tables and model are restored on first use.
+    """A loaded run. Tables and model are restored on first use.
 
     Attributes:
         folder: the files of the run.
         spec: the checked config of the run.
         summary: the content of summary.json.
         checkpoint: directory of the checkpoint that tables and model come from.
-        allow_code: functions that the recorded spec may run: the model is built by one if it is the user's own.
+        allow_code: functions that the recorded spec may run, such as the one that builds the user's own model.
     """
 
     folder: RunFolder
@@ -135,15 +135,15 @@ class Run:
         return self._restored.model
 
     def neighbors(self, table: str, token: str | int, k: int = 10) -> list[tuple[str, float]]:
-        """The rows of a table that are nearest to that of a token, by the cosine of their angle.
+        """The rows of a table that are nearest to the row of a token, by cosine similarity.
 
         Args:
-            table: its name.
-            token: of a row; where ids are row numbers, the number.
-            k: how many.
+            table: name of the table.
+            token: token of a row; if ids are row numbers, the number.
+            k: number of rows.
 
         Returns:
-            Token and cosine, in [-1, 1] but for rounding; the nearest first.
+            Token and cosine, in [-1, 1] except for rounding; the nearest first.
 
         Raises:
             UsageError: the table does not exist, or `k` is less than 1.

@@ -39,7 +39,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
                 embedding = tf.tpu.experimental.embedding.TPUEmbedding(features, optimizer)
             ...  # datasets, enqueue, strategy.run, checkpoints: as on a TPU
 
-    The usual beginning of a TPU program works inside the block as well, whatever the TPU's address:
+    The usual beginning of a TPU program works inside the block as well, for any address of the TPU:
 
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
         tf.config.experimental_connect_to_cluster(resolver)
@@ -47,18 +47,18 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         strategy = tf.distribute.TPUStrategy(resolver)
 
     The strategy and everything above the TPU's operations are TensorFlow's own code. The operations run in this process
-    with a TPU's results: the ids of all features of a table, over all replicas, are looked up together, their gradients
-    summed per row, and each touched row is updated once. Replicas are traced one after the other into one graph; times
-    are not simulated. Inside the block, the following holds beyond TensorFlow's documentation:
+    with a TPU's results. The ids of all features of a table, over all replicas, are looked up together. Their gradients
+    are summed per row, and each touched row is updated once. Replicas are traced one after the other into one graph;
+    times are not simulated. Inside the block, the following holds beyond TensorFlow's documentation:
 
     - The variables of a `TPUEmbedding` are the TPU's memory. They are never stale, and checkpoints hold trained values.
-      Checkpoints and models can be saved after the block, too; a `strategy.run` that is new is an error there.
-    - An id outside its table is an error that names it; a TPU silently computes something.
+      Checkpoints and models can be saved after the block, too; a new `strategy.run` is an error there.
+    - An id outside its table is an error that names it; a TPU silently returns undefined values.
     - An operation in a step that a TPU can't compile, or whose result has a shape that depends on values, is an error
-      while tracing. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the
-      host. `jit_compile` has no effect.
-    - `pipeline_execution_with_tensor_core=True`: a training step's lookup misses the update of the training step
-      before, always; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
+      while tracing. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the host. `jit_compile` has no
+      effect.
+    - `pipeline_execution_with_tensor_core=True`: a training step's lookup always misses the update of the previous
+      training step; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
     - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function that
       `strategy.run` is given; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
@@ -69,17 +69,17 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
       `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization, custom
       combiners.
-    - With several hosts, each host holds one block of rows of each table, initializers that take `shard_info` get that
-      of their block, and each host has an input pipeline. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real
-      hosts are separate tasks.
+    - With several hosts, each host has one block of rows of each table, and an input pipeline. Initializers that take
+      `shard_info` get that of their block. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real hosts are
+      separate tasks.
 
     `tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)` empties the TPU, after which another
     `TPUEmbedding` may be built; without it, building a second one is TensorFlow's own RuntimeError.
 
     Args:
-        cores: of each host, one replica on each.
+        cores: number of cores of each host, with one replica on each.
         hosts: number of hosts.
-        serve: False: traced graphs keep the TPU's operations, to look at; such graphs can't run.
+        serve: False: traced graphs keep the TPU's operations, for inspection; such graphs can't run.
 
     Yields:
         The strategy.

@@ -14,7 +14,7 @@ HEAD = """# TensorFlow's TPU embedding tests on the simulated TPU
 This page lists TensorFlow's tests of its TPU embedding API, and which of them pass on the simulated TPU.
 TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`. Our versions run on a simulated TPU of two cores,
 with the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a
-tolerance of 1e-4; the code is our own. Where an original only runs a step, our test also checks the values.
+tolerance of 1e-4; the code is our own. If an original only runs a step, our test also checks the values.
 
 The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
 checks that it is up to date.
@@ -22,8 +22,8 @@ checks that it is up to date.
 """
 
 TAIL = """
-The table does not include `tpu_embedding_v3_*_test.py` in the parent folder, which test SparseCore: other hardware with
-another API. Nor does it include `tpu_embedding_for_serving_test.py`, which needs no TPU.
+The table does not include two groups of tests. `tpu_embedding_v3_*_test.py` in the parent folder test SparseCore,
+which is other hardware with another API. `tpu_embedding_for_serving_test.py` needs no TPU.
 """
 
 
