@@ -1,4 +1,4 @@
-"""The least time of a DLRM step: its matrix products and its memory traffic, at speeds measured on this machine."""
+"""The least time of a step: its matrix products, and for DLRM its memory traffic, at this machine's measured speeds."""
 
 from __future__ import annotations
 
@@ -8,27 +8,36 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bench.models_cases import NUMBERS
+from bench.models_cases import LONGEST, NUMBERS
 
 _SIDE, _COPIED = 2048, 64 << 20
 _REPEATS = 7
 
 
-def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """What a step of a DLRM with Adagrad or SGD on its tables costs at least.
+def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] | None:
+    """What a step costs at least; None for models that are neither DLRM nor mostly products.
 
     Args:
         spec: of the run.
         tables: rows and dim by name.
 
     Returns:
-        `gflop`, `mib`, the speeds `gflops` and `gib_per_second`, and `ms`, the sum of both at these speeds.
+        `gflop`, `mib` (0 where only products are counted), the speeds `gflops` and `gib_per_second`, and `ms`, the sum
+        of both at these speeds.
     """
     batch, count = spec.train.batch_size, len(tables)
-    dim = next(iter(tables.values()))[1]
-    flops = _flops(spec.model, batch, count, dim)
-    slots = 0 if spec.optimizer.kind == "sgd" else 1
-    moved = _bytes(spec.model, batch, count, dim, slots)
+    rows, dim = next(iter(tables.values()))
+    moved = 0.0
+    match spec.model.kind:
+        case "dlrm":
+            flops = _flops(spec.model, batch, count, dim)
+            moved = _bytes(spec.model, batch, count, dim, 0 if spec.optimizer.kind == "sgd" else 1)
+        case "text_cnn":  # windows that lie inside of a text of the longest length
+            flops = 6.0 * batch * dim * spec.model.maps * sum((LONGEST - w + 1) * w for w in spec.model.widths)
+        case "complex" if spec.data.negatives is None:
+            flops = 6.0 * batch * rows * dim
+        case _:
+            return None
     gflops, speed = _product_speed(), _copy_speed()
     milliseconds = flops / gflops / 1e6 + moved / speed / 2**30 * 1e3
     return {"gflop": flops / 1e9, "mib": moved / 2**20, "gflops": gflops, "gib_per_second": speed, "ms": milliseconds}

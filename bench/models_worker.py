@@ -46,9 +46,9 @@ class Worker:
         found: dict[str, float] = self._asked("profile", steps)
         return found
 
-    def limit(self) -> dict[str, float]:
+    def limit(self) -> dict[str, float] | None:
         """See `models_limit.limit`."""
-        found: dict[str, float] = self._asked("limit", 0)
+        found: dict[str, float] | None = self._asked("limit", 0)
         return found
 
     def close(self) -> None:
