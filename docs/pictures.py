@@ -23,13 +23,16 @@ from rich.text import Text
 
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures"
-WIDTH = 84  # columns of the terminal
+WIDTH = 92  # columns of the terminal
+WIDER = {"new": 134}
 PLOTS = {"overview.png": "outputs/first/plots/overview.png"}  # plots that a run wrote
 PAGES = {  # pages in a browser, and the size of its window
-    "compare.png": ("outputs/both.html", (960, 760)),
-    "report.png": ("outputs/optimizers/report.html", (960, 1200)),
+    "compare.png": ("outputs/both.html", (960, 840)),
+    "report.png": ("outputs/optimizers/report.html", (960, 1330)),
 }
-_BLOCK = re.compile(r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S)
+_BLOCK = re.compile(
+    r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
+)
 _CURSOR = re.compile(r"\x1b\[\?25[lh]")
 # As rich draws a terminal, but with the fonts of the reader's system: nothing is loaded from the network.
 _SVG = """\
@@ -55,17 +58,18 @@ _SVG = """\
 """
 
 
-def terminal(command: str, output: str, target: Path) -> None:
+def terminal(command: str, output: str, columns: int, target: Path) -> None:
     """Draws what a terminal shows of a command.
 
     Args:
         command: as it stands on the page.
         output: what it printed, with its colours (ANSI).
+        columns: width of the terminal.
         target: the SVG file.
     """
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print(Text(f"$ {command.strip()}\n", style="bold"))
-    console.print(Text.from_ansi(_CURSOR.sub("", output)))
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console.print(Text(f"$ {command.strip()}", style="bold"))
+    console.print(Text.from_ansi(_CURSOR.sub("", output).rstrip()))
     svg = console.export_svg(title="", code_format=_SVG, unique_id=target.stem)
     target.write_text(re.sub(r"[ \t]+$", "", svg, flags=re.M), encoding="utf-8")
 
@@ -79,13 +83,13 @@ def smaller(source: Path, target: Path, width: int = 1200) -> None:
     image.quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
-def page(browser: str, source: Path, size: tuple[int, int], target: Path) -> None:
+def page(browser: str, address: str, size: tuple[int, int], target: Path) -> None:
     """Takes a picture of a page in a window of a size in pixels."""
     with tempfile.TemporaryDirectory() as profile:
         shot = Path(profile) / "shot.png"
         settings = [f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}"]
         fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        subprocess.run([browser, *fixed, *settings, source.resolve().as_uri()], check=True, capture_output=True)
+        subprocess.run([browser, *fixed, *settings, address], check=True, capture_output=True)
         smaller(shot, target)
 
 
@@ -95,18 +99,19 @@ def follow(tutorial: str, folder: Path) -> None:
     Raises:
         SystemExit: if a block ends with another status than the page says.
     """
-    terminal_of = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "COLUMNS": str(WIDTH), "XDG_CACHE_HOME": ".cache"}
+    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for language, words, text, picture in _BLOCK.findall(tutorial):
         options = dict(word.split("=", 1) for word in words.split())
         if "file" in options:
             (folder / options["file"]).write_text(text, encoding="utf-8")
             continue
+        columns = WIDER.get(picture, WIDTH)
         begin = time.perf_counter()
         result = subprocess.run(
             ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text],
             cwd=folder,
-            env={**os.environ, **terminal_of, "PATH": path},
+            env={**os.environ, **fixed, "COLUMNS": str(columns), "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -116,7 +121,8 @@ def follow(tutorial: str, folder: Path) -> None:
         if result.returncode != int(options.get("status", "0")):
             raise SystemExit(f"status {result.returncode}\n{text}\n{result.stdout}")
         if picture:
-            terminal(text, result.stdout.replace(str(folder), "~/films"), PICTURES / f"{picture}.svg")
+            shown = result.stdout.replace(str(folder), "~/films")
+            terminal(text, shown, columns, PICTURES / f"{picture}.svg")
 
 
 def main() -> None:
@@ -130,7 +136,7 @@ def main() -> None:
         for picture, source in PLOTS.items():
             smaller(folder / source, PICTURES / picture)
         for picture, (source, size) in PAGES.items():
-            page(browser, folder / source, size, PICTURES / picture)
+            page(browser, f"{folder.as_uri()}/{source}", size, PICTURES / picture)
 
 
 if __name__ == "__main__":
