@@ -75,12 +75,13 @@ def terminal(command: str, output: str, columns: int, target: Path) -> None:
 
 
 def smaller(source: Path, target: Path, width: int = 1200) -> None:
-    """Writes a PNG with at most 128 colours and a width in pixels."""
+    """Writes a PNG with at most 256 colours and a width in pixels."""
     with Image.open(source) as opened:
         image = opened.convert("RGB")
     if image.width > width:
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
-    image.quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
+    colours = image.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    colours.save(target, optimize=True)
 
 
 def page(browser: str, address: str, size: tuple[int, int], target: Path) -> None:

@@ -49,7 +49,7 @@ def test_every_page_is_built(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
     assert pages <= {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     assert (site / "examples" / "own_estimator.py.txt").read_text() == (ROOT / "examples/own_estimator.py").read_text()
-    assert not [path for path in site.rglob("*.py")]
+    assert not list(site.rglob("*.py"))
 
 
 def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:
