@@ -28,7 +28,7 @@ WIDER = {"new": 134}
 PLOTS = {"overview.png": "outputs/first/plots/overview.png"}  # plots that a run wrote
 PAGES = {  # pages in a browser, and the size of its window
     "compare.png": ("outputs/both.html", (960, 840)),
-    "report.png": ("outputs/optimizers/report.html", (960, 1330)),
+    "report.png": ("outputs/optimizers/report.html", (960, 1370)),
 }
 _BLOCK = re.compile(
     r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
@@ -94,8 +94,8 @@ def page(browser: str, address: str, size: tuple[int, int], target: Path) -> Non
         smaller(shot, target)
 
 
-def follow(tutorial: str, folder: Path) -> None:
-    """Runs the blocks of the tutorial in a folder, and draws the terminals.
+def follow(tutorial: str, folder: Path, drawn: Path) -> None:
+    """Runs the blocks of the tutorial in a folder, and draws the terminals into another.
 
     Raises:
         SystemExit: if a block ends with another status than the page says.
@@ -123,7 +123,7 @@ def follow(tutorial: str, folder: Path) -> None:
             raise SystemExit(f"status {result.returncode}\n{text}\n{result.stdout}")
         if picture:
             shown = result.stdout.replace(str(folder), "~/films")
-            terminal(text, shown, columns, PICTURES / f"{picture}.svg")
+            terminal(text, shown, columns, drawn / f"{picture}.svg")
 
 
 def main() -> None:
@@ -131,13 +131,14 @@ def main() -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise SystemExit("the pictures of pages need chromium or google-chrome in the PATH")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        follow((DOCS / "tutorial.md").read_text(encoding="utf-8"), folder)
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as made:
+        folder, drawn = Path(name), Path(made)  # the repository stays as it is meanwhile: runs record it
+        follow((DOCS / "tutorial.md").read_text(encoding="utf-8"), folder, drawn)
         for picture, source in PLOTS.items():
-            smaller(folder / source, PICTURES / picture)
+            smaller(folder / source, drawn / picture)
         for picture, (source, size) in PAGES.items():
-            page(browser, f"{folder.as_uri()}/{source}", size, PICTURES / picture)
+            page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
+        shutil.copytree(drawn, PICTURES, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
