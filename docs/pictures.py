@@ -138,7 +138,8 @@ def main() -> None:
             smaller(folder / source, drawn / picture)
         for picture, (source, size) in PAGES.items():
             page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
-        shutil.copytree(drawn, PICTURES, dirs_exist_ok=True)
+        for path in drawn.iterdir():
+            shutil.copy(path, PICTURES)
 
 
 if __name__ == "__main__":
