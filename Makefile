@@ -12,7 +12,7 @@ THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include
 OVERRIDES ?=
 FUZZ ?=
 
-.PHONY: run test test-fast test-thorough fuzz check graph format bench docs lock clean help
+.PHONY: run test test-fast test-thorough fuzz check graph format bench docs pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -61,6 +61,9 @@ bench: $(BENCH_STAMP) ## run all benchmarks, with the libraries they compare wit
 docs: $(STAMP)   ## build the documentation site into site/, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
+
+pictures: $(STAMP) ## make the pictures of the docs again, by following the tutorial; needs chromium
+	$(BIN)/python docs/pictures.py
 
 lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

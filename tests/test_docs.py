@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN = r"^((?:timeout -s INT \d+ )?embexp run)"
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ def smaller(block: Block) -> str:
         text = found[0]
         for key, value in overrides:
             text, there = re.subn(rf"(?<=[\s']){re.escape(key)}=[^\s']*", f"{key}={value}", text)
-            text = text if there else re.sub(r"^embexp run( -m)?\b", rf"\g<0> {key}={value}", text)
+            text = text if there else re.sub(rf"{RUN}( -m)?\b", rf"\g<0> {key}={value}", text)
         return text
 
     if block.language == "sh":
-        return re.sub(r"^embexp run\b([^\n]*\\\n)*[^\n]*", command, block.text, flags=re.MULTILINE)
+        return re.sub(rf"{RUN}\b([^\n]*\\\n)*[^\n]*", command, block.text, flags=re.MULTILINE)
     text = block.text
     for key, value in overrides:
         text, there = re.subn(rf'"{re.escape(key)}=[^"]*"', f'"{key}={value}"', text)
@@ -104,6 +105,19 @@ def test_pages_link_to_pages_that_are_there() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_at_most_three_links_from_the_readme() -> None:
+    reached, ends = {ROOT / "README.md"}, {ROOT / "README.md"}
+    for _ in range(3):
+        targets = {
+            (page.parent / target).resolve()
+            for page in ends
+            for target in re.findall(r"\]\((?!https?:)([^)#]+\.md)", page.read_text(encoding="utf-8"))
+        }
+        ends = targets - reached
+        reached |= ends
+    assert set(PAGES) <= reached
 
 
 def anchors(page: Path) -> set[str]:

@@ -49,7 +49,7 @@ def test_every_page_is_built(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
     assert pages <= {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     assert (site / "examples" / "own_estimator.py.txt").read_text() == (ROOT / "examples/own_estimator.py").read_text()
-    assert not (site / "site_hooks.py").exists()
+    assert not list(site.rglob("*.py"))
 
 
 def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:
@@ -58,7 +58,8 @@ def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:
         assert "```" not in re.sub(r"<title>.*?</title>", "", text), path
         assert not re.search(r"\b(with=[a-z.]+=|status=2|file=\w+\.\w+\n)", text), path
     tutorial = (site / "tutorial.html").read_text(encoding="utf-8")
-    assert '<span class="filename">ratings.csv</span>' in tutorial
+    assert '<span class="filename">mymodels.py</span>' in tutorial
+    assert '<img alt="The terminal after the run' in tutorial
     assert "<code>embexp completion fish | source</code>" in (site / "config.html").read_text(encoding="utf-8")
 
 
@@ -118,7 +119,13 @@ def test_keys_and_choices_that_tables_name_are_there() -> None:
         "data|tables|features|model|optimizer|dense_optimizer|pretrained|train|checkpoint|restore|strategy|output|sweep"
     )
     docs, found = ROOT / "docs", 0
-    for page in (docs / "coming_from.md", docs / "clicks.md", docs / "why.md", *(docs / "tasks").glob("*.md")):
+    for page in (
+        docs / "coming_from.md",
+        docs / "clicks.md",
+        docs / "ratings.md",
+        docs / "why.md",
+        *(docs / "tasks").glob("*.md"),
+    ):
         prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         for word in (word for span in re.findall(r"`([^`]+)`", prose) for word in span.split()):
             if key := re.fullmatch(rf"'?(?:{nodes})((?:\.\w+)+)(?:=.*)?", word):

@@ -1,0 +1,146 @@
+"""Makes the pictures of the docs, by following the tutorial as it stands: `make pictures`.
+
+All blocks of `docs/tutorial.md` are run in one folder, at full size. A block of `sh` with a picture
+`pictures/NAME.svg` below it is one command, whose output in the terminal becomes that picture. `PLOTS` and `PAGES`
+say where the other pictures come from. The seconds of each block are printed, as the tutorial states them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+from rich.text import Text
+
+DOCS = Path(__file__).resolve().parent
+PICTURES = DOCS / "pictures"
+WIDTH = 92  # columns of the terminal
+WIDER = {"new": 134}
+PLOTS = {"overview.png": "outputs/first/plots/overview.png"}  # plots that a run wrote
+PAGES = {  # pages in a browser, and the size of its window
+    "compare.png": ("outputs/both.html", (960, 840)),
+    "report.png": ("outputs/optimizers/report.html", (960, 1370)),
+}
+_BLOCK = re.compile(
+    r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
+)
+_CURSOR = re.compile(r"\x1b\[\?25[lh]")
+# As rich draws a terminal, but with the fonts of the reader's system: nothing is loaded from the network.
+_SVG = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+ font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-title {{ font-family: system-ui, sans-serif; font-size: 18px; font-weight: bold; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+def terminal(command: str, output: str, columns: int, target: Path) -> None:
+    """Draws what a terminal shows of a command.
+
+    Args:
+        command: as it stands on the page.
+        output: what it printed, with its colours (ANSI).
+        columns: width of the terminal.
+        target: the SVG file.
+    """
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console.print(Text(f"$ {command.strip()}", style="bold"))
+    console.print(Text.from_ansi(_CURSOR.sub("", output).rstrip()))
+    svg = console.export_svg(title="", code_format=_SVG, unique_id=target.stem)
+    target.write_text(re.sub(r"[ \t]+$", "", svg, flags=re.M), encoding="utf-8")
+
+
+def smaller(source: Path, target: Path, width: int = 1200) -> None:
+    """Writes a PNG with at most 256 colours and a width in pixels."""
+    with Image.open(source) as opened:
+        image = opened.convert("RGB")
+    if image.width > width:
+        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    colours = image.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    colours.save(target, optimize=True)
+
+
+def page(browser: str, address: str, size: tuple[int, int], target: Path) -> None:
+    """Takes a picture of a page in a window of a size in pixels."""
+    with tempfile.TemporaryDirectory() as profile:
+        shot = Path(profile) / "shot.png"
+        settings = [f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}"]
+        fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        subprocess.run([browser, *fixed, *settings, address], check=True, capture_output=True)
+        smaller(shot, target)
+
+
+def follow(tutorial: str, folder: Path, drawn: Path) -> None:
+    """Runs the blocks of the tutorial in a folder, and draws the terminals into another.
+
+    Raises:
+        SystemExit: if a block ends with another status than the page says.
+    """
+    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for language, words, text, picture in _BLOCK.findall(tutorial):
+        options = dict(word.split("=", 1) for word in words.split())
+        if "file" in options:
+            (folder / options["file"]).write_text(text, encoding="utf-8")
+            continue
+        columns = WIDER.get(picture, WIDTH)
+        begin = time.perf_counter()
+        result = subprocess.run(
+            ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text],
+            cwd=folder,
+            env={**os.environ, **fixed, "COLUMNS": str(columns), "PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        print(f"{time.perf_counter() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
+        if result.returncode != int(options.get("status", "0")):
+            raise SystemExit(f"status {result.returncode}\n{text}\n{result.stdout}")
+        if picture:
+            shown = result.stdout.replace(str(folder), "~/films")
+            terminal(text, shown, columns, drawn / f"{picture}.svg")
+
+
+def main() -> None:
+    """Makes all pictures."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("the pictures of pages need chromium or google-chrome in the PATH")
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as made:
+        folder, drawn = Path(name), Path(made)  # the repository stays as it is meanwhile: runs record it
+        follow((DOCS / "tutorial.md").read_text(encoding="utf-8"), folder, drawn)
+        for picture, source in PLOTS.items():
+            smaller(folder / source, drawn / picture)
+        for picture, (source, size) in PAGES.items():
+            page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
+        for path in drawn.iterdir():
+            shutil.copy(path, PICTURES)
+
+
+if __name__ == "__main__":
+    main()
