@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",
+    "fetch": "Lists public data sets, and fetches them by name.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script that has a shell complete the command line.",
 }
