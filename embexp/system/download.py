@@ -54,7 +54,10 @@ def download(url: str, to: Path, *, limit: int, progress: Callable[[int], None])
 def _opened(url: str) -> Any:
     request = urllib.request.Request(url, headers={"User-Agent": "embexp"})
     try:
-        return urllib.request.urlopen(request, timeout=SECONDS)
+        return urllib.request.build_opener().open(request, timeout=SECONDS)  # with the proxies as they are now
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(_reason(error)) from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a proxy that is no URL
         raise DownloadError(_reason(error)) from error
 
