@@ -47,12 +47,12 @@ commands
 {commands}
 
     embexp run                                                       Runs a first experiment, which needs no files.
-    embexp run experiment=movielens data.path=ml-100k                Runs another one.
+    embexp run experiment=movielens data.fetch=ml-100k               Runs another one, on data that it fetches.
     embexp run -m optimizer=adagrad,adam seed=0,1                    Sweeps over all four combinations.
-    embexp plan experiment=movielens data.path=ml-100k               Shows what that run would do.
+    embexp plan experiment=movielens data.fetch=ml-100k              Shows what that run would do.
     embexp COMMAND --help                                            Shows the help of a command.
 
-Without a command, `run` is meant: embexp experiment=movielens data.path=ml-100k
+Without a command, `run` is meant: embexp experiment=movielens data.fetch=ml-100k
 """
 
 
