@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str]) -> int:
 
         _list(console())
     for name in options.names:
-        print(fetching.fetch(name))
+        found = fetching.fetch(name)
+        print(f"{name}: {DATA_SETS[name].terms}; {DATA_SETS[name].page}", file=sys.stderr)
+        print(found)
     return DONE
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from embexp.cli import commands
 from embexp.config import fetched
-from embexp.data import dataset_forms, fetching
-from embexp.data.datasets import DATA_SETS, DataSet, Remote
+from embexp.data import fetching
+from embexp.data.datasets import DATA_SETS
 from tests import disks, loopback
-from tests.data.test_fetching import sha256
 from tests.loopback import Server
+from tests.small_data_sets import add_ring, no_proxies
 
 TRIPLES = "".join(f"n{number}\t{name}\tn{(number + 1) % 20}\n" for number in range(20) for name in ("next", "near"))
 SPLITS = {
@@ -35,17 +35,10 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def ring(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set `ring` on the server, and folders for it and for the cache."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    no_proxies(monkeypatch)
     monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
     monkeypatch.setattr(fetched, "_failed", {})
-    server.answers |= {f"/{name}": content for name, content in SPLITS.items()}
-    files = tuple(Remote(server.url(f"/{name}"), len(each), sha256(each)) for name, each in SPLITS.items())
-    found = DataSet("a ring", "free", "https://ring.example", files, ("triples",), ("knowledge_graph",), _copies)
-    monkeypatch.setitem(DATA_SETS, "ring", found)
-
-
-_copies = dataset_forms.copies
+    add_ring(server, monkeypatch, SPLITS)
 
 
 def test_without_a_name_it_lists(capsys: pytest.CaptureFixture[str], server: Server) -> None:
@@ -62,7 +55,9 @@ def test_without_a_name_it_lists(capsys: pytest.CaptureFixture[str], server: Ser
 def test_with_a_name_it_fetches_and_prints_the_place(capsys: pytest.CaptureFixture[str], server: Server) -> None:
     for _ in range(2):
         assert commands.main(["fetch", "ring"]) == 0
-        assert capsys.readouterr().out == f"{fetching.place('ring')}\n"
+        out, err = capsys.readouterr()
+        assert out == f"{fetching.place('ring')}\n"
+        assert err.endswith("ring: free; https://ring.example\n")
     assert len(server.asked) == 3
     assert commands.main(["fetch"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ring ")]
@@ -117,9 +112,7 @@ def test_a_run_and_what_can_be_done_with_it_offline(
     assert len(server.asked) == 3
 
 
-def test_a_sweep_fetches_once(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], forked_jobs: None
-) -> None:
+def test_a_sweep_fetches_once(server: Server, tmp_path: Path) -> None:
     words = ["-m", *RUN, *QUIET, f"output.cache={tmp_path}/cache", f"hydra.sweep.dir={tmp_path}/sweep"]
     assert commands.main(["plan", *words, "seed=0,1"]) == 0
     assert len(server.asked) == 3

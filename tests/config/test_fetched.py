@@ -9,14 +9,15 @@ import pytest
 
 from embexp.config import composition, fetched
 from embexp.config.quick import QuickComposer
-from embexp.data import dataset_forms, fetching
-from embexp.data.datasets import DATA_SETS, DataSet, Remote
+from embexp.data import fetching
+from embexp.data.columns import columns_of
+from embexp.data.datasets import DATA_SETS
 from embexp.data.factory import source_of
 from embexp.errors import ConfigError
 from embexp.records import identity
 from tests import loopback
-from tests.data.test_fetching import SPLITS, sha256
 from tests.loopback import Server
+from tests.small_data_sets import RING, add_ring, no_proxies, replace_files, small
 
 GRAPH = "experiment=knowledge_graph"
 
@@ -30,14 +31,10 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def ring(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set `ring` on the server, and a folder for it."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    no_proxies(monkeypatch)
     monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
     monkeypatch.setattr(fetched, "_failed", {})
-    server.answers |= {f"/{name}": content for name, content in SPLITS.items()}
-    files = tuple(Remote(server.url(f"/{name}"), len(each), sha256(each)) for name, each in SPLITS.items())
-    found = DataSet("a ring", "none", "none", files, ("triples",), ("knowledge_graph",), dataset_forms.copies)
-    monkeypatch.setitem(DATA_SETS, "ring", found)
+    add_ring(server, monkeypatch)
 
 
 def faults(*overrides: str) -> dict[str, str]:
@@ -53,6 +50,20 @@ def test_the_name_is_enough(server: Server) -> None:
     assert (fetching.place("ring") / "train.txt").is_file()
     composition.compose([GRAPH, "data.fetch=ring", "seed=1"])
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [(name, experiment) for name, data in DATA_SETS.items() for experiment in data.experiments],
+)
+def test_the_name_is_enough_for_the_experiments_of_the_table(
+    name: str, experiment: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With small files of the owners' form; the first rows of each are read."""
+    replace_files(server, monkeypatch, name, small(name, monkeypatch))
+    spec = composition.compose([f"experiment={experiment}", f"data.fetch={name}"])
+    assert getattr(spec.data, "path", None) == str(fetching.place(name))
+    assert fetching.place(name).exists()
 
 
 def test_an_unknown_name() -> None:
@@ -106,19 +117,13 @@ def test_the_spec_of_another_machine_finds_the_data_set_here(tmp_path: Path, mon
 def test_run_id_is_that_of_the_same_files_by_path(tmp_path: Path) -> None:
     by_name = composition.compose([GRAPH, "data.fetch=ring"])
     (tmp_path / "files").mkdir()
-    for name, content in SPLITS.items():
+    for name, content in RING.items():
         (tmp_path / "files" / name).write_bytes(content)
     by_path = composition.compose([GRAPH, f"data.path={tmp_path / 'files'}"])
-    columns, _ = _columns(by_name)
+    columns, _ = columns_of(by_name.data, by_name.features, by_name.tables)
     found = [source_of(spec.data).digest(columns, cache=tmp_path / "cache") for spec in (by_name, by_path)]
     assert found[0] == found[1]
     assert identity.content_id(by_name, found[0]) == identity.content_id(by_path, found[1])
-
-
-def _columns(spec: composition.RunSpec):  # type: ignore[no-untyped-def]
-    from embexp.data.columns import columns_of
-
-    return columns_of(spec.data, spec.features, spec.tables)
 
 
 def test_jobs_are_composed_without_hydra_as_with_it() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -14,6 +12,7 @@ import pytest
 
 from embexp.data import dataset_forms as forms
 from embexp.errors import DataError
+from tests.small_data_sets import tarred
 
 INTER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
 ITEM = "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
@@ -109,14 +108,8 @@ def test_imdb_is_a_text_a_line(tmp_path: Path, out: Path) -> None:
         "train/pos/../../../evil_1.txt": "evil",
         "README": "",
     }
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
-        for name, text in texts.items():
-            member = tarfile.TarInfo(f"aclImdb/{name}")
-            member.size = len(text.encode())
-            archive.addfile(member, io.BytesIO(text.encode()))
-        link = tarfile.TarInfo("aclImdb/train/pos/3_9.txt")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-        archive.addfile(link)
+    links = {"aclImdb/train/pos/3_9.txt": "/etc/hostname"}
+    (tmp_path / "a.tar.gz").write_bytes(tarred({f"aclImdb/{name}": text for name, text in texts.items()}, links))
     forms.imdb({"a.tar.gz": tmp_path / "a.tar.gz"}, out)
     assert read(out) == {
         "imdb.tsv": "neg\tTrès mauvais\npos\tGood\npos\tGreat, truly.\nneg\tBad.\npos\tFine.\n",

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import multiprocessing
 import shutil
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from embexp.data import dataset_forms, datasets, fetching
+from embexp.data import datasets, fetching
 from embexp.data.datasets import DATA_SETS, DataSet, Remote
 from embexp.errors import ConfigError, DataError
 from tests import disks, loopback
 from tests.loopback import Server
-
-TRAIN = b"a\tlikes\tb\nb\tlikes\tc\nc\tlikes\ta\n" * 2
-SPLITS = {"train.txt": TRAIN, "valid.txt": b"a\tlikes\tc\n", "test.txt": b"b\tlikes\ta\n"}
-
-
-def sha256(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+from tests.small_data_sets import RING, add_ring, no_proxies, replace_files, sha256, zipped
 
 
 @pytest.fixture
@@ -39,8 +31,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the data sets."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    no_proxies(monkeypatch)
     monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
     return tmp_path / "kept"
 
@@ -48,11 +39,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def graph(server: Server, monkeypatch: pytest.MonkeyPatch) -> DataSet:
     """A data set `ring` of three files, on the server."""
-    server.answers |= {f"/{name}": content for name, content in SPLITS.items()}
-    files = tuple(Remote(server.url(f"/{name}"), len(each), sha256(each)) for name, each in SPLITS.items())
-    found = DataSet("a ring", "none", "none", files, ("triples",), ("knowledge_graph",), dataset_forms.copies)
-    monkeypatch.setitem(DATA_SETS, "ring", found)
-    return found
+    return add_ring(server, monkeypatch)
 
 
 def read(folder: Path) -> dict[str, bytes]:
@@ -67,7 +54,7 @@ def left(kept: Path) -> list[str]:
 def test_a_data_set_is_fetched_once(server: Server, graph: DataSet, kept: Path) -> None:
     assert not fetching.is_here("ring")
     found = fetching.fetch("ring")
-    assert read(found) == SPLITS
+    assert read(found) == RING
     assert found.parent == kept
     assert fetching.is_here("ring")
     assert len(server.asked) == 3
@@ -90,7 +77,7 @@ def test_a_file_of_another_digest_is_not_used(server: Server, graph: DataSet, ke
         fetching.fetch("ring")
     text = str(raised.value)
     assert "/valid.txt has the digest sha256:" in text
-    assert f"expected {sha256(SPLITS['valid.txt'])}" in text
+    assert f"expected {sha256(RING['valid.txt'])}" in text
     assert "data.path=" in text
     assert left(kept) == []
 
@@ -109,8 +96,8 @@ def test_what_can_not_be_had_is_told_with_the_remedy(server: Server, graph: Data
 def test_a_file_that_was_put_there_by_hand_is_used(server: Server, graph: DataSet, kept: Path) -> None:
     del server.answers["/test.txt"]
     (kept / "ring").mkdir(parents=True)
-    (kept / "ring" / "test.txt").write_bytes(SPLITS["test.txt"])
-    assert read(fetching.fetch("ring")) == SPLITS
+    (kept / "ring" / "test.txt").write_bytes(RING["test.txt"])
+    assert read(fetching.fetch("ring")) == RING
     assert "/test.txt" not in server.asked
 
 
@@ -123,9 +110,9 @@ def test_a_wrong_file_that_was_put_there_by_hand_is_an_error(graph: DataSet, kep
 
 def test_a_damaged_copy_is_fetched_again(server: Server, graph: DataSet) -> None:
     found = fetching.fetch("ring")
-    (found / "train.txt").write_bytes(b"x" * len(TRAIN))
+    (found / "train.txt").write_bytes(b"x" * len(RING["train.txt"]))
     assert not fetching.is_here("ring")
-    assert read(fetching.fetch("ring")) == SPLITS
+    assert read(fetching.fetch("ring")) == RING
     assert len(server.asked) == 6
 
 
@@ -137,7 +124,7 @@ def test_a_copy_of_the_folder_is_used_even_if_it_can_only_be_read(
         shutil.copytree(tmp_path / "kept", disk / "kept")
         disks.seal(disk)
         monkeypatch.setenv(fetching.VARIABLE, str(disk / "kept"))
-        assert read(fetching.fetch("ring")) == SPLITS
+        assert read(fetching.fetch("ring")) == RING
     assert len(server.asked) == 3
 
 
@@ -147,12 +134,12 @@ def test_a_package_that_carries_the_files_is_used(
     package = tmp_path / "site" / "carrier"
     (package / "data").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('it must not be imported')")
-    for name, content in SPLITS.items():
+    for name, content in RING.items():
         (package / "data" / name).write_bytes(content if name != "test.txt" else b"another version\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     files = tuple(Remote(each.url, each.size, each.digest, ("carrier", f"data/{each.name}")) for each in graph.files)
     monkeypatch.setitem(DATA_SETS, "ring", DataSet(**{**vars(graph), "files": files}))
-    assert read(fetching.fetch("ring")) == SPLITS
+    assert read(fetching.fetch("ring")) == RING
     assert server.asked == ["/test.txt"]  # that of the package has another digest
 
 
@@ -160,7 +147,7 @@ def test_pykeen_carries_what_the_table_says() -> None:
     if importlib.util.find_spec("pykeen") is None:
         pytest.skip("pykeen is not installed")
     for name in ("kinships", "nations", "umls"):
-        assert read(fetching.fetch(name)).keys() == SPLITS.keys()
+        assert read(fetching.fetch(name)).keys() == RING.keys()
 
 
 def test_an_unknown_name() -> None:
@@ -170,15 +157,10 @@ def test_an_unknown_name() -> None:
 
 def test_a_full_disk_is_an_error_of_the_system(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is fetched, and while it is unpacked."""
-    content = b"u\ti\t3\t1\n" * 20_000
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("ml-100k/u.data", content)
-    form = DATA_SETS["ml-100k"]
-    for number, data in enumerate((content, packed.getvalue())):
-        server.answers["/file.zip"] = data
-        files = (Remote(server.url("/file.zip"), len(data), sha256(data)),)
-        monkeypatch.setitem(DATA_SETS, "ml-100k", DataSet(**{**vars(form), "files": files}))
+    text = "u\ti\t3\t1\n" * 20_000
+    [packed] = zipped({"ml-100k/u.data": text}).values()
+    for number, content in enumerate((text.encode(), packed)):
+        replace_files(server, monkeypatch, "ml-100k", {"file.zip": content})
         with disks.small(tmp_path / f"disk{number}", kilobytes=100) as disk:
             monkeypatch.setenv(fetching.VARIABLE, str(disk))
             with pytest.raises(OSError, match="No space left on device") as raised:
@@ -188,9 +170,7 @@ def test_a_full_disk_is_an_error_of_the_system(server: Server, tmp_path: Path, m
 
 
 def test_an_archive_that_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.answers["/file.zip"] = b"no archive"
-    files = (Remote(server.url("/file.zip"), 10, sha256(b"no archive")),)
-    monkeypatch.setitem(DATA_SETS, "ml-100k", DataSet(**{**vars(DATA_SETS["ml-100k"]), "files": files}))
+    replace_files(server, monkeypatch, "ml-100k", {"file.zip": b"no archive"})
     with pytest.raises(DataError, match="the files of ml-100k can't be unpacked: File is not a zip file"):
         fetching.fetch("ml-100k")
 
@@ -201,8 +181,8 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph:
 
     def held(handler: BaseHTTPRequestHandler) -> None:
         go.wait(20.0)
-        loopback.head(handler, len(TRAIN))
-        handler.wfile.write(TRAIN)
+        loopback.head(handler, len(RING["train.txt"]))
+        handler.wfile.write(RING["train.txt"])
 
     server.answers["/train.txt"] = held
     context = multiprocessing.get_context("fork")
@@ -218,13 +198,13 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph:
             go.set()
 
     try:
-        assert read(fetching.fetch("ring", progress)) == SPLITS
+        assert read(fetching.fetch("ring", progress)) == RING
     finally:
         go.set()
         other.join()
     assert other.exitcode == 0
     assert told.is_set()
-    assert sorted(server.asked) == sorted(f"/{name}" for name in SPLITS)
+    assert sorted(server.asked) == sorted(f"/{name}" for name in RING)
 
 
 def _quiet(stage: str, done: float | None) -> None:

@@ -14,6 +14,7 @@ from embexp.system import download as module
 from embexp.system.download import DownloadError, download
 from tests import disks, loopback
 from tests.loopback import Server
+from tests.small_data_sets import no_proxies
 
 CONTENT = bytes(range(256)) * 4_000
 
@@ -25,9 +26,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_proxies(monkeypatch)
 
 
 def got(url: str, to: Path, limit: int = len(CONTENT)) -> list[int]:
