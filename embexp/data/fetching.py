@@ -131,10 +131,10 @@ def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     packaged = _packaged(file)
     if packaged is not None and _digest(packaged, file) == file.digest:
         return packaged
-    from embexp.system import download  # ssl and urllib, which are rarely needed
+    from embexp.system import download, terminal  # ssl, urllib and rich, which are rarely needed
 
     target = temporary / file.name
-    label = f"fetching {file.url} ({file.size / 1e6:,.1f} MB)"
+    label = f"fetching {file.url} ({terminal.byte_size(file.size)})"
     progress(label, None)
     remedy = f"download it elsewhere and put it at {given}, or give data.path=… instead"
     try:
