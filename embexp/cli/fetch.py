@@ -67,10 +67,14 @@ def _list(to: Console) -> None:
     from embexp.data.datasets import DATA_SETS
     from embexp.system import terminal
 
-    shown = terminal.table(to, ["name", "what it is"], right=["download"], after=["here", "experiment=", "terms"])
+    shown = terminal.table(to, ["name"], right=["download"], after=["here", "experiment=", "what it is"])
+    by_terms: dict[tuple[str, str], list[str]] = {}
     for name, data in DATA_SETS.items():
         here = "yes" if fetching.is_here(name) else ""
-        about, terms = f"{data.about}\n{data.page}", data.terms
-        shown.add_row(name, about, terminal.byte_size(data.size), here, "\n".join(data.experiments), terms)
+        shown.add_row(name, terminal.byte_size(data.size), here, "\n".join(data.experiments), data.about)
+        by_terms.setdefault((data.terms, data.page), []).append(name)
     to.print(shown, markup=False, highlight=False)
-    print(f"kept in {fetching.folder()}")
+    print("\nterms in short; the pages have all of them")
+    for (terms, page), names in by_terms.items():
+        print(f"  {', '.join(names)}: {terms}\n    {page}")
+    print(f"\nkept in {fetching.folder()}")

@@ -81,7 +81,7 @@ def _movielens(name: str, about: str, terms: str, size: int, digest: str, write:
     return DataSet(
         about=f"MovieLens ratings of films: {about}",
         terms=terms,
-        page=f"https://grouplens.org/datasets/movielens/{name.removeprefix('ml-')}/",
+        page="https://grouplens.org/datasets/movielens/",
         files=(Remote(f"https://files.grouplens.org/datasets/movielens/{name}.zip", size, digest),),
         kinds=("recbole",),
         experiments=("movielens", "movielens_recommendation"),
