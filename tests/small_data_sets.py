@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from embexp.data import dataset_forms as forms
-from embexp.data.datasets import DATA_SETS, DataSet, Remote
+from embexp.data.dataset import DataSet, Remote
+from embexp.data.datasets import DATA_SETS
 from tests.loopback import Server
 
 RING = {
