@@ -16,6 +16,7 @@ from embexp.cli.commands import COMMANDS
 from embexp.config import hydra_settings, patterns
 from embexp.config.folders import Folders, find
 from embexp.config.outline import Outline, outline
+from embexp.data import datasets
 from embexp.errors import CommandLineError
 
 _COMPOSING = ("run", "plan")
@@ -134,6 +135,10 @@ def _values(line: _Line, key: str, value: str) -> Iterator[str]:
         return
     if value.startswith(_PATH):
         yield from files(value)
+        return
+    if key == "data.fetch":
+        kind = line.outline.at("data.kind")
+        yield from (f"{earlier}{name}" for name, data in datasets.DATA_SETS.items() if kind in data.kinds)
         return
     present = line.outline.at(key)
     match present:

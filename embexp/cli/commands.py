@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",
+    "fetch": "Lists public data sets, and fetches them by name.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",
 }
@@ -46,12 +47,12 @@ commands
 {commands}
 
     embexp run                                                       Runs a first experiment, which needs no files.
-    embexp run experiment=movielens data.path=ml-100k                Runs another one.
+    embexp run experiment=movielens data.fetch=ml-100k               Runs another one, on data that it fetches.
     embexp run -m optimizer=adagrad,adam seed=0,1                    Sweeps over all four combinations.
-    embexp plan experiment=movielens data.path=ml-100k               Shows what that run would do.
+    embexp plan experiment=movielens data.fetch=ml-100k              Shows what that run would do.
     embexp COMMAND --help                                            Shows the help of a command.
 
-The default command is `run`: embexp experiment=movielens data.path=ml-100k
+The default command is `run`: embexp experiment=movielens data.fetch=ml-100k
 """
 
 

@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import additions, hydra_checks, hydra_globals, misplaced, patterns, record, validate, values
+from embexp.config import additions, fetched, hydra_checks, hydra_globals, misplaced, patterns, record, validate, values
 from embexp.config.data_columns import data_columns
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean
@@ -146,6 +146,9 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
+    twice = fetched.fill_path(container)
+    if fetched.name_of(container.get("data")) is not None:
+        faults = [*twice, *(each for each in faults if each.path != "data.path")]
     absolute_paths(container, folder)
     return container, [each for each in faults if each.path.partition(".")[0] not in without]
 

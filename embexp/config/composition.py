@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders, hydra_checks, partial_spec, patterns, resources, selections, validate
+from embexp.config import fetched, folders, hydra_checks, partial_spec, patterns, resources, selections, validate
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.data_columns import data_columns
@@ -223,9 +223,13 @@ def _checked(
     unknown: Sequence[str] = (),
 ) -> tuple[RunSpec | None, list[Fault]]:
     reported = {fault.path for fault in before} | set(unknown)
+    named = [fault for fault in fetched.name_faults(container) if fault.path not in reported]
+    reported |= {fault.path for fault in named}
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
     here = here and look_at_data
-    between = [*rules.faults(known), *resources.faults(known, permission, look_at_data=look_at_data, here=here)]
+    between = list(rules.faults(known))
+    fetch = not (reported or faults or between)  # nothing is downloaded for a run that can't be started
+    between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
     told = reported | {fault.path for fault in faults}
-    return spec, faults + [fault for fault in between if fault.path not in told]
+    return spec, [*named, *faults, *(fault for fault in between if fault.path not in told)]

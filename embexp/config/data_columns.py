@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.config import pydantic_errors
+from embexp.config import fetched, pydantic_errors
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Data
 
@@ -29,4 +29,5 @@ def data_columns(container: Any) -> Sequence[str]:
         first = error.errors()[0]
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])
         raise ConfigError([Fault(path, "invalid", pydantic_errors.rule_of(first))]) from None
+    fetched.ensure(data)
     return source_of(data).column_names()

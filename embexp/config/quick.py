@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import patterns, record, values
+from embexp.config import fetched, patterns, record, values
 from embexp.config.compose import absolute_paths, resolved
 from embexp.config.loader import Loader
 from embexp.config.outline import outline, package_of
@@ -84,7 +84,7 @@ class QuickComposer:
             _at(container, parent)[last] = each.value()
         if not _resolve(container, container):
             return self._by_omegaconf(files, rest)
-        if "???" in texts(container):
+        if fetched.fill_path(container) or "???" in texts(container):
             return None
         absolute_paths(container, Path.cwd())
         added = {each.key_or_group for each in rest if files.expansion.made(each.key_or_group) and not _prefixed(each)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from embexp.config import capacity
+from embexp.config import capacity, fetched
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tracker_packages as packages
@@ -22,7 +22,9 @@ from embexp.specs.running import RuntimeKind
 _Part = TypeVar("_Part")
 
 
-def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool, here: bool = True) -> list[Fault]:
+def faults(
+    spec: RunSpec, permission: Permission, *, look_at_data: bool, here: bool = True, fetch: bool = True
+) -> list[Fault]:
     """Faults of a spec and the files, functions and packages that it names.
 
     Args:
@@ -30,11 +32,17 @@ def faults(spec: RunSpec, permission: Permission, *, look_at_data: bool, here: b
         permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
         here: whether the run is to have the memory and the disk of this machine.
+        fetch: whether to fetch the data set that the spec names; if not, one that is not here is not looked at.
     """
     checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if look_at_data:
-        checks += [_data_faults(spec), _pretrained_faults(spec), _restored_faults(spec), _frozen_faults(spec)]
+        checks += [
+            _data_faults(spec, fetch=fetch),
+            _pretrained_faults(spec),
+            _restored_faults(spec),
+            _frozen_faults(spec),
+        ]
     if here:
         checks += [capacity.memory_faults(spec), capacity.disk_faults(spec)]
     return list(where_known(*checks))
@@ -112,14 +120,15 @@ def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
         yield Fault("tracking", repr(spec.tracking.kind), missing.rule, f"{missing.remedy}, or set tracking=none")
 
 
-def _data_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Missing data files and columns."""
-    if not is_complete(spec.data):
+def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:
+    """Missing data files and columns, and a data set that can't be fetched."""
+    if not is_complete(spec.data) or (not fetch and fetched.needs_fetching(spec.data)):
         return
     from embexp.data.columns import columns_of
     from embexp.data.factory import source_of
 
     try:
+        fetched.ensure(spec.data)
         columns, _ = columns_of(
             spec.data, _complete_entries(lambda: spec.features), _complete_entries(lambda: spec.tables)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from embexp.data import fetching
 from embexp.data.source import Source
 from embexp.data.sources import csv, parquet, recbole
 from embexp.data.sources.clicks import ClickSource
@@ -16,7 +17,8 @@ from embexp.specs.triples import Triples
 
 
 def source_of(data: Data) -> Source:
-    """The source that a config describes."""
+    """The source that a config describes; a data set by name must have been fetched before it is read."""
+    data = fetching.located(data)
     match data:
         case Clicks():
             return ClickSource(data)

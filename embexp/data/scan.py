@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import prepared_numbers, shares, splits
+from embexp.data import fetching, prepared_numbers, shares, splits
 from embexp.data.arrays import mapped
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
@@ -69,6 +69,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     """
     if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
+    fetching.ensure(data)
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label

@@ -125,6 +125,7 @@ def content_id(
         del content["restore"]
     else:
         content["restore"]["path"] = restored_digest
+    content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
     settings = {"pretrained": content["pretrained"]}

@@ -173,7 +173,10 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(_leaves(content, ""))
+    found = dict(_leaves(content, ""))
+    if found.get("data.fetch") is not None:
+        found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
+    return found
 
 
 def _leaves(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

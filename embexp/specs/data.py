@@ -15,7 +15,7 @@ from embexp.specs.base import NonNegative, Number, Positive
 from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
 from embexp.specs.numbers import NumericColumn, NumericColumns
 from embexp.specs.partial import where_known
-from embexp.specs.sources import DividedData
+from embexp.specs.sources import DataSetName, DividedData
 from embexp.specs.texts import SkipGram, Text
 from embexp.specs.triples import Triples
 from embexp.specs.vocabularies import VocabularyRules
@@ -109,6 +109,8 @@ class RecBole(Columnar):
     """RecBole atomic files: a folder with NAME.inter and optionally NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
 
 
 def _delimiter(value: object) -> object:

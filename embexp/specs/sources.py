@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from embexp.specs.scope import Scope
 
 
+DataSetName = Annotated[str, Field(min_length=1)]
+"""Name of a public data set; `embexp fetch` lists them."""
+
+
 class Source(Spec):
     """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 

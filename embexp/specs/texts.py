@@ -12,7 +12,7 @@ from embexp.specs import data_rules
 from embexp.specs.base import Count, NonNegative
 from embexp.specs.bounds import Dim, ExampleCount, Length, Seed
 from embexp.specs.partial import where_known
-from embexp.specs.sources import DividedData
+from embexp.specs.sources import DataSetName, DividedData
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class Texts(DividedData):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """File or folder of texts; null: the documentation in Python's own standard library."""
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
     text: str = "text"
     """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
     token_separator: Annotated[str, Field(min_length=1)] | None = None

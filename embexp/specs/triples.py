@@ -13,7 +13,7 @@ from embexp.specs import data_rules
 from embexp.specs.base import Spec
 from embexp.specs.bounds import RowCount, Seed
 from embexp.specs.partial import where_known
-from embexp.specs.sources import Source
+from embexp.specs.sources import DataSetName, Source
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -83,6 +83,8 @@ class Triples(Source):
 
     kind: Literal["triples"] = "triples"
     path: Annotated[str, Field(min_length=1)]
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
     columns: tuple[Place, Place, Place] | None = None
     """Order of the three fields of a line; null: the two with the most values in common are head and tail."""
     reciprocal: bool = True

@@ -122,4 +122,6 @@ def _leaves(value: Any, path: str) -> dict[str, Any]:
     for key, each in value.items():
         if path or key not in _NOT_SETTINGS:
             found |= _leaves(each, f"{path}.{key}" if path else str(key))
+    if path == "data" and found.get("data.fetch") is not None:
+        found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
     return found

@@ -56,7 +56,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
 
 def exists(cache: Path, kind: str, key: str) -> bool:
     """Whether there is the folder of `key`, as it was made."""
-    return contents.unchanged(_place(cache, kind, key))
+    return contents.unchanged(place_of(cache, kind, key))
 
 
 def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -70,7 +70,7 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     Raises:
         OSError: the cache can't be written to.
     """
-    place = _place(cache, kind, key)
+    place = place_of(cache, kind, key)
     if contents.unchanged(place):
         return place
     cache.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,8 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     return place
 
 
-def _place(cache: Path, kind: str, key: str) -> Path:
+def place_of(cache: Path, kind: str, key: str) -> Path:
+    """Where the folder of `key` is, or will be."""
     return cache / f"{kind}-{key[:32]}"
 
 

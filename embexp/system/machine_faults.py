@@ -10,7 +10,10 @@ import errno
 import os
 import re
 
-_ELSEWHERE = "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache"
+_ELSEWHERE = (
+    "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, the variable"
+    " EMBEXP_DATA for data sets by name"
+)
 _FULL = f"make room there, or {_ELSEWHERE}"
 _FORBIDDEN = f"give yourself the permission, or {_ELSEWHERE}"
 _IN_THE_WAY = f"a folder is needed where a file is: move it, or {_ELSEWHERE}"

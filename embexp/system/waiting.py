@@ -1,4 +1,4 @@
-"""Progress of what is usually quick: shown only if it takes long."""
+"""Progress outside of runs: of what is usually quick, shown only if it takes long, and of what always takes long."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ LONG = 10.0
 
 
 @contextmanager
-def shown_if_long(to: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
-    """Within the block, shows the stage that it is called with, from `LONG` seconds on.
+def shown_if_long(
+    to: Console | None = None, *, after: float = LONG, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress]:
+    """Within the block, shows the stage that it is called with, from some time on.
 
     Args:
         to: where; None: standard error.
+        after: seconds until then.
         clock: seconds.
     """
     console = to or Console(stderr=True)
     status: Status | None = None
-    next_line = clock() + LONG
+    next_line = clock() + after
 
     def progress(stage: str, done: float | None) -> None:
         nonlocal status, next_line

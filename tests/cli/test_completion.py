@@ -33,6 +33,10 @@ SAID = {
     "keys of a choice on the line": ("embexp run model=mlp model.h", ["model.hidden="]),
     "a switch": ("embexp run output.plots=", ["output.plots=false", "output.plots=true"]),
     "the value that it has": ("embexp run train.batch_size=", ["train.batch_size=1024"]),
+    "names of data sets": (
+        "embexp run experiment=movielens data.fetch=ml-1",
+        ["data.fetch=ml-100k", "data.fetch=ml-1m"],
+    ),
     "no value to suggest": ("embexp run train.steps=", []),
     "a key to remove": ("embexp run ~features.h", ["~features.history", "~features.history."]),
     "a group to add": ("embexp run +initial", ["+initializer="]),

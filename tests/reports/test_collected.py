@@ -271,6 +271,11 @@ class TestVarying:
         run(tmp_path / "b", spec(output__cache="y"))
         assert varying(collect([tmp_path])) == ["checkpoint.save"]
 
+    def test_where_a_data_set_by_name_lies_is_no_setting(self, tmp_path: Path) -> None:
+        for name in ("nations", "umls"):
+            run(tmp_path / name, spec(data={"kind": "triples", "fetch": name, "path": f"/cache/{name}"}))
+        assert varying(collect([tmp_path])) == ["data.fetch"]
+
     def test_what_another_version_did_not_write(self, tmp_path: Path) -> None:
         later = spec(restore={"path": None, "rename": {}, "only": []}, tracking={"kind": "none"}, seeds=5)
         run(tmp_path / "a", later, validation={"rmse": 1.0})
