@@ -173,8 +173,8 @@ DATA_SETS: dict[str, DataSet] = {
         write=forms.imdb,
         path="imdb.tsv",
     ),
-    # The size of the archive is that of TensorFlow's word2vec tutorial. Its sha256 is in TensorFlow's bindings for
-    # Haskell (fetching of text8); Matt Mahoney's page has the md5 of the text, which is checked after unpacking.
+    # The size of the archive is that of TensorFlow's word2vec tutorial. Several public projects check this sha256, and
+    # Matt Mahoney's page has the md5 of the text, which is checked after unpacking.
     "text8": DataSet(
         about="17 million words of Wikipedia, without labels",
         terms="Wikipedia's text: CC BY-SA",
