@@ -47,7 +47,7 @@ def notebook_pages(path: Path) -> dict[str, str | bytes]:
     words = iter([cell.source.splitlines()[0].lstrip("# ") for cell in drawing])
     text = re.sub(r"!\[png\]\(", lambda _: f"![{next(words)}](", text)
     title, _, rest = text.lstrip().partition("\n")
-    download = f"[Download this notebook]({path.name}){{download}}, to run it or to change it."
+    download = f'<a href="{path.name}" download>Download this notebook</a>, to run it or to change it.'
     return {f"{path.stem}.md": f"{title}\n\n{download}\n{rest}", **resources["outputs"]}
 
 

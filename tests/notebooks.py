@@ -59,7 +59,12 @@ def executed(path: Path, place: Path) -> NotebookNode:
         ip=str(place / "socket"),
     )
     client = NotebookClient(
-        book, km=manager, timeout=_SECONDS, record_timing=False, resources={"metadata": {"path": str(work)}}
+        book,
+        km=manager,
+        timeout=_SECONDS,
+        record_timing=False,
+        coalesce_streams=True,  # or what is printed with a pause is two outputs
+        resources={"metadata": {"path": str(work)}},
     )
     client.execute(env=_environment(place), cleanup_kc=True)
     return tidy(book)
