@@ -10,9 +10,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # All files with cases that are not in every run.
 THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include='test_*.py' | sort) tests/tables/test_frozen_rows.py
 OVERRIDES ?=
+NAMES ?=
 FUZZ ?=
 
-.PHONY: run test test-fast test-thorough fuzz check graph format bench docs pictures lock clean help
+.PHONY: run test test-fast test-thorough fuzz check graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -64,6 +65,9 @@ docs: $(STAMP)   ## build the documentation site into site/, and check its links
 
 pictures: $(STAMP) ## make the pictures of the docs again, by following the tutorial; needs chromium
 	$(BIN)/python docs/pictures.py
+
+notebooks: $(STAMP) ## execute the notebooks in docs/notebooks/, and write their outputs into them (NAMES='ratings words')
+	$(BIN)/python -m tests.notebooks $(NAMES)
 
 lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

@@ -12,21 +12,43 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).resolve().parents[1]
 _FENCE = re.compile(r"^(```+)(\w+)([ ]+\w+=[^\n]*)$", re.MULTILINE)
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+(examples/[\w./-]+)\)")
+_NOTEBOOK = re.compile(r"(\]\((?:[\w./-]+/)?\w+)\.ipynb(#[\w-]+)?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the programs that pages link to, which are outside of docs/."""
+    """Adds the programs that pages link to, which are outside of docs/, and a page and pictures of each notebook."""
     for path in sorted((ROOT / "examples").glob("*.py")):
         files.append(File.generated(config, f"examples/{path.name}.txt", abs_src_path=str(path)))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        for name, content in notebook_pages(path).items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
     return files
+
+
+def notebook_pages(path: Path) -> dict[str, str | bytes]:
+    """A notebook as a Markdown page and its pictures, by file name; nothing is executed.
+
+    The first line of a cell that draws, a comment, is the text of its pictures for those who can't see them.
+    """
+    key = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
+    book = nbformat.read(path, as_version=4)
+    text, resources = MarkdownExporter().from_notebook_node(book, resources=key)
+    drawing = [cell for cell in book.cells for each in cell.get("outputs", []) if "image/png" in each.get("data", {})]
+    words = iter([cell.source.splitlines()[0].lstrip("# ") for cell in drawing])
+    text = re.sub(r"!\[png\]\(", lambda _: f"![{next(words)}](", text)
+    title, _, rest = text.lstrip().partition("\n")
+    download = f'<a href="{path.name}" download>Download this notebook</a>, to run it or to change it.'
+    return {f"{path.stem}.md": f"{title}\n\n{download}\n{rest}", **resources["outputs"]}
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -43,7 +65,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     def row(found: re.Match[str]) -> str:
         return _CODE.sub(lambda code: code[0].replace("\\|", "|"), found[0])
 
-    markdown = _ROW.sub(row, markdown)
+    markdown = _NOTEBOOK.sub(r"\1.md\2)", _ROW.sub(row, markdown))
     up = "../" * page.file.src_uri.count("/")
     return _OUTSIDE.sub(rf"]({up}\1.txt)", _FENCE.sub(fence, markdown))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import subprocess
 import sys
 import types
@@ -16,6 +18,7 @@ import pytest
 
 import embexp
 from embexp.runs.finished import Run
+from embexp.runs.run import RunResult
 from embexp.training.notebook import NotebookBar
 
 SMALL = [
@@ -69,6 +72,32 @@ def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
     embexp.run(spec, tmp_path / "loud")
     assert "training completed after 6 steps" in capsys.readouterr().out
+
+
+def test_a_notebook_shows_metrics_and_nothing_that_changes(made: tuple[Run, list[Any]], tmp_path: Path) -> None:
+    """The same numbers as in the summary, in a table; neither seconds nor the path of the machine."""
+    run = made[0]
+    spec = embexp.compose([*SMALL, f"output.cache={tmp_path}"])
+    with contextlib.chdir(tmp_path):
+        result = embexp.run(spec, "again", quiet=True)
+        assert repr(result) == "<RunResult: completed, 6 steps, in again>"
+        html = result._repr_html_()
+    assert str(tmp_path) not in html
+    assert html.replace("in again", f"in {run.folder.path}") == run._repr_html_()
+    assert repr(run) == f"<Run: completed, 6 steps, in {run.folder.path}>"
+    [heads, *rows] = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    assert heads[:4] == ["metric", "train", "validation", "test"]
+    test = {cells[0]: cells[3] for cells in rows}
+    assert test == {name: f"{value:.4f}" for name, value in run.summary["metrics"]["test"].items()}
+
+
+def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:
+    summary = {"status": "completed", "warnings": ["<script>alert(1)</script>"]}
+    html = RunResult(tmp_path / "<b>", summary)._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;b&gt;" in html
+    assert "warning: &lt;script&gt;" in html
+    assert "<table>" not in html
 
 
 def test_model(made: tuple[Run, list[Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import os
 import re
@@ -10,11 +11,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import nbformat
 import pytest
 
 import embexp.checkpoints
 import embexp.initialization
 import embexp.rows
+from tests import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,6 +53,22 @@ def test_every_page_is_built(site: Path) -> None:
     assert pages <= {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     assert (site / "examples" / "own_estimator.py.txt").read_text() == (ROOT / "examples/own_estimator.py").read_text()
     assert not list(site.rglob("*.py"))
+
+
+def test_every_notebook_is_a_page_with_its_pictures(site: Path) -> None:
+    for path in notebooks.PATHS:
+        page = (site / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
+        assert (site / "notebooks" / path.name).read_bytes() == path.read_bytes()
+        assert f'<a href="{path.name}" download>' in page
+        outputs = [each for cell in nbformat.read(path, 4).cells for each in cell.get("outputs", [])]
+        committed = [
+            base64.b64decode(each.data["image/png"]) for each in outputs if "image/png" in each.get("data", {})
+        ]
+        shown = re.findall(rf'<img alt="([A-Z][^"]{{20,}})" src="({path.stem}_files/[^"]+)"', page)
+        assert [(site / "notebooks" / name).read_bytes() for _, name in shown] == committed
+        assert page.count("<table>") == sum("text/html" in each.get("data", {}) for each in outputs)
+    index = (site / "notebooks" / "index.html").read_text(encoding="utf-8")
+    assert {f"{path.stem}.html" for path in notebooks.PATHS} <= set(re.findall(r'href="([\w.]+)"', index))
 
 
 def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:

@@ -33,6 +33,7 @@ class Report(Sequence[Mapping[str, Any]]):
             if nothing was repeated.
         tested: the metric of the paired tests, or "".
         notes: what the reader should know, each a sentence.
+        seconds: whether the table that is shown has the seconds of each run.
     """
 
     results: tuple[Record, ...]
@@ -46,6 +47,7 @@ class Report(Sequence[Mapping[str, Any]]):
     groups: tuple[Group, ...] = ()
     tested: str = ""
     notes: tuple[str, ...] = ()
+    seconds: bool = True
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -98,6 +100,9 @@ class Report(Sequence[Mapping[str, Any]]):
         from embexp.reports import terminal_table
 
         return terminal_table.as_text(self)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         """The tables for a notebook."""

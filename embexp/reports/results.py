@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from embexp.reports import coverage, table_rows
+from embexp.reports import coverage, metric_rows, table_rows
 
 _FILES = {
     "summary.json": "all results",
@@ -30,7 +30,6 @@ _FILES = {
 }
 _RESTORED = 10
 """Restored values that are listed."""
-_SPLITS = ("train", "validation", "test", "test_new", "test_known")
 _STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
 
 
@@ -95,32 +94,12 @@ class Results:
             yield Text(f"  … and {len(values) - _RESTORED} more, in summary.json")
 
     def _metrics(self, frames: box.Box | None) -> Table | None:
-        by_split = {split: values for split in _SPLITS if (values := (self.summary.get("metrics") or {}).get(split))}
-        names = list(dict.fromkeys(name for split in reversed(by_split) for name in by_split[split]))
-        if not names:
+        found = metric_rows.of(self.summary)
+        if not found.rows:
             return None
-        truth = {
-            key.removeprefix("bayes_"): value
-            for key, value in (self.summary.get("truth") or {}).items()
-            if key.startswith("bayes_") and value is not None
-        }
-        compared = any(name in truth for name in names)
-        baseline, values_of_baseline = next(iter((self.summary.get("baselines") or {}).items()), ("", {}))
-        known = {split: values for split, values in values_of_baseline.items() if split in by_split}
-        # Of the split that a reader looks at last.
-        against = next((split for split in ("test", "validation") if known.get(split)), None)
-        headings = [] if against is None else [f"{baseline} on {against}"]
-        headings += ["best possible on test", "difference"] if compared else []
-        table = _table(frames, ["metric"], [*by_split, *headings])
-        for name in names:
-            cells = [_number(values.get(name)) for values in by_split.values()]
-            if against is not None:
-                cells.append(_number(known[against].get(name)))
-            if compared:
-                test, best = by_split.get("test", {}).get(name), truth.get(name)
-                difference = "" if test is None or best is None else f"{test - best:+.4f}"
-                cells += ["" if best is None else _number(best), difference]
-            table.add_row(name, *cells)
+        table = _table(frames, found.headings[:1], found.headings[1:])
+        for cells in found.rows:
+            table.add_row(*cells)
         return table
 
     def _tables(self, frames: box.Box | None, width: int) -> Table | None:
@@ -177,7 +156,3 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
 
 def _joined(items: Sequence[tuple[str, str]]) -> Text:
     return Text("  ·  ").join(Text(text, style) for text, style in items)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"

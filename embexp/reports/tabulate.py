@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embexp.errors import CommandLineError
@@ -24,6 +24,7 @@ def report(
     sort: str | None = None,
     filters: Sequence[str] = (),
     baseline: str | None = None,
+    seconds: bool = True,
 ) -> Report:
     """Compares the runs in and beneath directories. TensorFlow is not loaded.
 
@@ -33,6 +34,7 @@ def report(
             best validation value first.
         filters: conditions such as `optimizer=sgd,adam` or `test rmse<0.95`; all must hold.
         baseline: a condition for the setting with which the others are compared over seeds; None: the best one.
+        seconds: whether the table shows the seconds of each run; without them, equal runs give an equal table.
 
     Returns:
         The table. It prints as text, and is shown as a table in notebooks.
@@ -42,7 +44,8 @@ def report(
         CommandLineError: a condition or key is not one that the runs have.
     """
     given = [directories] if isinstance(directories, str | Path) else list(directories)
-    return tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
+    found = tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
+    return found if seconds else replace(found, seconds=False)
 
 
 def tabulate(

@@ -17,7 +17,7 @@ from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
 from embexp.training.metric_names import Direction
 
-_MARK = "*"
+MARK = "*"
 _WIDTH = 120
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
@@ -45,7 +45,7 @@ def show(report: Report, console: Console) -> None:
 def as_text(report: Report) -> str:
     """A report as plain text."""
     text = io.StringIO()
-    show(report, Console(file=text, width=_WIDTH, force_terminal=False, color_system=None))
+    show(report, Console(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
     return text.getvalue().rstrip("\n")
 
 
@@ -53,7 +53,7 @@ def lines(report: Report) -> Iterator[str]:
     """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
     if report.best is not None and report.direction is not None:
         better = "lower" if report.direction is Direction.LOWER else "higher"
-        yield f"{_MARK} best by validation {report.metric} ({better} is better)"
+        yield f"{MARK} best by validation {report.metric} ({better} is better)"
     if report.tested:
         several = sum(group.comparison is not None for group in report.groups) > 1
         corrected = ", corrected for their number by Holm" if several else ""
@@ -68,7 +68,7 @@ def lines(report: Report) -> Iterator[str]:
 
 def _print_table(table: Sequence[Column], console: Console, option: str) -> None:
     best = next((column.best for column in table if column.best is not None), None)
-    marks = [Column("", tuple(_MARK if row == best else " " for row in range(len(table[0].cells))))]
+    marks = [Column("", tuple(MARK if row == best else " " for row in range(len(table[0].cells))))]
     framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
     kept, left_out = grid.fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
     padding = (0, 1 if framed else 2, 0, 0)

@@ -23,6 +23,7 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
+from embexp.reports import notebook
 from embexp.runs import assembly, evaluations, exporting, recommending, stored_tables, tables
 from embexp.runs.data import read_data
 from embexp.runs.exporting import Exported
@@ -85,6 +86,13 @@ class Run:
     summary: Mapping[str, Any]
     checkpoint: Path
     allow_code: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Run: {notebook.run_as_text(self.summary, self.folder.path)}>"
+
+    def _repr_html_(self) -> str:
+        """Status and metrics for a notebook."""
+        return notebook.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed."""

@@ -12,6 +12,7 @@ from embexp.data import numbers
 from embexp.records import manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
+from embexp.reports import notebook
 from embexp.runs import capacity, evaluations, projecting, tensorflow_build
 from embexp.runs.execute import execute
 from embexp.runs.plotting import plot, plotted_if_diverged
@@ -47,6 +48,13 @@ class RunResult:
     def status(self) -> str:
         """completed, stopped_early or interrupted."""
         return str(self.summary["status"])
+
+    def __repr__(self) -> str:
+        return f"<RunResult: {notebook.run_as_text(self.summary, self.directory)}>"
+
+    def _repr_html_(self) -> str:
+        """Status and metrics for a notebook."""
+        return notebook.run_as_html(self.summary, self.directory)
 
 
 def run(

@@ -247,6 +247,19 @@ class TestFromPython:
         assert "\x1b" not in str(found) + html
 
 
+def test_in_a_notebook(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`print` gives the text there, too, where rich would rather display HTML; without seconds nothing changes."""
+    here, without = embexp.report(swept), embexp.report(swept, seconds=False)
+    text = str(here)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(here) == repr(here) == text
+    assert text.splitlines()[0].split()[-1] == "seconds"
+    assert "seconds" not in str(without) + without._repr_html_()
+    assert '<th style="text-align: right">seconds</th>' in here._repr_html_()
+    assert without.rows == here.rows
+    assert "<p>best by " in here._repr_html_()
+
+
 def test_a_key_that_is_named_like_a_fact(tmp_path: Path) -> None:
     """An override that was once added with a key of the table's own."""
     jobs = [{"state": "planned", "overrides": [f"status={value}"], "spec": spec()} for value in "ab"]
