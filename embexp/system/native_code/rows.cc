@@ -224,7 +224,7 @@ class GatherRows : public OpKernel {
         std::copy_n(from + static_cast<int64_t>(ids[n]) * dim, dim, to + n * dim);
       }
     };
-    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, 50 + 2 * dim, work);
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, 20 + dim, work);
   }
 };
 
