@@ -182,8 +182,8 @@ class Ledger:
     def end(self, number: int, state: Status, now: float, *, reason: str = "", run_id: str | None = None) -> None:
         """Notes how a job ended, for its duplicates too."""
         self._execute(
-            "UPDATE jobs SET state = ?1, reason = ?2, run_id = ?3, ended = ?4 WHERE number = ?5 OR same_as = ?5",
-            (state.value, reason, run_id, now, number),
+            "UPDATE jobs SET state = ?, reason = ?, run_id = ?, ended = ? WHERE number = ? OR same_as = ?",
+            (state.value, reason, run_id, now, number, number),
         )
 
     def noted(self, key: str) -> Any:
