@@ -1,10 +1,17 @@
-# Development commands. They need Python 3.11 and make; everything else is installed into .venv.
-PYTHON ?= python3.11
+# Development commands. They need make and Python 3.11, 3.12 or 3.13; everything else is installed into .venv.
+# PYTHON=python3.13 names one; else it is the first that works: a shim of pyenv may be there and fail.
+WORKS := -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1
+VERSION := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for each in python3.11 python3.12 python3.13 python3; do $$each $(WORKS) && echo $$each && break; done)
+else
+ASKED := yes
+endif
 BIN := .venv/bin
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest --numprocesses $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
 # Whatever the shell says, bytecode is kept: pytest would rewrite the asserts of every test in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 # All files with cases that are not in every run.
@@ -13,12 +20,15 @@ OVERRIDES ?=
 NAMES ?=
 FUZZ ?=
 
-.PHONY: run test test-fast test-thorough fuzz check graph format bench docs notebooks pictures lock clean help
+COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
+  --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
+
+.PHONY: interpreter run test test-fast test-thorough fuzz check graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
 
-$(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.cc)
+$(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.cc) | interpreter
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	-@$(BIN)/python -m embexp.system.native
@@ -27,6 +37,13 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $(BENCH_STAMP)
+
+interpreter:     # says so if there is no Python to make .venv with, or if .venv has another than was asked for
+	@if test -x $(BIN)/python; then \
+	  test -z "$(ASKED)" || test "$$($(PYTHON) $(VERSION))" = "$$($(BIN)/python $(VERSION))" || \
+	  { echo ".venv has Python $$($(BIN)/python $(VERSION)), not that of PYTHON=$(PYTHON): run make clean first" >&2; exit 1; }; \
+	else $(or $(PYTHON),false) $(WORKS) || \
+	  { echo "$(if $(ASKED),PYTHON=$(PYTHON) is no,there is no) working Python 3.11, 3.12 or 3.13 with ensurepip: name one by PYTHON=…" >&2; exit 1; }; fi
 
 run: $(STAMP)    ## train the default experiment (OVERRIDES='experiment=… key=value' for others)
 	$(BIN)/embexp run $(OVERRIDES)
@@ -69,9 +86,12 @@ pictures: $(STAMP) ## make the pictures of the docs again, by following the tuto
 notebooks: $(STAMP) ## execute the notebooks in docs/notebooks/, and write their outputs into them (NAMES='ratings words')
 	$(BIN)/python -m tests.notebooks $(NAMES)
 
-lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml -o constraints.txt
+lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml, for every version of Python
+	$(COMPILE) --python-version 3.11 --output-file constraints.txt
+	@for each in 3.12 3.13; do \
+	  $(COMPILE) --python-version $$each --constraint constraints.txt --only-binary :all: --no-binary antlr4-python3-runtime \
+	    --output-file .venv/lock.txt || exit 1; \
+	  ! grep -vxFf constraints.txt .venv/lock.txt || { echo "Python $$each needs these, too" >&2; exit 1; }; done
 
 clean:           ## remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site

@@ -80,7 +80,7 @@ def with_jobs(folder: Path) -> Path:
 
 def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
-    from embexp.system import environment
+    from embexp.system import environment, forks
 
     environment.load_tensorflow()
     import embexp
@@ -96,7 +96,7 @@ def _serve(listening: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         asking, _ = listening.accept()
-        if os.fork() == 0:
+        if forks.fork() == 0:
             listening.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with asking:

@@ -24,7 +24,7 @@ from typing import Any
 from embexp.cli.job import become_job, execute
 from embexp.sweeps import failures
 from embexp.sweeps.ledger import Ledger
-from embexp.system import collector, environment, interruption, parents
+from embexp.system import collector, environment, forks, interruption, parents
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ class _Server:
         signal.pthread_sigmask(
             signal.SIG_BLOCK, interruption.NUMBERS
         )  # one that comes now waits until the job can take it
-        pid = os.fork()
+        pid = forks.fork()
         if pid == 0:
             status = 1
             try:

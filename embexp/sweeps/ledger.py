@@ -100,16 +100,19 @@ class Ledger:
         self.path = directory / NAME
         if not create and not exists(directory):
             raise RunError(f"{directory} is not the directory of a sweep: there is no {NAME} in it")
-        try:
-            self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._connection.row_factory = sqlite3.Row
-            self._connection.execute("PRAGMA journal_mode = DELETE")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            version = self._version()
-        except sqlite3.Error as error:
-            raise RunError(f"{self.path} is not the ledger of a sweep: {error}") from None
-        if version != VERSION:
-            raise RunError(f"{self.path} is of version {version}, and this embexp reads version {VERSION}")
+        with contextlib.ExitStack() as opened:
+            try:
+                self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+                opened.callback(self._connection.close)
+                self._connection.row_factory = sqlite3.Row
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+                self._connection.execute("PRAGMA synchronous = FULL")
+                version = self._version()
+            except sqlite3.Error as error:
+                raise RunError(f"{self.path} is not the ledger of a sweep: {error}") from None
+            if version != VERSION:
+                raise RunError(f"{self.path} is of version {version}, and this embexp reads version {VERSION}")
+            opened.pop_all()
 
     def __enter__(self) -> Ledger:
         return self
@@ -179,8 +182,8 @@ class Ledger:
     def end(self, number: int, state: Status, now: float, *, reason: str = "", run_id: str | None = None) -> None:
         """Notes how a job ended, for its duplicates too."""
         self._execute(
-            "UPDATE jobs SET state = ?1, reason = ?2, run_id = ?3, ended = ?4 WHERE number = ?5 OR same_as = ?5",
-            (state.value, reason, run_id, now, number),
+            "UPDATE jobs SET state = ?, reason = ?, run_id = ?, ended = ? WHERE number = ? OR same_as = ?",
+            (state.value, reason, run_id, now, number, number),
         )
 
     def noted(self, key: str) -> Any:

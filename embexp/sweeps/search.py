@@ -70,18 +70,18 @@ class Search:
         """
         from embexp.sweeps.study import Study  # which imports Optuna
 
-        study = Study(self.space, self.objectives, self.settings, directory)
-        told([each.job for each in study.trials() if each.state != "running"])
-        while batch := self._batch(study):
-            with self._pruned(study, directory, batch):
-                ended = {trial.job: each for trial, each in self._launched(batch, launch)}
-            for trial in batch:
-                _tell(study, trial, ended[trial.job], self.objectives)
+        with Study(self.space, self.objectives, self.settings, directory) as study:
+            told([each.job for each in study.trials() if each.state != "running"])
+            while batch := self._batch(study):
+                with self._pruned(study, directory, batch):
+                    ended = {trial.job: each for trial, each in self._launched(batch, launch)}
+                for trial in batch:
+                    _tell(study, trial, ended[trial.job], self.objectives)
+                self._write(study, directory)
+                if any(_is_open(each) for each in ended.values()):
+                    break  # interrupted
             self._write(study, directory)
-            if any(_is_open(each) for each in ended.values()):
-                break  # interrupted
-        self._write(study, directory)
-        return study.best()
+            return study.best()
 
     def lines(self) -> list[str]:
         """The search in words: how many trials, by what, and what each of them chooses."""

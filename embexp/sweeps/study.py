@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import warnings
@@ -65,26 +66,37 @@ class Study:
         self._distributions = {each.key: _distribution(each) for each in space.parameters}
         url, name = settings.storage_url(directory), settings.study_name or directory.name
         directions = [each.direction for each in objectives]
-        try:
-            self._study = optuna.create_study(
-                storage=url,
-                study_name=name,
-                directions=directions,
-                pruner=_pruner(settings.pruner),
-                load_if_exists=True,
-            )
-            found = [each.name.lower() for each in self._study.directions]
-        except Exception as error:  # of any database and its driver
-            line = (str(error).splitlines() or [type(error).__name__])[0]
-            raise RunError(f"hydra.sweeper.storage: {url} can't be used: {line}") from error
-        if found != directions:
-            raise RunError(
-                f"{url} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
-                f" {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
-            )
-        if settings.storage is None:
-            self._forget_half_asked()
-        self._check_description(objectives)
+        with contextlib.ExitStack() as opened:
+            try:
+                storage = optuna.storages.RDBStorage(url)
+                opened.callback(storage.engine.dispose)
+                self._study = optuna.create_study(
+                    storage=storage,
+                    study_name=name,
+                    directions=directions,
+                    pruner=_pruner(settings.pruner),
+                    load_if_exists=True,
+                )
+                found = [each.name.lower() for each in self._study.directions]
+            except Exception as error:  # of any database and its driver
+                line = (str(error).splitlines() or [type(error).__name__])[0]
+                raise RunError(f"hydra.sweeper.storage: {url} can't be used: {line}") from error
+            if found != directions:
+                raise RunError(
+                    f"{url} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
+                    f" {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
+                )
+            if settings.storage is None:
+                self._forget_half_asked()
+            self._check_description(objectives)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the connections to the storage."""
+        self._opened.close()
 
     def trials(self) -> list[Trial]:
         """The trials of this sweep, in the order of their jobs."""

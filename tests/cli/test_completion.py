@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import select
 import subprocess
 import sys
@@ -120,9 +119,11 @@ def test_bash(line: str, words: list[str], expected: list[str], environment: dic
 
 
 def test_a_person_presses_tab_in_bash(environment: dict[str, str]) -> None:
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**environment, "PS1": "$ ", "TERM": "dumb"})
+    terminal, inner = os.openpty()
+    command = ["bash", "--norc", "--noprofile", "-i"]
+    variables = {**environment, "PS1": "$ ", "TERM": "dumb"}
+    shell = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner, env=variables, start_new_session=True)
+    os.close(inner)
     try:
         os.write(terminal, b'eval "$(embexp completion bash)"; echo rea""dy\n')
         assert "ready" in _read(terminal, "ready\r\n")
@@ -132,7 +133,7 @@ def test_a_person_presses_tab_in_bash(environment: dict[str, str]) -> None:
         assert "optimizer=" in _read(terminal, "optimizer=")
     finally:
         os.close(terminal)  # which ends the shell
-        os.waitpid(child, 0)
+        shell.wait()
 
 
 def _read(terminal: int, wanted: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -239,7 +240,9 @@ def test_what_a_killed_sweep_leaves_is_settled(command: Command, elsewhere: Path
     process.kill()
     process.wait()
     assert rows() == [("completed", 1), ("running", 1), ("planned", 0)]
-    with sqlite3.connect("s/sweep.sqlite") as ledger:  # as if it had been killed a moment before
+    with contextlib.closing(
+        sqlite3.connect("s/sweep.sqlite", isolation_level=None)
+    ) as ledger:  # as if it had been killed a moment before
         ledger.execute("UPDATE jobs SET state = 'running', run_id = NULL WHERE number = 0")
     [left] = [each for each in _processes() if str(elsewhere) in each[1]]
     os.kill(left[0], signal.SIGKILL)  # a job of embexp ends with its sweep: see `test_server.py`

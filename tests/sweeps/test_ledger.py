@@ -80,7 +80,7 @@ def test_what_is_no_ledger(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not the ledger of a sweep: file is not a database"):
         Ledger(tmp_path)
     (tmp_path / ledger.NAME).unlink()
-    with sqlite3.connect(tmp_path / ledger.NAME) as other:
+    with contextlib.closing(sqlite3.connect(tmp_path / ledger.NAME)) as other:
         other.execute("PRAGMA user_version = 7")
         other.execute("CREATE TABLE t (x)")
     with pytest.raises(RunError, match="is of version 7, and this embexp reads version 1"):

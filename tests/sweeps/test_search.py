@@ -237,14 +237,14 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path) -> None
 
 def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
     study_of = search(pruner="median", n_trials=8)
-    study = Study(study_of.space, study_of.objectives, study_of.settings, tmp_path)
-    trials = [study.ask(job) for job in range(7)]
-    for each in trials[:5]:
-        assert not study.report(each, 10, 0.5)
-        study.tell(each, [0.5])
-    assert study.report(trials[5], 10, 0.6) is True
-    assert not study.report(trials[6], 10, 0.4)
-    assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
+    with Study(study_of.space, study_of.objectives, study_of.settings, tmp_path) as study:
+        trials = [study.ask(job) for job in range(7)]
+        for each in trials[:5]:
+            assert not study.report(each, 10, 0.5)
+            study.tell(each, [0.5])
+        assert study.report(trials[5], 10, 0.6) is True
+        assert not study.report(trials[6], 10, 0.4)
+        assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
 
 
 def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
@@ -253,8 +253,9 @@ def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
         jobs = Jobs()
         search(n_trials=3, storage=str(tmp_path / "s.db"), study_name="both").run(tmp_path / name, jobs)
         assert sorted(jobs.done) == [0, 1, 2]
-    study = optuna.load_study(study_name="both", storage=f"sqlite:///{tmp_path}/s.db")
-    assert len(study.trials) == 6
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/s.db")
+    assert len(optuna.load_study(study_name="both", storage=storage).trials) == 6
+    storage.engine.dispose()
     assert not (tmp_path / "a" / "optuna.sqlite").exists()
 
 

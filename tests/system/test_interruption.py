@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -170,36 +172,39 @@ def test_signals_are_counted(taken_over: None) -> None:
     assert interruption.exit_status() == 130
 
 
+LEFT = """
+import os, sys, time
+from embexp.system import interruption
+with interruption.taken_over(), interruption.leaving_at_once():
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(1)
+"""
+CLOSED = """
+import os, signal, sys
+from embexp.system import interruption
+outer, inner = os.openpty()
+for each in (1, 2):
+    os.dup2(inner, each)
+os.close(inner)
+status = 1
+try:
+    with interruption.taken_over(), interruption.counted():
+        os.close(outer)
+        os.kill(os.getpid(), signal.SIGHUP)
+        sys.__stdout__.write("a line\\n")
+        sys.__stdout__.flush()
+    status = 0
+finally:
+    os._exit(status)
+"""
+
+
 @pytest.mark.parametrize("number", BY_CONVENTION)
-def test_imports_are_left_at_once(number: signal.Signals) -> None:
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            with interruption.taken_over(), interruption.leaving_at_once():
-                send(number)
-        except BaseException:
-            os._exit(1)
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == BY_CONVENTION[number]
+def test_imports_are_left_at_once(number: signal.Signals, forked: Path) -> None:
+    command = [forked / "python", "-c", LEFT, str(int(number))]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == BY_CONVENTION[number]
 
 
-def test_nothing_is_written_to_a_terminal_that_was_closed() -> None:
+def test_nothing_is_written_to_a_terminal_that_was_closed(forked: Path) -> None:
     """Else the first line after it would be an error, and no table would be written."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            outer, inner = os.openpty()
-            for each in (1, 2):
-                os.dup2(inner, each)
-            os.close(inner)
-            with interruption.taken_over(), interruption.counted():
-                os.close(outer)
-                send(signal.SIGHUP)
-                sys.__stdout__.write("a line\n")  # type: ignore[union-attr]
-                sys.__stdout__.flush()  # type: ignore[union-attr]
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert subprocess.run([forked / "python", "-c", CLOSED], check=False).returncode == 0

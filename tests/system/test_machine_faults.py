@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
-import signal
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,15 +43,25 @@ def test_a_full_disk_names_the_file_that_was_being_written(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
+LARGE = """
+import resource, signal, sys
+from pathlib import Path
+from embexp.system import files, machine_faults
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.write_text(Path(sys.argv[1]), 5000 * "x")
+except OSError as error:
+    print(machine_faults.sentence(error))
+"""
+
+
+def test_a_file_that_may_not_be_so_large(tmp_path: Path, forked: Path) -> None:
     """The limit of the shell, which is the nearest to a full disk that needs no permission."""
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        told = sentence(lambda: files.write_text(tmp_path / "large", 5000 * "x"))
-        os._exit(0 if told.startswith(f"{tmp_path}/large: File too large: ") and not os.listdir(tmp_path) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    command = [forked / "python", "-c", LARGE, str(tmp_path / "large")]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert told.startswith(f"{tmp_path}/large: File too large: ")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Which Python `make` takes, and what it says where there is none that fits."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKE = shutil.which("make") or ""
+MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
+SHIM = "#!/bin/sh\nexit 127\n"  # of pyenv, for a version that is not chosen
+
+pytestmark = pytest.mark.skipif(not MAKE, reason="make is not installed")
+
+
+def python(path: Path, version: str) -> None:
+    """Something that answers like a Python that fits."""
+    script(path, f"#!/bin/sh\necho {version}\n")
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`make` in a folder with the Pythons in its `bin`, and no other."""
+    command = [MAKE, "--no-print-directory", "--file", str(MAKEFILE), "--eval", 'chosen: ; @echo "$(PYTHON)"', *words]
+    (folder / "bin").mkdir(exist_ok=True)
+    variables = {"PATH": str(folder / "bin")}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_the_first_that_works_is_taken(tmp_path: Path) -> None:
+    script(tmp_path / "bin" / "python3.11", SHIM)
+    for version in ("3.12", "3.13"):
+        python(tmp_path / "bin" / f"python{version}", version)
+    assert make(tmp_path, "chosen").stdout == "python3.12\n"
+    python(tmp_path / "bin" / "python3.11", "3.11")
+    assert make(tmp_path, "chosen").stdout == "python3.11\n"
+    assert make(tmp_path, "chosen", "PYTHON=python3.13").stdout == "python3.13\n"
+    assert make(tmp_path, "interpreter", "PYTHON=python3.13").returncode == 0
+
+
+def test_there_is_none(tmp_path: Path) -> None:
+    script(tmp_path / "bin" / "python3", SHIM)
+    found = make(tmp_path, "interpreter")
+    assert found.returncode != 0
+    assert "there is no working Python 3.11, 3.12 or 3.13" in found.stderr
+    asked = make(tmp_path, "interpreter", "PYTHON=python3")
+    assert "PYTHON=python3 is no working Python 3.11" in asked.stderr
+    assert make(tmp_path, "--dry-run", "clean").returncode == 0
+
+
+def test_an_environment_of_another_version(tmp_path: Path) -> None:
+    python(tmp_path / "bin" / "python3.13", "3.13")
+    python(tmp_path / ".venv" / "bin" / "python", "3.11")
+    assert make(tmp_path, "interpreter").returncode == 0
+    found = make(tmp_path, "interpreter", "PYTHON=python3.13")
+    assert found.returncode != 0
+    assert ".venv has Python 3.11, not that of PYTHON=python3.13: run make clean first" in found.stderr
+    python(tmp_path / ".venv" / "bin" / "python", "3.13")
+    assert make(tmp_path, "interpreter", "PYTHON=python3.13").returncode == 0
