@@ -177,19 +177,25 @@ struct Sizes {
   }
 };
 
-class OwnScores : public OpKernel {
+// An operation that does `Call` for the kind of scores that it was made for.
+template <typename Call>
+class OfKind : public OpKernel {
  public:
-  explicit OwnScores(OpKernelConstruction* context) : OpKernel(context) {
+  explicit OfKind(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("kind", &kind_));
   }
 
   void Compute(OpKernelContext* context) override {
-    kind_ == "products" ? Apply<Products>(context) : Apply<Absolute>(context);
+    kind_ == "products" ? Call::template Apply<Products>(context) : Call::template Apply<Absolute>(context);
   }
 
  private:
+  std::string kind_;
+};
+
+struct Scores {
   template <typename Kind>
-  void Apply(OpKernelContext* context) {
+  static void Apply(OpKernelContext* context) {
     const Tensor &query = context->input(0), &candidates = context->input(1);
     Sizes sizes;
     OP_REQUIRES_OK(context, sizes.Read(query, candidates, Kind::kNeedsFma));
@@ -205,23 +211,11 @@ class OwnScores : public OpKernel {
       }
     });
   }
-
-  std::string kind_;
 };
 
-class OwnScoresGrad : public OpKernel {
- public:
-  explicit OwnScoresGrad(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("kind", &kind_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    kind_ == "products" ? Apply<Products>(context) : Apply<Absolute>(context);
-  }
-
- private:
+struct Gradients {
   template <typename Kind>
-  void Apply(OpKernelContext* context) {
+  static void Apply(OpKernelContext* context) {
     const Tensor &query = context->input(0), &candidates = context->input(1), &upstream = context->input(2);
     Sizes sizes;
     OP_REQUIRES_OK(context, sizes.Read(query, candidates, Kind::kNeedsFma));
@@ -243,11 +237,9 @@ class OwnScoresGrad : public OpKernel {
       _mm_sfence();  // the stores above went past the caches
     });
   }
-
-  std::string kind_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("EmbexpOwnScores").Device(DEVICE_CPU), OwnScores);
-REGISTER_KERNEL_BUILDER(Name("EmbexpOwnScoresGrad").Device(DEVICE_CPU), OwnScoresGrad);
+REGISTER_KERNEL_BUILDER(Name("EmbexpOwnScores").Device(DEVICE_CPU), OfKind<Scores>);
+REGISTER_KERNEL_BUILDER(Name("EmbexpOwnScoresGrad").Device(DEVICE_CPU), OfKind<Gradients>);
 
 }  // namespace embexp
