@@ -32,8 +32,13 @@ def check(feature: str, table: str, rows: int, ids: Any) -> Any:
     # The bare operation: tf.debugging would add a condition with two branches, several times as slow.
     return tf.raw_ops.Assert(
         condition=largest < tf.constant(min(rows, unsigned.max), unsigned),
-        data=[f"ids of feature {feature} in table {table} of {rows} rows, {ids.dtype.name}", largest],
+        data=[subject(feature, table, rows, ids.dtype), largest],
     )
+
+
+def subject(feature: str, table: str, rows: int, dtype: tf.DType) -> str:
+    """How the message of an id outside of a table begins, in brackets; the id follows, unsigned, in brackets."""
+    return f"ids of feature {feature} in table {table} of {rows} rows, {dtype.name}"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
 from embexp.system import native
+from embexp.tables import bounds
 from embexp.tables.distinct import Touched
 from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
@@ -23,9 +24,13 @@ def unique(ids: Any) -> tuple[Any, Any]:
     return tuple(native.library("rows").embexp_distinct(ids=ids))
 
 
-def gather(table: EmbeddingTable, ids: Any) -> Any:
-    """Rows `ids` [n] of a table that `moves`, float32 [n, dim]."""
-    rows = native.library("rows").embexp_gather_rows(variable=table.variable.handle, ids=ids)
+def gather(table: EmbeddingTable, feature: str, ids: Any) -> Any:
+    """Rows `ids` [n] of a feature in a table that `moves`, float32 [n, dim].
+
+    An id outside of the table is an error of the step, as by `bounds.check`, and for less.
+    """
+    subject = bounds.subject(feature, table.name, table.rows, ids.dtype)
+    rows = native.library("rows").embexp_gather_rows(variable=table.variable.handle, ids=ids, subject=subject)
     return tf.ensure_shape(rows, [*ids.shape, table.dim])
 
 

@@ -14,8 +14,7 @@ them.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -145,7 +144,7 @@ class RowEngine:
         for name, table in self._tables.items():
             mine = self._of_table(name, read)
             if not training or name not in self._moving:
-                lookups.update(_gather_each(table, mine, table.gather))
+                lookups.update(_gather_each(table, mine))
             elif whole_table.is_whole(self._moving[name], self._optimizers[name], mine):
                 rows = whole_table.gather(self._moving[name], mine)
                 lookups.update({f: _Lookup(r, rows, None if r.every_row else r.ids) for f, r in mine.items()})
@@ -153,8 +152,8 @@ class RowEngine:
             elif mine:
                 distinct = self._distinct(mine, known)
                 if name in self._native and all(r.segments is None for r in mine.values()):
-                    gather = functools.partial(native_rows.gather, self._native[name])
-                    lookups.update(_gather_each(table, mine, gather))
+                    moving = self._native[name]
+                    lookups.update({f: _Lookup(r, native_rows.gather(moving, f, r.ids), None) for f, r in mine.items()})
                     touched[name] = Touched(distinct, distinct.ids, None)
                 else:
                     own = touched[name] = _gather_distinct(self._moving[name], mine, distinct)
@@ -262,11 +261,11 @@ def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distin
     return Touched(distinct, ids, table.gather(ids))
 
 
-def _gather_each(table: AnyTable, read: Mapping[str, Occurrences], gather: Callable[[Any], Any]) -> dict[str, _Lookup]:
+def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, _Lookup]:
     """Rows of each occurrence; with nothing else to do for distinct ids, finding them costs more than it saves."""
     lookups = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids
         with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
-            lookups[feature] = _Lookup(occurrences, gather(tf.identity(ids)), None)
+            lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
     return lookups

@@ -10,10 +10,11 @@ import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from embexp.errors import VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam
 from embexp.specs.tables import Feature
 from embexp.system import native
-from embexp.tables import native_rows, optimizers
+from embexp.tables import bounds, native_rows, optimizers
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
@@ -116,10 +117,12 @@ def test_distinct_ids_are_those_of_tensorflow(ids: list[int], dtype: type) -> No
 def test_gathered_rows_are_those_of_the_table(dim: int, dtype: type) -> None:
     table = table_of(RULES["sgd"], 300, dim)
     ids = np.random.default_rng(0).integers(0, 300, 2000).astype(dtype)
-    np.testing.assert_array_equal(native_rows.gather(table, tf.constant(ids)).numpy(), table.read(0, 300)[ids])
+    found = native_rows.gather(table, "one", tf.constant(ids))
+    np.testing.assert_array_equal(found.numpy(), table.read(0, 300)[ids])
     for outside in (-1, 300):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="is outside of the table"):
-            native_rows.gather(table, tf.constant([3, outside], dtype))
+        message = f"feature 'one' looks up id {outside} in table 'item', whose ids are 0 to 299"
+        with pytest.raises(VocabularyError, match=message), bounds.translated_errors():
+            native_rows.gather(table, "one", tf.constant([3, outside], dtype))
 
 
 @built

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -70,6 +72,7 @@ REGISTER_OP("EmbexpGatherRows")
     .Input("ids: Tid")
     .Output("rows: float")
     .Attr("Tid: {int32, int64}")
+    .Attr("subject: string")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
@@ -196,7 +199,9 @@ class FindDistinct : public OpKernel {
 template <typename Id>
 class GatherRows : public OpKernel {
  public:
-  explicit GatherRows(OpKernelConstruction* context) : OpKernel(context) {}
+  explicit GatherRows(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("subject", &subject_));
+  }
 
   void Compute(OpKernelContext* context) override {
     tensorflow::core::RefCountPtr<Var> variable;
@@ -211,8 +216,9 @@ class GatherRows : public OpKernel {
     const int64_t count = ids_of.NumElements(), rows = table.dim_size(0), dim = table.dim_size(1);
     const Id* ids = ids_of.template flat<Id>().data();
     for (int64_t n = 0; n < count; ++n) {
-      OP_REQUIRES(context, static_cast<uint64_t>(static_cast<int64_t>(ids[n])) < static_cast<uint64_t>(rows),
-                  absl::InvalidArgumentError("an id is outside of the table"));
+      const auto id = static_cast<std::make_unsigned_t<Id>>(ids[n]);  // a negative one is huge
+      OP_REQUIRES(context, id < static_cast<uint64_t>(rows),
+                  absl::InvalidArgumentError(absl::StrCat("[", subject_, "] [", id, "]")));
     }
     Tensor* gathered;
     OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({count, dim}), &gathered));
@@ -226,6 +232,9 @@ class GatherRows : public OpKernel {
     };
     context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, 20 + dim, work);
   }
+
+ private:
+  std::string subject_;  // of the message of an id outside of the table, see `bounds.py`
 };
 
 template <typename Id>
