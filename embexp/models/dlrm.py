@@ -48,17 +48,26 @@ def dlrm(
         processed = [
             layers.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
         ]
-    products = PairwiseDots(name="interactions.dots")([*processed, *embeddings])
-    x = layers.concatenated([*processed, *(embeddings if concat else ()), products], name="interactions.all")
+    vectors = [*processed, *embeddings]
+    x = PairwiseDots(len(vectors if concat else processed), name="interactions.dots")(vectors)
     return layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
 
 
 class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Dot products of F vectors, each pair once: F times [B, d] -> [B, F(F-1)/2].
+    """The first of F vectors, and the dot products of each pair once: F times [B, d] -> [B, lead·d + F(F-1)/2].
 
     Pairs come in the order (0, 1), (0, 2), …, (1, 2), …
     """
 
+    def __init__(self, lead: int = 0, **kwargs: Any) -> None:
+        """Takes the number of vectors that come first, themselves."""
+        super().__init__(**kwargs)
+        self._lead = lead
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes the layer again."""
+        return {**super().get_config(), "lead": self._lead}
+
     def call(self, vectors: list[Any], training: bool | None = None) -> Any:
         """Computes the upper triangle, without the diagonal, of the vectors' Gram matrix."""
-        return pair_products(vectors, training=bool(training))
+        return pair_products(vectors, lead=self._lead, training=bool(training))

@@ -15,16 +15,25 @@ _TRIED = 64
 """Examples on which the bits of both ways are compared."""
 
 
-def pair_products(vectors: list[Any], *, training: bool) -> Any:
-    """Scalar products x_i x_j of F vectors [B, d] for all i < j, [B, F(F-1)/2]: (0, 1), (0, 2), …, (1, 2), ….
+def pair_products(vectors: list[Any], *, lead: int = 0, training: bool) -> Any:
+    """Scalar products x_i x_j of F vectors [B, d] for all i < j, behind the first vectors themselves.
 
     Args:
         vectors: float32.
+        lead: how many of them come first.
         training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
+
+    Returns:
+        [B, lead·d + F(F-1)/2]: x_0, x_1, …, then the products (0, 1), (0, 2), …, (1, 2), ….
     """
     if training and fused.usable("pairs") and _same_bits(len(vectors), int(vectors[0].shape[-1])):
-        return _by_library(*vectors)
-    return by_matrices(tf.stack(vectors, axis=1))
+        return _by_library(lead)(*vectors)
+    return _plain(lead, *vectors)
+
+
+def _plain(lead: int, *vectors: Any) -> Any:
+    products = by_matrices(tf.stack(vectors, axis=1))
+    return tf.concat([*vectors[:lead], products], 1) if lead else products
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -52,14 +61,20 @@ def _gradient_by_matrices(vectors: Any, upstream: Any) -> Any:
     return tf.matmul(symmetric, vectors)
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
-def _by_library(*vectors: Any) -> Any:
-    """The same by `native_code/pairs.cc`, which keeps the products of an example in the nearest cache."""
-    return native.library("pairs").embexp_pairs(vectors=vectors), functools.partial(_gradient_by_library, vectors)
+@functools.cache
+def _by_library(lead: int) -> Any:
+    """The same as `_plain` by `native_code/pairs.cc`, which keeps the products of an example in the nearest cache."""
 
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def products(*vectors: Any) -> Any:
+        library = native.library("pairs")
 
-def _gradient_by_library(vectors: Any, upstream: Any) -> Any:
-    return native.library("pairs").embexp_pairs_grad(vectors=vectors, upstream=upstream)
+        def gradient(upstream: Any) -> Any:
+            return library.embexp_pairs_grad(vectors=vectors, upstream=upstream, lead=lead)
+
+        return library.embexp_pairs(vectors=vectors, lead=lead), gradient
+
+    return products
 
 
 @functools.cache
@@ -70,12 +85,8 @@ def _same_bits(count: int, dim: int) -> bool:
     """
     random = np.random.default_rng(0)
     vectors = [random.standard_normal((_TRIED, dim)).astype(np.float32) for _ in range(count)]
-    upstream = random.standard_normal((_TRIED, count * (count - 1) // 2)).astype(np.float32)
-
-    def by_matrices_of(*vectors: Any) -> Any:
-        return by_matrices(tf.stack(vectors, axis=1))
-
-    return fused.same_bits(_by_library, by_matrices_of, vectors, upstream)
+    upstream = random.standard_normal((_TRIED, dim + count * (count - 1) // 2)).astype(np.float32)
+    return fused.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
 
 
 def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -149,7 +149,7 @@ def test_gradients_of_pairwise_dots(count: int, batch: int, dim: int, training: 
 
 def test_pairwise_dots_compile_and_serialize() -> None:
     vectors = [tf.random.stateless_normal([4, 3], [0, number]) for number in range(5)]
-    layer = PairwiseDots(name="interactions.dots")
+    layer = PairwiseDots(2, name="interactions.dots")
     again = PairwiseDots.from_config(layer.get_config())
     compiled = tf.function(lambda *given: again(list(given)), jit_compile=True)
     np.testing.assert_allclose(compiled(*vectors), layer(vectors), rtol=1e-6, atol=1e-6)

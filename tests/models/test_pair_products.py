@@ -27,19 +27,22 @@ def operations(count: int, dim: int, *, training: bool) -> set[str]:
 
 
 @built
-@pytest.mark.parametrize(("batch", "count", "dim"), [(4096, 27, 16), (5, 2, 8), (700, 9, 40), (33, 40, 128)])
-def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "count", "dim", "lead"),
+    [(4096, 27, 16, 1), (4096, 27, 16, 27), (5, 2, 8, 0), (700, 9, 40, 3), (33, 40, 128, 40)],
+)
+def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int, lead: int) -> None:
     if not pair_products._same_bits(count, dim):
         pytest.skip("TensorFlow's products have other bits on this processor, so the library is not used")
     random = np.random.default_rng(0)
-    upstream = tf.constant(random.normal(size=(batch, count * (count - 1) // 2)).astype(np.float32))
+    upstream = tf.constant(random.normal(size=(batch, lead * dim + count * (count - 1) // 2)).astype(np.float32))
     values = [tf.constant(random.normal(size=(batch, dim)).astype(np.float32)) for _ in range(count)]
 
     @tf.function
     def step(vectors: list[Any], training: bool) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(vectors)
-            products = pair_products.pair_products(vectors, training=training)
+            products = pair_products.pair_products(vectors, lead=lead, training=training)
         return [products, *tape.gradient(products, vectors, output_gradients=upstream)]
 
     for one, other in zip(step(values, True), step(values, False), strict=True):

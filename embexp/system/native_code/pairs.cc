@@ -1,4 +1,5 @@
-// Dot products of all pairs of vectors of an example, and their gradient, example by example in the nearest cache.
+// Dot products of all pairs of vectors of an example, behind some of the vectors themselves, and their gradient, example
+// by example in the nearest cache.
 //
 // Each number is one chain of fused multiply-adds in rising order, as oneDNN's matrix products of such sizes are. Whether
 // the bits are the same on a machine is tried there before this is used (see `pair_products.py`).
@@ -30,9 +31,15 @@ REGISTER_OP("EmbexpPairs")
     .Input("vectors: F * float")
     .Output("products: float")
     .Attr("F: int >= 2")
+    .Attr("lead: int >= 0")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       const int64_t count = context->num_inputs();
-      context->set_output(0, context->Matrix(context->Dim(context->input(0), 0), count * (count - 1) / 2));
+      int64_t lead;
+      TF_RETURN_IF_ERROR(context->GetAttr("lead", &lead));
+      tensorflow::shape_inference::DimensionHandle width;
+      TF_RETURN_IF_ERROR(context->Multiply(context->Dim(context->input(0), 1), lead, &width));
+      TF_RETURN_IF_ERROR(context->Add(width, count * (count - 1) / 2, &width));
+      context->set_output(0, context->Matrix(context->Dim(context->input(0), 0), width));
       return absl::OkStatus();
     });
 
@@ -41,6 +48,7 @@ REGISTER_OP("EmbexpPairsGrad")
     .Input("upstream: float")
     .Output("gradients: F * float")
     .Attr("F: int >= 2")
+    .Attr("lead: int >= 0")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       for (int i = 0; i + 1 < context->num_inputs(); ++i) context->set_output(i, context->input(i));
       return absl::OkStatus();
@@ -108,8 +116,8 @@ EMBEXP_FMA inline void Tiles(const float* left, int64_t stride, const float* rig
 
 int64_t Padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, int64_t first, int64_t last,
-                        float* products) {
+EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, int64_t lead, int64_t first,
+                        int64_t last, float* products) {
   const int64_t count = vectors.size(), padded = Padded(count);
   // The vectors of an example, and the same turned: [count, dim] and [dim, count], both padded with zeros.
   std::vector<float> rows(padded * dim, 0.0f), columns(dim * padded, 0.0f), gram(padded * padded);
@@ -124,24 +132,30 @@ EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, i
             [&](int64_t n, int64_t j, const __m256& sums)
                 EMBEXP_FMA { _mm256_storeu_ps(&gram[(i + n) * padded + j], sums); });
     }
-    float* out = products + b * (count * (count - 1) / 2);
+    float* out = std::copy_n(rows.data(), lead * dim, products + b * (lead * dim + count * (count - 1) / 2));
     for (int64_t i = 0; i + 1 < count; ++i) out = std::copy_n(&gram[i * padded + i + 1], count - i - 1, out);
   }
 }
 
-EMBEXP_FMA void Backward(const std::vector<const float*>& vectors, int64_t dim, int64_t first, int64_t last,
-                         const float* upstream, const std::vector<float*>& gradients) {
+EMBEXP_FMA void Backward(const std::vector<const float*>& vectors, int64_t dim, int64_t lead, int64_t first,
+                         int64_t last, const float* upstream, const std::vector<float*>& gradients) {
   const int64_t count = vectors.size(), padded = Padded(count);
   std::vector<float> rows(count * dim), symmetric(padded * count, 0.0f);
   for (int64_t b = first; b < last; ++b) {
-    const float* g = upstream + b * (count * (count - 1) / 2);
+    // [lead, dim], then those of the products.
+    const float* leading = upstream + b * (lead * dim + count * (count - 1) / 2);
+    const float* g = leading + lead * dim;
     for (int64_t i = 0; i < count; ++i) {
       std::copy_n(vectors[i] + b * dim, dim, &rows[i * dim]);
       for (int64_t j = i + 1; j < count; ++j) symmetric[i * count + j] = symmetric[j * count + i] = *g++;
     }
     for (int64_t i = 0; i < count; i += kTile) {
-      Tiles(&symmetric[i * count], count, rows.data(), dim, count, 0, [&](int64_t n, int64_t at, const __m256& sums)
-                EMBEXP_FMA { if (i + n < count) _mm256_storeu_ps(gradients[i + n] + b * dim + at, sums); });
+      const auto store = [&](int64_t n, int64_t at, __m256 sum) EMBEXP_FMA {
+        if (i + n >= count) return;
+        if (i + n < lead) sum = _mm256_add_ps(sum, _mm256_loadu_ps(leading + (i + n) * dim + at));
+        _mm256_storeu_ps(gradients[i + n] + b * dim + at, sum);
+      };
+      Tiles(&symmetric[i * count], count, rows.data(), dim, count, 0, store);
     }
   }
 }
@@ -152,13 +166,14 @@ struct Vectors {
   std::vector<const float*> begins;
   int64_t batch, dim, count;
 
-  absl::Status Read(OpKernelContext* context) {
+  // `lead`: how many of them stand before the products.
+  absl::Status Read(OpKernelContext* context, int64_t lead) {
     TF_RETURN_IF_ERROR(context->input_list("vectors", &inputs));
     TF_RETURN_IF_ERROR(Begins(inputs, &begins));
     batch = inputs[0].dim_size(0), dim = inputs[0].dim_size(1), count = inputs.size();
-    return absl::OkStatus();
+    return lead <= count ? absl::OkStatus() : absl::InvalidArgumentError("there are not so many vectors to lead");
   }
-  TensorShape ProductShape() const { return TensorShape({batch, count * (count - 1) / 2}); }
+  TensorShape ProductShape(int64_t lead) const { return TensorShape({batch, lead * dim + count * (count - 1) / 2}); }
 };
 
 template <typename Work>
@@ -168,28 +183,35 @@ void ForExamples(OpKernelContext* context, int64_t batch, int64_t cycles, const 
 
 class Pairs : public OpKernel {
  public:
-  explicit Pairs(OpKernelConstruction* context) : OpKernel(context) {}
+  explicit Pairs(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("lead", &lead_));
+  }
 
   void Compute(OpKernelContext* context) override {
     Vectors vectors;
-    OP_REQUIRES_OK(context, vectors.Read(context));
+    OP_REQUIRES_OK(context, vectors.Read(context, lead_));
     Tensor* products;
-    OP_REQUIRES_OK(context, context->allocate_output(0, vectors.ProductShape(), &products));
+    OP_REQUIRES_OK(context, context->allocate_output(0, vectors.ProductShape(lead_), &products));
     float* out = products->flat<float>().data();
     ForExamples(context, vectors.batch, vectors.count * vectors.count * vectors.dim / 8,
-                [&](int64_t first, int64_t last) { Forward(vectors.begins, vectors.dim, first, last, out); });
+                [&](int64_t first, int64_t last) { Forward(vectors.begins, vectors.dim, lead_, first, last, out); });
   }
+
+ private:
+  int64_t lead_;
 };
 
 class PairsGrad : public OpKernel {
  public:
-  explicit PairsGrad(OpKernelConstruction* context) : OpKernel(context) {}
+  explicit PairsGrad(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("lead", &lead_));
+  }
 
   void Compute(OpKernelContext* context) override {
     Vectors vectors;
-    OP_REQUIRES_OK(context, vectors.Read(context));
+    OP_REQUIRES_OK(context, vectors.Read(context, lead_));
     const Tensor& upstream = context->input(vectors.count);
-    OP_REQUIRES(context, upstream.shape() == vectors.ProductShape(),
+    OP_REQUIRES(context, upstream.shape() == vectors.ProductShape(lead_),
                 absl::InvalidArgumentError("the gradient must have the shape of the products"));
     std::vector<float*> gradients;
     for (int64_t i = 0; i < vectors.count; ++i) {
@@ -199,8 +221,13 @@ class PairsGrad : public OpKernel {
     }
     const float* g = upstream.flat<float>().data();
     ForExamples(context, vectors.batch, vectors.count * vectors.count * vectors.dim / 6,
-                [&](int64_t first, int64_t last) { Backward(vectors.begins, vectors.dim, first, last, g, gradients); });
+                [&](int64_t first, int64_t last) {
+                  Backward(vectors.begins, vectors.dim, lead_, first, last, g, gradients);
+                });
   }
+
+ private:
+  int64_t lead_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("EmbexpPairs").Device(DEVICE_CPU), Pairs);
