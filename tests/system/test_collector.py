@@ -11,6 +11,7 @@ _OBSERVED = """
 import gc
 from embexp.system import collector
 states = [gc.isenabled()]
+before = gc.get_freeze_count()  # Python 3.12 begins with some
 {0}
 print(*states)
 """
@@ -29,7 +30,7 @@ CASES = {
 collector.postpone(); states.append(gc.isenabled())
 collector.begin(); states.append(gc.isenabled())
 with collector.paused(): states.append(gc.isenabled())
-states.append(gc.isenabled() and gc.get_freeze_count() > 0)
+states.append(gc.isenabled() and gc.get_freeze_count() > before)
 collector.end(); states.append(gc.isenabled())
 """,
         [True, False, True, False, True, True],
@@ -39,7 +40,7 @@ collector.end(); states.append(gc.isenabled())
 collector.postpone()
 with collector.paused(): states.append(gc.isenabled())
 states.append(gc.isenabled())
-collector.end(); states.append(gc.isenabled() or gc.get_freeze_count() == 0)
+collector.end(); states.append(gc.isenabled() or gc.get_freeze_count() == before)
 """,
         [True, False, False, False],
     ),
@@ -47,7 +48,7 @@ collector.end(); states.append(gc.isenabled() or gc.get_freeze_count() == 0)
         """
 with collector.paused(): states.append(gc.isenabled())
 collector.begin(); collector.end()
-states.append(gc.isenabled() and gc.get_freeze_count() == 0)
+states.append(gc.isenabled() and gc.get_freeze_count() == before)
 states.append(not collector.serves_a_command())
 """,
         [True, True, True, True],
