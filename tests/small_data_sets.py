@@ -8,10 +8,13 @@ import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from embexp.config import fetched
 from embexp.data import dataset_forms as forms
+from embexp.data import fetching
 from embexp.data.dataset import DataSet, Remote
 from embexp.data.datasets import DATA_SETS
 from tests.loopback import Server
@@ -32,6 +35,13 @@ def no_proxies(patch: pytest.MonkeyPatch) -> None:
     """Has nothing between a test and the server on this machine."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         patch.delenv(name, raising=False)
+
+
+def use_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Has data sets fetched anew, past any proxy, and kept in a folder."""
+    no_proxies(patch)
+    patch.setenv(fetching.VARIABLE, str(folder))
+    patch.setattr(fetched, "_failed", {})
 
 
 def serve(server: Server, files: Mapping[str, bytes]) -> tuple[Remote, ...]:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import commands
-from embexp.config import fetched
 from embexp.data import fetching
 from embexp.data.datasets import DATA_SETS
 from tests import disks, loopback
 from tests.loopback import Server
-from tests.small_data_sets import add_ring, no_proxies
+from tests.small_data_sets import add_ring, use_folder
 
 TRIPLES = "".join(f"n{number}\t{name}\tn{(number + 1) % 20}\n" for number in range(20) for name in ("next", "near"))
 SPLITS = {
@@ -35,9 +34,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def ring(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set `ring` on the server, and folders for it and for the cache."""
-    no_proxies(monkeypatch)
-    monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
-    monkeypatch.setattr(fetched, "_failed", {})
+    use_folder(tmp_path / "kept", monkeypatch)
     add_ring(server, monkeypatch, SPLITS)
 
 

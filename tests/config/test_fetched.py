@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import composition, fetched
+from embexp.config import composition
 from embexp.config.quick import QuickComposer
 from embexp.data import fetching
 from embexp.data.columns import columns_of
@@ -17,7 +17,7 @@ from embexp.errors import ConfigError
 from embexp.records import identity
 from tests import loopback
 from tests.loopback import Server
-from tests.small_data_sets import RING, add_ring, no_proxies, replace_files, small
+from tests.small_data_sets import RING, add_ring, replace_files, small, use_folder
 
 GRAPH = "experiment=knowledge_graph"
 
@@ -31,9 +31,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def ring(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set `ring` on the server, and a folder for it."""
-    no_proxies(monkeypatch)
-    monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
-    monkeypatch.setattr(fetched, "_failed", {})
+    use_folder(tmp_path / "kept", monkeypatch)
     add_ring(server, monkeypatch)
 
 
