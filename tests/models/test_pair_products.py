@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embexp.models import pair_products
 from embexp.system import native
@@ -29,7 +31,7 @@ def operations(count: int, dim: int, *, training: bool) -> set[str]:
 @built
 @pytest.mark.parametrize(
     ("batch", "count", "dim", "lead"),
-    [(4096, 27, 16, 1), (4096, 27, 16, 27), (5, 2, 8, 0), (700, 9, 40, 3), (33, 40, 128, 40)],
+    [(4096, 27, 16, 1), (4096, 27, 16, 27), (5, 2, 8, 0), (700, 9, 40, 3), (64, 3, 32, 1), (33, 40, 128, 40)],
 )
 def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int, lead: int) -> None:
     if not pair_products._same_bits(count, dim):
@@ -47,6 +49,29 @@ def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int
 
     for one, other in zip(step(values, True), step(values, False), strict=True):
         np.testing.assert_array_equal(one.numpy().view(np.int32), other.numpy().view(np.int32))
+
+
+@built
+@given(
+    batch=st.integers(1, 40), count=st.integers(2, 70), blocks=st.integers(1, 6), data=st.data(), seed=st.integers(0, 99)
+)
+def test_wider_registers_change_no_bit(batch: int, count: int, blocks: int, data: Any, seed: int) -> None:
+    library, dim = native.library("pairs"), 16 * blocks
+    lead = data.draw(st.integers(0, count))
+    random = np.random.default_rng(seed)
+    vectors = list(random.normal(size=(count, batch, dim)).astype(np.float32))
+    upstream = random.normal(size=(batch, lead * dim + count * (count - 1) // 2)).astype(np.float32)
+    found = [
+        [
+            library.embexp_pairs(vectors=vectors, lead=lead, wide=wide),
+            *library.embexp_pairs_grad(vectors=vectors, upstream=upstream, lead=lead, wide=wide),
+        ]
+        for wide in (True, False)
+    ]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.numpy().view(np.int32), other.numpy().view(np.int32))
+    exact = np.einsum("fbd,gbd->bfg", *2 * [np.array(vectors, np.float64)])[:, *np.triu_indices(count, 1)]
+    np.testing.assert_allclose(found[0][0][:, lead * dim :], exact, atol=1e-6 * dim)
 
 
 @built

@@ -34,6 +34,11 @@ constexpr int kPacket = Eigen::internal::packet_traits<float>::size;
 // Rows that are fetched before they are needed.
 constexpr int64_t kAhead = 12;
 constexpr int64_t kFloatsPerLine = 16;
+// The same where rows are only read: so many lines, and at least 8 rows.
+constexpr int64_t kLinesAhead = 40;
+// Processor cycles from which on threads share a table's rows: for less, waking them costs more, and tables run side by
+// side.
+constexpr int64_t kShared = 1'000'000;
 
 REGISTER_OP("EmbexpMoveRows")
     .Input("variables: N * resource")
@@ -224,9 +229,10 @@ class GatherRows : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({count, dim}), &gathered));
     const float* from = table.flat<float>().data();
     float* to = gathered->flat<float>().data();
+    const int64_t ahead = std::max<int64_t>(8, kLinesAhead * kFloatsPerLine / std::max(dim, kFloatsPerLine));
     const auto work = [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n) {
-        if (n + kAhead < last) Prefetch<0>(from + static_cast<int64_t>(ids[n + kAhead]) * dim, dim);
+        if (n + ahead < last) Prefetch<0>(from + static_cast<int64_t>(ids[n + ahead]) * dim, dim);
         std::copy_n(from + static_cast<int64_t>(ids[n]) * dim, dim, to + n * dim);
       }
     };
@@ -389,7 +395,11 @@ class MoveRows : public OpKernel {
     };
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
     const int64_t cycles = 100 * kVariables + 4 * dim * kVariables + dim * (count / std::max<int64_t>(distinct, 1));
-    workers->workers->ParallelFor(distinct, cycles, work);
+    if (distinct * cycles < kShared) {
+      work(0, distinct);
+    } else {
+      workers->workers->ParallelFor(distinct, cycles, work);
+    }
   }
 
   std::string rule_;
