@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embexp.config.loader import Loader
     from embexp.config.permission import Permission
 
+WHICH_RUN = "which run? Give its directory"
 _HYDRA_ONLY = {
     "--info": "use --cfg hydra, or `embexp run --help` for the groups",
     "-i": "use --cfg hydra, or `embexp run --help` for the groups",
@@ -94,6 +95,17 @@ def _commands_with(option: str) -> list[str]:
             if re.search(rf"(?<![\w-]){option}(?![\w-])", importlib.import_module(path).HELP):
                 found.append(f"embexp {name}")
     return found
+
+
+def run_directory(parser: Parser, directory: str | None) -> str:
+    """The directory that a command line names, of a command that needs one.
+
+    Raises:
+        CommandLineError: it names none.
+    """
+    if directory is None:
+        raise CommandLineError(f"{parser.prog}: {WHICH_RUN}\n    usage: {parser.usage}")
+    return directory
 
 
 def add_allow_code(parser: Parser) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import check_finished
 from embexp.errors import CommandLineError
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         return DONE
     faults = []
     if options.directory is None:
-        faults.append("which run? Give its directory")
+        faults.append(WHICH_RUN)
     if options.out is None:
         faults.append("where to? Give a new directory, OUT")
     elif Path(options.out).exists():

@@ -293,7 +293,7 @@ def test_no_run_no_resumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(NotARunError):
         embexp.resume(tmp_path)
     assert commands.main(["resume"]) == 2
-    assert "give its directory" in capsys.readouterr().err
+    assert "Give its directory" in capsys.readouterr().err
 
 
 ALL = "a[b]*? \\{}=,b'\"% ü"
