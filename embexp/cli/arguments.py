@@ -45,6 +45,10 @@ class Parser(argparse.ArgumentParser):
         lines = [f"{self.prog}: {text}", *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]
         raise CommandLineError("\n".join(lines))
 
+    def incomplete(self, *faults: str) -> CommandLineError:
+        """The error of a command line that lacks something or does not fit: its faults, at least one, and the usage."""
+        return CommandLineError("\n    ".join([f"{self.prog}: {faults[0]}", *faults[1:], f"usage: {self.usage}"]))
+
     def _hint(self, unknown: Sequence[str]) -> str:
         """What an unknown argument may have been meant for."""
         takes_overrides = any(each.dest == "overrides" for each in self._actions)
@@ -104,7 +108,7 @@ def run_directory(parser: Parser, directory: str | None) -> str:
         CommandLineError: it names none.
     """
     if directory is None:
-        raise CommandLineError(f"{parser.prog}: {WHICH_RUN}\n    usage: {parser.usage}")
+        raise parser.incomplete(WHICH_RUN)
     return directory
 
 

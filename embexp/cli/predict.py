@@ -9,7 +9,6 @@ from embexp.cli import csv_output
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
-from embexp.errors import CommandLineError
 
 USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"
 
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
         return DONE
     directory = run_directory(parser, options.directory)
     if options.data is None:
-        raise CommandLineError(f"embexp predict: which data? Give --data FILE\n    usage: {USAGE}")
+        raise parser.incomplete("which data? Give --data FILE")
     csv_output.check(options.out, "predictions.csv")
     predictor = predictor or partial(_predict, allow_code=options.allow_code)
     predictions = predictor(directory, options.data)
