@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_allow_code, run_directory
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE, FAILED
 from embexp.sweeps import jobs, ledger
 
@@ -57,8 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    is_override = "=" in (options.directory or "")
-    directory = Path(run_directory(parser, None if is_override else options.directory))
+    directory = Path(run_directory(parser, options.directory))
+    if "=" in options.directory and not directory.exists():
+        raise parser.incomplete(WHICH_RUN)
     if ledger.exists(directory):
         from embexp.sweeps.resuming import resume
 
