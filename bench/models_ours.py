@@ -44,13 +44,9 @@ class Ours:
             return models_profile.parts(Path(folder), steps)
 
 
-@contextlib.contextmanager
-def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
-    """A run with its tables filled; writes `batches.npz` and `sizes.json` into the folder."""
+def composed(case: Case, folder: Path, threads: int) -> Any:
+    """Writes the data of a case into the folder, and returns the spec of a run that does not end by itself."""
     import embexp
-    from embexp.runs.execute import execute
-    from embexp.runs.prepare import prepare
-    from embexp.runs.run import prepare_machine
 
     overrides = [
         *case.overrides,
@@ -60,7 +56,17 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
         "train.epochs=null",
         f"strategy.intra_op_threads={threads}",
     ]
-    spec = embexp.compose(overrides, config_dir=folder / "conf" if (folder / "conf").exists() else None)
+    return embexp.compose(overrides, config_dir=folder / "conf" if (folder / "conf").exists() else None)
+
+
+@contextlib.contextmanager
+def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
+    """A run with its tables filled; writes `batches.npz` and `sizes.json` into the folder."""
+    from embexp.runs.execute import execute
+    from embexp.runs.prepare import prepare
+    from embexp.runs.run import prepare_machine
+
+    spec = composed(case, folder, threads)
     prepared = prepare(spec)
     with execute(prepared, prepare_machine(spec.strategy).strategy, folder / "estimator") as started:
         dataset = started.execution.dataset(started.batches)

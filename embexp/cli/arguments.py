@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embexp.config.loader import Loader
     from embexp.config.permission import Permission
 
+WHICH_RUN = "which run? Give its directory"
 _HYDRA_ONLY = {
     "--info": "use --cfg hydra, or `embexp run --help` for the groups",
     "-i": "use --cfg hydra, or `embexp run --help` for the groups",
@@ -43,6 +44,10 @@ class Parser(argparse.ArgumentParser):
             text, hint = _in_words(message)
         lines = [f"{self.prog}: {text}", *([f"    {hint}"] if hint else []), f"    {self.prog} --help"]
         raise CommandLineError("\n".join(lines))
+
+    def incomplete(self, *faults: str) -> CommandLineError:
+        """The error of a command line that lacks something or does not fit: its faults, at least one, and the usage."""
+        return CommandLineError("\n    ".join([f"{self.prog}: {faults[0]}", *faults[1:], f"usage: {self.usage}"]))
 
     def _hint(self, unknown: Sequence[str]) -> str:
         """What an unknown argument may have been meant for."""
@@ -94,6 +99,17 @@ def _commands_with(option: str) -> list[str]:
             if re.search(rf"(?<![\w-]){option}(?![\w-])", importlib.import_module(path).HELP):
                 found.append(f"embexp {name}")
     return found
+
+
+def run_directory(parser: Parser, directory: str | None) -> str:
+    """The directory that a command line names, of a command that needs one.
+
+    Raises:
+        CommandLineError: it names none.
+    """
+    if directory is None:
+        raise parser.incomplete(WHICH_RUN)
+    return directory
 
 
 def add_allow_code(parser: Parser) -> None:

@@ -11,7 +11,6 @@ import yaml
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.checkpoints.converting import Conversion
@@ -54,8 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     names, faults = _read_names(options.names)
     faults = [*_faults(options), *faults]
     if faults:
-        lines = [f"embexp checkpoint convert: {faults[0]}", *faults[1:], f"usage: {USAGE}"]
-        raise CommandLineError("\n    ".join(lines))
+        raise parser.incomplete(*faults)
     _convert(options, names)
     return DONE
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if len(options.paths) != 2:
-        raise CommandLineError(f"embexp checkpoint diff: give two checkpoints, A and B\n    usage: {USAGE}")
+        raise parser.incomplete("give two checkpoints, A and B")
     if options.rows < 0:
         raise CommandLineError(f"--rows {options.rows}: it must be at least 0")
     found = _diff(*options.paths, rows=options.rows, as_json=options.json)

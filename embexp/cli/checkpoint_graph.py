@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if options.path is None:
-        raise CommandLineError(f"embexp checkpoint graph: which checkpoint? Give its path\n    usage: {USAGE}")
+        raise parser.incomplete("which checkpoint? Give its path")
     _draw(options.path, options.out, everything=options.all)
     return DONE
 

@@ -58,12 +58,12 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    _check(options)
+    _check(parser, options)
     _grow(options)
     return DONE
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(parser: Parser, options: argparse.Namespace) -> None:
     faults = []
     if options.directory is None:
         faults.append("which run or checkpoint? Give its directory")
@@ -76,7 +76,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.seed is not None and options.seed < 0:
         faults.append(f"--seed {options.seed}: it must be at least 0")
     if faults:
-        raise CommandLineError("\n    ".join([f"embexp checkpoint grow: {faults[0]}", *faults[1:], f"usage: {USAGE}"]))
+        raise parser.incomplete(*faults)
 
 
 def _grow(options: argparse.Namespace) -> None:

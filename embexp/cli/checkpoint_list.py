@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.checkpoints.contents import Contents, KeyInfo
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if options.path is None:
-        raise CommandLineError(f"embexp checkpoint list: which checkpoint?\n    usage: {USAGE}")
+        raise parser.incomplete("which checkpoint?")
     _list(options)
     return DONE
 

@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         return DONE
     if options.shell not in _SCRIPTS:
         which = "for which shell?" if options.shell is None else f"there is no script for {options.shell}"
-        raise CommandLineError(f"embexp completion: {which}\n    usage: {USAGE}")
+        raise parser.incomplete(which)
     print(_SCRIPTS[options.shell], end="")
     return DONE
 

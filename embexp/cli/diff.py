@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if len(options.directories) != 2:
-        raise CommandLineError(f"embexp diff: give the directories of two runs, A and B\n    usage: {USAGE}")
+        raise parser.incomplete("give the directories of two runs, A and B")
     if options.rows < 1:
         raise CommandLineError(f"--rows {options.rows}: it must be at least 1")
     from embexp.studies import runs_compared

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
@@ -46,12 +46,11 @@ def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.directory is None:
-        raise CommandLineError(f"embexp evaluate: which run? Give its directory\n    usage: {USAGE}")
+    directory = run_directory(parser, options.directory)
     if options.data is not None and options.split is not None:
         raise CommandLineError("--split is for the run's own data and --data for another file: give one of them")
     evaluator = evaluator or partial(_evaluate, allow_code=options.allow_code)
-    metrics = evaluator(options.directory, options.data, options.split or "test")
+    metrics = evaluator(directory, options.data, options.split or "test")
     if options.json:
         print(json.dumps(dict(metrics)))
     else:

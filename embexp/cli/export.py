@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.cli.finished import check_finished
-from embexp.errors import CommandLineError
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
 USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary] [--allow-code MODULE:FUNCTION]"
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         return DONE
     faults = []
     if options.directory is None:
-        faults.append("which run? Give its directory")
+        faults.append(WHICH_RUN)
     if options.out is None:
         faults.append("where to? Give a new directory, OUT")
     elif Path(options.out).exists():
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.binary and options.kind != "word2vec":
         faults.append("--binary is for --as word2vec")
     if faults:
-        raise CommandLineError("\n    ".join([f"embexp export: {faults[0]}", *faults[1:], f"usage: {USAGE}"]))
+        raise parser.incomplete(*faults)
     rest = [options.out, "--as", options.kind]
     check_finished(
         options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from embexp.cli import csv_output
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
-from embexp.errors import CommandLineError
 
 USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"
 
@@ -44,12 +43,12 @@ def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.directory is None or options.data is None:
-        missing = "which run? Give its directory" if options.directory is None else "which data? Give --data FILE"
-        raise CommandLineError(f"embexp predict: {missing}\n    usage: {USAGE}")
+    directory = run_directory(parser, options.directory)
+    if options.data is None:
+        raise parser.incomplete("which data? Give --data FILE")
     csv_output.check(options.out, "predictions.csv")
     predictor = predictor or partial(_predict, allow_code=options.allow_code)
-    predictions = predictor(options.directory, options.data)
+    predictions = predictor(directory, options.data)
     texts = (value if isinstance(value, str) else f"{value:.7g}" for value in predictions)
     csv_output.write(options.out, ["prediction"], ([text] for text in texts))
     return DONE

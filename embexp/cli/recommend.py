@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli import csv_output
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
@@ -48,8 +48,7 @@ def main(arguments: Sequence[str], *, recommender: Recommender | None = None) ->
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.directory is None:
-        raise CommandLineError(f"embexp recommend: which run? Give its directory\n    usage: {USAGE}")
+    directory = run_directory(parser, options.directory)
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
     csv_output.check(options.out, "items.csv")
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str], *, recommender: Recommender | None = None) ->
     recommender = recommender or partial(_recommend, allow_code=options.allow_code)
     rows = [
         (user, rank, item, f"{score:.7g}")
-        for user, items in recommender(options.directory, users, int(options.count)).items()
+        for user, items in recommender(directory, users, int(options.count)).items()
         for rank, (item, score) in enumerate(items, 1)
     ]
     csv_output.write(options.out, ["user", "rank", "item", "score"], rows)

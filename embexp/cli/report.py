@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     if not options.directories:
-        raise CommandLineError(f"embexp report: of which runs? Give a directory, such as outputs\n    usage: {USAGE}")
+        raise parser.incomplete("of which runs? Give a directory, such as outputs")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import finish, formats, terminal_table

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE, FAILED
-from embexp.errors import CommandLineError
 from embexp.sweeps import jobs, ledger
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.directory is None or "=" in options.directory:
-        raise CommandLineError(f"embexp resume: which run? give its directory\n    usage: {USAGE}")
-    directory = Path(options.directory)
+    directory = Path(run_directory(parser, options.directory))
+    if "=" in options.directory and not directory.exists():
+        raise parser.incomplete(WHICH_RUN)
     if ledger.exists(directory):
         from embexp.sweeps.resuming import resume
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.arguments import Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE, FAILED
-from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
@@ -54,9 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    if options.directory is None:
-        raise CommandLineError(f"embexp verify: which run? give its directory\n    usage: {USAGE}")
-    return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
+    directory = Path(run_directory(parser, options.directory))
+    return _verify(directory, options.allow_code, None if options.keep is None else Path(options.keep))
 
 
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:

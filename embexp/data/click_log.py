@@ -183,17 +183,7 @@ def write(data: Clicks, folder: Path, progress: Progress) -> None:
             truth.append(chunk["probability"])
             done += len(chunk["click"])
             progress("drawing clicks", done / data.examples)
-    Layout(
-        count=data.examples,
-        ids=["user", "item"],
-        lists=["history"],
-        tables={},
-        token_tables=[],
-        weights={},
-        dense=[],
-        label=True,
-        files=[],
-    ).write(folder)
+    Layout(count=data.examples, ids=["user", "item"], lists=["history"], label=True).write(folder)
 
 
 def bayes(labels: np.ndarray, probability: np.ndarray) -> dict[str, float]:

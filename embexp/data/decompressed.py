@@ -26,6 +26,11 @@ def form_of(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix in SUFFIXES else suffix
 
 
+def of_form(folder: Path, form: str) -> list[Path]:
+    """The files of a folder that have a form, such as `.inter`, compressed or not, by name."""
+    return sorted(file for file in folder.iterdir() if form_of(file) == form)
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """The bytes of a file, decompressed a piece at a time, and the file itself, whose place tells how far they are.

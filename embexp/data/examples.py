@@ -17,7 +17,7 @@ CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """What an encoded folder holds; written beside the arrays as `layout.json`.
 
@@ -36,13 +36,13 @@ class Layout:
 
     count: int
     ids: list[str]
-    lists: list[str]
-    tables: dict[str, str]
-    token_tables: list[str]
-    weights: dict[str, str]
-    dense: list[str]
+    lists: list[str] = field(default_factory=list)
+    tables: dict[str, str] = field(default_factory=dict)
+    token_tables: list[str] = field(default_factory=list)
+    weights: dict[str, str] = field(default_factory=dict)
+    dense: list[str] = field(default_factory=list)
     label: bool
-    files: list[tuple[str, int]]
+    files: list[tuple[str, int]] = field(default_factory=list)
     bucketed: list[str] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:

@@ -193,10 +193,6 @@ def _write_queries(triples: np.ndarray, lines: Lines, folder: Path, *, reciproca
     Layout(
         count=2 * len(triples),
         ids=[SOURCE, RELATION, TARGET],
-        lists=[],
-        tables={},
-        token_tables=[],
-        weights={},
         dense=[] if reciprocal else [INVERSE],
         label=True,
         files=[(file.name, 2 * count) for file, count in lines.files.items()],

@@ -68,10 +68,10 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
         Unreadable: there is no such file.
         DataError: it can't be read.
     """
-    if path.is_dir() and (found := sorted(path.glob("*.inter"))):
+    if path.is_dir() and (found := decompressed.of_form(path, ".inter")):
         return _recbole(path, found[0])
     files = data_files([path])
-    if files[0].suffix == ".inter":
+    if decompressed.form_of(files[0]) == ".inter":
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)

@@ -182,16 +182,7 @@ class DrawnSource(Source):
     no_other_file: ClassVar[str]
     """Why that is so, as the beginning of a sentence."""
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Never:
+    def encode_file(self, path: Path, *_: Any, **_options: Any) -> Never:
         """Raises DataError: there is no other file."""
         raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
 

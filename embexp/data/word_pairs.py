@@ -148,14 +148,4 @@ def write(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str
             progress("drawing pairs of words", done or None)
     if not ids.rows:
         raise DataError(f"{corpus.path}: found no two words that stand together in a text")
-    Layout(
-        count=ids.rows,
-        ids=list(columns),
-        lists=[],
-        tables={},
-        token_tables=[],
-        weights={},
-        dense=[],
-        label=True,
-        files=[],
-    ).write(folder)
+    Layout(count=ids.rows, ids=list(columns), label=True).write(folder)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.models import fused
+from embexp.models import distances, fused
 from embexp.system import native
 
 _TRIED = 16
@@ -44,7 +44,7 @@ def _plain_products(query: Any, candidates: Any) -> Any:
 
 
 def _plain_absolute(query: Any, candidates: Any) -> Any:
-    return keras.ops.sum(keras.ops.abs(query[:, None, :] - candidates), axis=-1)
+    return distances.absolute(query[:, None, :] - candidates)
 
 
 _PLAIN = {"products": _plain_products, "absolute": _plain_absolute}

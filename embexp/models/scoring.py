@@ -13,13 +13,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.models import own_candidates
+from embexp.models import distances, own_candidates
 from embexp.specs.graph_sizes import DIFFERENCES
 
 SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""
-_TINY = 1e-24
-"""Least squared distance: the square root has no derivative at 0."""
 
 Distance = Callable[[Any], Any]
 """From differences [..., dim] to distances [...]."""
@@ -88,7 +86,7 @@ class Distances(Scoring):
     def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         """Takes the vectors and the candidates."""
         query, candidates = inputs
-        if candidates.shape[0] != 1 and self._distance is absolute:
+        if candidates.shape[0] != 1 and self._distance is distances.absolute:
             return self._margin - own_candidates.absolute(query, candidates, training=bool(training))
         if candidates.shape[0] != 1 or self.is_small(query, candidates):
             return self._plain(query, candidates)
@@ -155,20 +153,3 @@ class _Blocks:
         self.count = -(-self.rows // self.width)
         self.padding = self.count * self.width - self.rows
         self.candidates = tf.reshape(tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim])
-
-
-def absolute(differences: Any) -> Any:
-    """The sum of absolute differences."""
-    return keras.ops.sum(keras.ops.abs(differences), axis=-1)
-
-
-def euclidean(differences: Any) -> Any:
-    """The root of the sum of squared differences."""
-    squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
-    return keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
-
-
-def moduli(differences: Any) -> Any:
-    """The sum of the moduli of complex differences, whose real parts come first."""
-    real, imaginary = keras.ops.split(keras.ops.square(differences), 2, axis=-1)
-    return keras.ops.sum(keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY)), axis=-1)

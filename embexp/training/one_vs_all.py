@@ -145,12 +145,13 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
     """
     answers, count = positives.answers, tf.cast(tf.shape(scores)[1], tf.float32)
     softmax = kind is RankingLoss.SOFTMAX
+    each = tf.range(tf.size(answers))
+    own = tf.stack([each, answers], 1)
     if positives.query is None:
-        query, rows, share = tf.range(tf.shape(scores)[0]), answers, tf.ones_like(answers, tf.float32)
+        query, places, share = each, own, tf.ones_like(answers, tf.float32)
     else:
-        query, rows = positives.query, positives.rows
-        share = tf.gather(1.0 / positives.counts, query) if softmax else tf.ones_like(rows, tf.float32)
-    places = tf.stack([query, rows], 1)
+        query, places = positives.query, tf.stack([positives.query, positives.rows], 1)
+        share = tf.gather(1.0 / positives.counts, query) if softmax else tf.ones_like(query, tf.float32)
     target = tf.math.unsorted_segment_sum(share * tf.gather_nd(scores, places), query, tf.size(answers))
     if not softmax:
         loss = (
@@ -161,7 +162,6 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
         return loss, gradient, tf.fill([tf.size(answers), 1], 1.0 / count)
     # The likelihood of an answer gives the denominator's logarithm, without a further pass over [b, C].
     gradient = tf.nn.softmax(scores)
-    own = tf.stack([tf.range(tf.size(answers)), answers], 1)
     likelihood, score = tf.gather_nd(gradient, own), tf.gather_nd(scores, own)
     normalizer = tf.cond(
         tf.reduce_all(likelihood > _LEAST_LIKELIHOOD),

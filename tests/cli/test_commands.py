@@ -66,7 +66,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--resolve"], "embexp: --package and --resolve are options of --cfg: add --cfg job\n"),
         (["run", "--config-dir", "/no/such"], "embexp: --config-dir /no/such: there is no such folder\n"),
         (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
-        (["evaluate"], "embexp: embexp evaluate: which run? Give its directory\n"),
+        *(
+            ([name], f"embexp: embexp {name}: which run? Give its directory\n    usage: embexp {name} DIR ")
+            for name in ("evaluate", "predict", "recommend", "resume", "verify")
+        ),
         (["evaluate", "d", "--data", "f", "--split", "test"], "give one of them"),
         (["predict", "d"], "embexp: embexp predict: which data? Give --data FILE\n"),
     ],

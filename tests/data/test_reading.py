@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import os
+import shutil
+import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embexp.data import splits, text_table
+from embexp.data import samples, splits, text_table
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.scan import Scan, encode_file, scan
@@ -349,6 +352,24 @@ class TestRecBole:
     def test_the_inter_file_may_be_named_itself(self, folder: Path, tmp_path: Path) -> None:
         one = scan(self.data(folder), self.COLUMNS, cache=tmp_path / "cache")
         assert same(one, scan(self.data(folder / "toy.inter"), self.COLUMNS, cache=tmp_path / "cache"))
+
+    def test_each_file_may_be_compressed(self, folder: Path, tmp_path: Path) -> None:
+        plain = scan(self.data(folder), self.COLUMNS, cache=tmp_path / "cache")
+        packed = tmp_path / "packed"
+        packed.mkdir()
+        (packed / "toy.inter.gz").write_bytes(gzip.compress((folder / "toy.inter").read_bytes()))
+        with zipfile.ZipFile(packed / "toy.user.zip", "w") as archive:
+            archive.write(folder / "toy.user", "toy.user")
+        shutil.copy(folder / "toy.item", packed)
+        for path in (packed, packed / "toy.inter.gz"):
+            assert same(plain, scan(self.data(path), self.COLUMNS, cache=tmp_path / "cache"))
+        assert samples.sample(packed).columns == samples.sample(folder).columns
+        shutil.copy(folder / "toy.user", packed)
+        with pytest.raises(ConfigError, match=r"must hold toy\.user or toy\.user\.zip, and has both"):
+            scan(self.data(packed), self.COLUMNS, cache=tmp_path / "cache")
+        shutil.copy(folder / "toy.inter", packed)
+        with pytest.raises(ConfigError, match=r"one file NAME\.inter; found toy\.inter, toy\.inter\.gz"):
+            scan(self.data(packed), self.COLUMNS, cache=tmp_path / "cache")
 
     def test_a_number_that_no_side_line_gives_is_an_error(self, folder: Path, tmp_path: Path) -> None:
         (folder / "toy.user").write_text("user_id:token\tage:float\tcity:token\n1\t20.5\tBad Ems\n")

@@ -111,14 +111,32 @@ def test_the_model_gets_what_numpy_makes_of_the_files(log: Path) -> None:
         np.testing.assert_allclose(found[rows, number], column[rows], rtol=1e-5, atol=1e-6)
 
 
-def test_the_exported_model_takes_the_files_values(run: Path, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def model(run: Path, folder: Path) -> Any:
+    return tf.saved_model.load(str(exporting.export(run, folder / "model").path))
+
+
+def test_the_exported_model_takes_the_files_values(run: Path, model: Any, folder: Path) -> None:
     other = write(folder / "other.csv", 7)
-    exported = exporting.export(run, folder / "model")
-    model = tf.saved_model.load(str(exported.path))
     given = columns(other)
     del given["bought"]
     found = model.signatures["serving_default"](**{name: tf.constant(each) for name, each in given.items()})
     np.testing.assert_allclose(found["predictions"].numpy(), embexp.load_run(run).predict(other), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "serving_ids"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_exported_model_refuses_what_the_data_may_not_have(model: Any, signature: str, value: float) -> None:
+    users = tf.constant(["u1", "u2"]) if signature == "serving_default" else tf.constant([1, 2], tf.int64)
+    serve, good = model.signatures[signature], dict.fromkeys(DENSE, tf.constant([1.0, 2.0]))
+    assert np.isfinite(serve(user=users, **good)["predictions"].numpy()).all()
+    for name in DENSE:
+        given = {**good, name: tf.constant([1.0, value])}
+        if np.isnan(value) and name in ("age", "rate"):  # they have something that stands for missing numbers
+            assert np.isfinite(serve(user=users, **given)["predictions"].numpy()).all()
+            continue
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"column {name}: expected finite numbers.*{value}"):
+            serve(user=users, **given)
 
 
 def test_transforms_in_a_graph_are_those_of_numpy() -> None:

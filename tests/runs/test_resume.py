@@ -292,8 +292,13 @@ def test_only_the_length_and_what_is_written_can_change(unfinished: Path) -> Non
 def test_no_run_no_resumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NotARunError):
         embexp.resume(tmp_path)
-    assert commands.main(["resume"]) == 2
-    assert "give its directory" in capsys.readouterr().err
+    for words in (["resume"], ["resume", "train.steps=5"]):
+        assert commands.main(words) == 2
+        assert "Give its directory" in capsys.readouterr().err
+    named = tmp_path / "learning_rate=0.1"  # as `hydra.job.override_dirname` names folders of jobs
+    named.mkdir()
+    commands.main(["resume", str(named)])
+    assert f"{named} is not the directory of a run" in capsys.readouterr().err
 
 
 ALL = "a[b]*? \\{}=,b'\"% ü"

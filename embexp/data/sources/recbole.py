@@ -1,6 +1,7 @@
 """RecBole atomic files: NAME.inter with the interactions, NAME.user and NAME.item joined to it by their ids.
 
 The header line names each column and its type: https://recbole.io/docs/user_guide/data/atomic_files.html
+Each file may be compressed, such as NAME.inter.gz.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.data import files
+from embexp.data import decompressed, files
 from embexp.data.columnar import ColumnarSource
 from embexp.data.dialect import Dialect
 from embexp.data.files import Files, Side
@@ -41,7 +42,7 @@ def _interactions(path: Path) -> Path:
         if len(found) == 1:
             return found[0]
     else:
-        found = sorted(path.glob("*.inter"))
+        found = decompressed.of_form(path, ".inter")
     if len(found) != 1:
         names = ", ".join(file.name for file in found) or "none"
         raise files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")
@@ -55,8 +56,8 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
     side_of: dict[str, int] = {}
     known = list(main.names)
     for suffix in (".user", ".item"):
-        beside = inter.with_suffix(suffix)
-        if not beside.exists():
+        beside = _beside(inter, suffix)
+        if beside is None:
             continue
         table, key = _table(beside)
         known.extend(table.names)
@@ -73,6 +74,17 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
     faults = files.repeated(inter, main.names, wanted)
     faults += files.missing(inter, known, [one for one in wanted if one.name not in known])
     return Files((main,), tuple(sides), side_of), faults
+
+
+def _beside(inter: Path, suffix: str) -> Path | None:
+    """The file with another suffix next to the interactions, compressed or not; None if there is none."""
+    name = inter.stem if inter.suffix.lower() in decompressed.SUFFIXES else inter.name
+    plain = inter.with_name(name).with_suffix(suffix)
+    names = [plain.name, *(f"{plain.name}{packed}" for packed in decompressed.SUFFIXES)]
+    found = [path for path in map(inter.with_name, names) if path.exists()]
+    if len(found) > 1:
+        raise files.unreadable(inter.parent, f"the folder must hold {found[0].name} or {found[1].name}, and has both")
+    return found[0] if found else None
 
 
 def _table(path: Path) -> tuple[TextTable, str | None]:

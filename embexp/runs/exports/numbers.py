@@ -15,14 +15,29 @@ from embexp.specs.numbers import Transform
 
 
 def applied(column: FittedColumn, values: Any) -> list[Any]:
-    """float32 [n], NaN where a value is missing, to what the model gets: columns, float32 [n] each."""
+    """float32 [n], NaN where a value is missing, to what the model gets: columns, float32 [n] each.
+
+    A number that the data may not have is an InvalidArgumentError of the running graph.
+    """
     missing = tf.math.is_nan(values)
-    found = tf.cast(values, tf.float64)
+    found = tf.cast(_checked(column, values, missing), tf.float64)
     if column.fill is not None:
         found = tf.where(missing, tf.constant(column.fill, tf.float64), found)
     for transform in column.transforms:
         found = _transformed(column, found, transform)
     return [tf.cast(found, tf.float32), *([tf.cast(missing, tf.float32)] if column.indicator else [])]
+
+
+def _checked(column: FittedColumn, values: Any, missing: Any) -> Any:
+    """The values, finite, or missing if the column's setting allows it."""
+    allowed = tf.math.is_finite(values)
+    expected = "finite numbers, as data.dense_features has missing: error"
+    if column.fill is not None:
+        allowed, expected = allowed | missing, "finite numbers, or NaN for missing ones"
+    wrong = tf.boolean_mask(values, ~allowed)
+    message = f"column {column.name}: expected {expected}, found"
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.equal(tf.size(wrong), 0), data=[message, wrong])]):
+        return tf.identity(values)
 
 
 def _transformed(column: FittedColumn, values: Any, transform: Transform) -> Any:
