@@ -90,20 +90,22 @@ def _gradients(words: Any, kernel: Any, positions: Any, upstream: Any) -> tuple[
     """Products with a sparse matrix [B·L, maps·width], which has the upstream gradient where a word met a tap."""
     width, dim, maps = kernel.shape
     batch, longest, _ = tf.unstack(tf.shape(words))
-    at = positions[:, :, None] + tf.range(1 - width, 1)  # of each text, map and tap the word
-    inside = (at >= 0) & (at < longest)
-    values = tf.reshape(tf.where(inside, upstream[:, :, None], 0.0), [-1])
-    rows = tf.range(batch)[:, None, None] * longest + tf.clip_by_value(at, 0, longest - 1)
-    indices = tf.stack([tf.reshape(rows, [-1]), tf.tile(tf.range(maps * width), [batch])], axis=1)
+    taken = tf.where(tf.not_equal(upstream, 0.0))  # dropout and ReLU leave less than half: texts and maps, in order
+    of_text, of_map = (tf.cast(each[:, None], tf.int32) for each in tf.unstack(taken, axis=1))
+    at = tf.gather_nd(positions, taken)[:, None] + tf.range(1 - width, 1)  # the word that each tap met
+    values = tf.where((at >= 0) & (at < longest), tf.gather_nd(upstream, taken)[:, None], 0.0)
+    rows = of_text * longest + tf.clip_by_value(at, 0, longest - 1)
+    indices = tf.reshape(tf.stack([rows, of_map * width + tf.range(width)], axis=2), [-1, 2])
     product = functools.partial(
         tf.raw_ops.SparseTensorDenseMatMul,
         a_indices=indices,
-        a_values=values,
+        a_values=tf.reshape(values, [-1]),
         a_shape=tf.cast(tf.stack([batch * longest, maps * width]), tf.int64),
     )
-    to_words = product(b=tf.reshape(tf.transpose(kernel, [2, 0, 1]), [maps * width, dim]))
+    to_words = product(b=tf.reshape(tf.transpose(tf.reshape(kernel, [-1, maps])), [-1, dim]))
     to_kernel = product(b=tf.reshape(words, [-1, dim]), adjoint_a=True)
-    return tf.reshape(to_words, tf.shape(words)), tf.transpose(tf.reshape(to_kernel, [maps, width, dim]), [1, 2, 0])
+    to_kernel = tf.reshape(tf.transpose(tf.reshape(to_kernel, [maps, -1])), kernel.shape)
+    return tf.reshape(to_words, tf.shape(words)), to_kernel
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]

@@ -20,6 +20,7 @@ namespace embexp {
 
 using tensorflow::DEVICE_CPU;
 using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
@@ -34,6 +35,7 @@ REGISTER_OP("EmbexpWindows")
     .Input("kernel: float")
     .Output("maxima: float")
     .Output("positions: int32")
+    .Attr("wide: bool = true")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle words, kernel;
       TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 3, &words));
@@ -75,15 +77,16 @@ void Parallel(OpKernelContext* context, int64_t count, int64_t cycles, const Wor
   context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, cycles, work);
 }
 
-// Sums of R windows, each `stride` numbers after the other, with C blocks of a packed kernel [C, steps, kBlock].
+// Takes R windows from number `at` on into the maxima of C blocks of maps, and into their positions. The windows begin
+// `stride` numbers after each other; the packed kernel is [C, steps, kBlock]. What is not a number stays a maximum.
 template <int R, int C>
 __attribute__((target("avx512f"))) void WideTile(const float* windows, int64_t stride, const float* kernel,
-                                                 int64_t steps, float* sums) {
-  __m512 found[R][C];
+                                                 int64_t steps, int at, float* maxima, int32_t* positions) {
+  __m512 sums[R][C];
 #pragma GCC unroll 6
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < C; ++j) found[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < C; ++j) sums[i][j] = _mm512_setzero_ps();
   }
   for (int64_t k = 0; k < steps; ++k) {
     __m512 factors[C];
@@ -93,40 +96,58 @@ __attribute__((target("avx512f"))) void WideTile(const float* windows, int64_t s
     for (int i = 0; i < R; ++i) {
       const __m512 factor = _mm512_set1_ps(windows[i * stride + k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < C; ++j) found[i][j] = _mm512_fmadd_ps(factor, factors[j], found[i][j]);
+      for (int j = 0; j < C; ++j) sums[i][j] = _mm512_fmadd_ps(factor, factors[j], sums[i][j]);
     }
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < C; ++j) _mm512_storeu_ps(sums + (i * C + j) * kBlock, found[i][j]);
+  for (int j = 0; j < C; ++j) {
+    __m512 best = _mm512_loadu_ps(maxima + j * kBlock);
+    __m512i position = _mm512_loadu_si512(positions + j * kBlock);
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i) {
+      const __mmask16 more = _mm512_cmp_ps_mask(sums[i][j], best, _CMP_NLE_UQ);
+      const __mmask16 taken = _mm512_mask_cmp_ps_mask(more, best, best, _CMP_ORD_Q);
+      best = _mm512_mask_mov_ps(best, taken, sums[i][j]);
+      position = _mm512_mask_set1_epi32(position, taken, at + i);
+    }
+    _mm512_storeu_ps(maxima + j * kBlock, best);
+    _mm512_storeu_si512(positions + j * kBlock, position);
   }
 }
 
 // The same of one block, on processors without AVX-512.
 template <int R>
 __attribute__((target("avx2,fma"))) void NarrowTile(const float* windows, int64_t stride, const float* kernel,
-                                                    int64_t steps, float* sums) {
-  __m256 found[R][2];
+                                                    int64_t steps, int at, float* maxima, int32_t* positions) {
+  __m256 sums[R][2];
 #pragma GCC unroll 6
-  for (int i = 0; i < R; ++i) found[i][0] = found[i][1] = _mm256_setzero_ps();
+  for (int i = 0; i < R; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
   for (int64_t k = 0; k < steps; ++k) {
     const __m256 low = _mm256_loadu_ps(kernel + k * kBlock), high = _mm256_loadu_ps(kernel + k * kBlock + kLanes);
 #pragma GCC unroll 6
     for (int i = 0; i < R; ++i) {
       const __m256 factor = _mm256_broadcast_ss(windows + i * stride + k);
-      found[i][0] = _mm256_fmadd_ps(factor, low, found[i][0]);
-      found[i][1] = _mm256_fmadd_ps(factor, high, found[i][1]);
+      sums[i][0] = _mm256_fmadd_ps(factor, low, sums[i][0]);
+      sums[i][1] = _mm256_fmadd_ps(factor, high, sums[i][1]);
     }
   }
+#pragma GCC unroll 2
+  for (int j = 0; j < 2; ++j) {
+    float* places = reinterpret_cast<float*>(positions) + j * kLanes;
+    __m256 best = _mm256_loadu_ps(maxima + j * kLanes), position = _mm256_loadu_ps(places);
 #pragma GCC unroll 6
-  for (int i = 0; i < R; ++i) {
-    _mm256_storeu_ps(sums + i * kBlock, found[i][0]);
-    _mm256_storeu_ps(sums + i * kBlock + kLanes, found[i][1]);
+    for (int i = 0; i < R; ++i) {
+      const __m256 taken = _mm256_and_ps(_mm256_cmp_ps(sums[i][j], best, _CMP_NLE_UQ),
+                                         _mm256_cmp_ps(best, best, _CMP_ORD_Q));
+      best = _mm256_blendv_ps(best, sums[i][j], taken);
+      position = _mm256_blendv_ps(position, _mm256_castsi256_ps(_mm256_set1_epi32(at + i)), taken);
+    }
+    _mm256_storeu_ps(maxima + j * kLanes, best);
+    _mm256_storeu_ps(places, position);
   }
 }
 
-using Tile = void (*)(const float*, int64_t, const float*, int64_t, float*);
+using Tile = void (*)(const float*, int64_t, const float*, int64_t, int, float*, int32_t*);
 
 constexpr int kWidest = 4;
 #define EMBEXP_WIDE(R) {WideTile<R, 1>, WideTile<R, 2>, WideTile<R, 3>, WideTile<R, 4>}
@@ -145,24 +166,13 @@ void Pack(const float* kernel, const Sizes& sizes, float* packed) {
   }
 }
 
-// Takes `rows` windows from number `first` on into the maxima of `count` maps. What is not a number stays a maximum.
-void Take(const float* sums, int rows, int64_t count, int64_t first, float* maxima, float* positions) {
-  for (int64_t j = 0; j < count; j += kLanes) {
-    __m256 best = _mm256_loadu_ps(maxima + j), at = _mm256_loadu_ps(positions + j);
-    for (int i = 0; i < rows; ++i) {
-      const __m256 sum = _mm256_loadu_ps(sums + i * count + j);
-      const __m256 kept = _mm256_or_ps(_mm256_cmp_ps(sum, best, _CMP_LE_OQ), _mm256_cmp_ps(best, best, _CMP_UNORD_Q));
-      best = _mm256_blendv_ps(sum, best, kept);
-      at = _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_set1_epi32(first + i)), at, kept);
-    }
-    _mm256_storeu_ps(maxima + j, best);
-    _mm256_storeu_ps(positions + j, at);
-  }
-}
-
+// `wide`: whether AVX-512 may be used.
 class Windows : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit Windows(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("wide", &wide_));
+    wide_ = wide_ && __builtin_cpu_supports("avx512f");
+  }
 
   void Compute(OpKernelContext* context) override {
     const Tensor &words = context->input(0), &lengths = context->input(1), &kernel = context->input(2);
@@ -184,41 +194,40 @@ class Windows : public OpKernel {
     float* best = maxima->flat<float>().data();
     int32_t* at = positions->flat<int32_t>().data();
     Parallel(context, sizes.batch, sizes.longest * sizes.steps * sizes.maps / 32, [&](int64_t first, int64_t last) {
-      std::vector<float> text, found;
+      const int64_t edge = (sizes.width - 1) * sizes.dim, padded = sizes.Blocks() * kBlock;
+      std::vector<float> text(2 * edge + sizes.longest * sizes.dim, 0.0f), of_text(padded);
+      std::vector<int32_t> places(padded);
       for (int64_t b = first; b < last; ++b) {
         const int64_t count = std::clamp<int64_t>(length[b], 0, sizes.longest);
-        Text(x + b * sizes.longest * sizes.dim, count, w, sizes, &text, &found);
-        std::copy_n(found.data(), sizes.maps, best + b * sizes.maps);
-        std::copy_n(reinterpret_cast<int32_t*>(found.data() + sizes.Blocks() * kBlock), sizes.maps, at + b * sizes.maps);
+        const float* begin = x + b * sizes.longest * sizes.dim;
+        std::fill_n(std::copy_n(begin, count * sizes.dim, text.data() + edge), edge, 0.0f);
+        of_text.assign(padded, -std::numeric_limits<float>::infinity());
+        places.assign(padded, 0);
+        if (count) Text(text.data(), count + sizes.width - 1, w, sizes, of_text.data(), places.data());
+        std::copy_n(of_text.data(), sizes.maps, best + b * sizes.maps);
+        std::copy_n(places.data(), sizes.maps, at + b * sizes.maps);
       }
     });
   }
 
  private:
-  // Maxima of one text, then their positions, both [blocks * kBlock].
-  static void Text(const float* words, int64_t count, const float* kernel, const Sizes& sizes, std::vector<float>* text,
-                   std::vector<float>* found) {
-    const int64_t blocks = sizes.Blocks(), edge = (sizes.width - 1) * sizes.dim;
-    found->assign(2 * blocks * kBlock, 0.0f);
-    float *maxima = found->data(), *positions = maxima + blocks * kBlock;
-    std::fill_n(maxima, blocks * kBlock, -std::numeric_limits<float>::infinity());
-    if (!count) return;
-    text->assign(2 * edge + count * sizes.dim, 0.0f);
-    std::copy_n(words, count * sizes.dim, text->data() + edge);
-    const bool wide = __builtin_cpu_supports("avx512f");
-    const int64_t windows = count + sizes.width - 1, tiles = (windows + kRows - 1) / kRows;
-    const int64_t groups = wide ? (blocks + kWidest - 1) / kWidest : blocks;
-    float sums[kRows * kWidest * kBlock];
+  // Of a text that is padded with zeros, so that it has so many windows.
+  void Text(const float* text, int64_t windows, const float* kernel, const Sizes& sizes, float* maxima,
+            int32_t* positions) const {
+    const int64_t blocks = sizes.Blocks(), tiles = (windows + kRows - 1) / kRows;
+    const int64_t groups = wide_ ? (blocks + kWidest - 1) / kWidest : blocks;
     for (int64_t group = 0; group < groups; ++group) {
-      const int64_t block = group * blocks / groups, next = (group + 1) * blocks / groups, at = block * kBlock;
+      const int64_t block = group * blocks / groups, next = (group + 1) * blocks / groups, map = block * kBlock;
       for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t first = tile * windows / tiles, rows = (tile + 1) * windows / tiles - first;
-        const Tile sum = wide ? kWide[rows - 1][next - block - 1] : kNarrow[rows - 1];
-        sum(text->data() + first * sizes.dim, sizes.dim, kernel + at * sizes.steps, sizes.steps, sums);
-        Take(sums, rows, (next - block) * kBlock, first, maxima + at, positions + at);
+        const int64_t at = tile * windows / tiles, rows = (tile + 1) * windows / tiles - at;
+        const Tile take = wide_ ? kWide[rows - 1][next - block - 1] : kNarrow[rows - 1];
+        take(text + at * sizes.dim, sizes.dim, kernel + map * sizes.steps, sizes.steps, at, maxima + map,
+             positions + map);
       }
     }
   }
+
+  bool wide_;
 };
 
 // sum += factor * numbers, rounded twice.
@@ -269,8 +278,8 @@ class WindowsGrad : public OpKernel {
     const int32_t* positions;
     const float* upstream;
 
-    // Calls `work(gradient, word, tap, count)` with the words of the window of text b and map m that are in the text. A
-    // gradient of 0 would add 0 to sums that are never -0.
+    // Calls `work(gradient, word, tap, count)` with the words of the window of text b and map m that are in the text,
+    // unless its gradient is 0, as dropout and ReLU leave most.
     template <typename Work>
     void Window(int64_t b, int64_t m, const Work& work) const {
       const float gradient = upstream[b * sizes.maps + m];
