@@ -77,7 +77,8 @@ def _convolved(words: Any, lengths: Any, kernel: Any) -> Any:
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _by_sparse_products(words: Any, lengths: Any, kernel: Any) -> Any:
     maps = _convolved(words, lengths, kernel)
-    positions = tf.argmax(maps, axis=1, output_type=tf.int32)
+    # A text without words has none: a window that ends before it.
+    positions = tf.where(lengths[:, None] > 0, tf.argmax(maps, axis=1, output_type=tf.int32), -1)
 
     def gradient(upstream: Any) -> Any:
         to_words, to_kernel = _gradients(words, kernel, positions, upstream)

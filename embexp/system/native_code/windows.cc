@@ -202,7 +202,7 @@ class Windows : public OpKernel {
         const float* begin = x + b * sizes.longest * sizes.dim;
         std::fill_n(std::copy_n(begin, count * sizes.dim, text.data() + edge), edge, 0.0f);
         of_text.assign(padded, -std::numeric_limits<float>::infinity());
-        places.assign(padded, 0);
+        places.assign(padded, count ? 0 : -1);  // -1: a window that ends before the text
         if (count) Text(text.data(), count + sizes.width - 1, w, sizes, of_text.data(), places.data());
         std::copy_n(of_text.data(), sizes.maps, best + b * sizes.maps);
         std::copy_n(places.data(), sizes.maps, at + b * sizes.maps);
