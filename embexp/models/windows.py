@@ -106,7 +106,15 @@ def _gradients(words: Any, kernel: Any, positions: Any, upstream: Any) -> tuple[
     to_words = product(b=tf.reshape(tf.transpose(tf.reshape(kernel, [-1, maps])), [-1, dim]))
     to_kernel = product(b=tf.reshape(words, [-1, dim]), adjoint_a=True)
     to_kernel = tf.reshape(tf.transpose(tf.reshape(to_kernel, [maps, -1])), kernel.shape)
-    return tf.reshape(to_words, tf.shape(words)), to_kernel
+    return tf.reshape(to_words, tf.shape(words), name=_summand(kernel)), to_kernel
+
+
+def _summand(kernel: Any) -> str:
+    """Name of the operation that has a gradient by words.
+
+    TensorFlow sums the gradients of several widths in the order of their operations' names.
+    """
+    return f"to_words_{kernel.shape[0]}"
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -116,7 +124,7 @@ def _by_library(words: Any, lengths: Any, kernel: Any) -> Any:
     found, positions = library.embexp_windows(words, lengths, kernel)
 
     def gradient(upstream: Any) -> Any:
-        to_words, to_kernel = library.embexp_windows_grad(words, kernel, positions, upstream)
+        to_words, to_kernel = library.embexp_windows_grad(words, kernel, positions, upstream, name=_summand(kernel))
         return to_words, None, to_kernel
 
     return found, gradient
