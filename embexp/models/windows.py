@@ -71,7 +71,7 @@ def _convolved(words: Any, lengths: Any, kernel: Any) -> Any:
     maps = tf.nn.conv1d(tf.pad(words, [[0, 0], [edge, edge], [0, 0]]), kernel, 1, "VALID")
     length = lengths[:, None]
     with_words = (tf.range(tf.shape(maps)[1])[None, :] < length + edge) & (length > 0)
-    return tf.where(with_words[:, :, None], maps, -np.inf)
+    return maps + tf.where(with_words, 0.0, -np.inf)[:, :, None]
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
