@@ -57,7 +57,7 @@ def maxima(words: Any, lengths: Any, kernel: Any, *, training: bool) -> Any:
     """
     if not training or not fused.on_processor():
         return tf.reduce_max(_convolved(words, lengths, kernel), axis=1)
-    if fused.usable("windows") and _same_bits(int(words.shape[1]), *map(int, kernel.shape)):
+    if None not in words.shape[1:] and fused.usable("windows") and _same_bits(words.shape[1], *kernel.shape):
         return _by_library(words, lengths, kernel)
     return _by_sparse_products(words, lengths, kernel)
 
@@ -141,8 +141,8 @@ def _same_bits(longest: int, width: int, dim: int, maps: int) -> bool:
     kernel, upstream = (
         random.standard_normal(shape).astype(np.float32) for shape in ((width, dim, maps), (_TRIED, maps))
     )
-    ways = (
-        lambda words, kernel, way=way: way(words, tf.constant(lengths), kernel)
-        for way in (_by_library, _by_sparse_products)
-    )
-    return fused.same_bits(*ways, (words, kernel), upstream)
+
+    def with_lengths(way: Any) -> Any:
+        return lambda words, kernel: way(words, tf.constant(lengths), kernel)
+
+    return fused.same_bits(with_lengths(_by_library), with_lengths(_by_sparse_products), (words, kernel), upstream)
