@@ -23,8 +23,9 @@ _TRIED = 16
 class MaximumOverWindows(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     """A convolution over all windows that have a word, its maximum over the text, and a bias: [B, L, d] -> [B, maps].
 
-    A text is padded with `width - 1` zero vectors on both sides. The maxima of a text without words are -inf. In a tie,
-    the first window gets the gradient on a CPU; elsewhere, all get equal parts.
+    The bias comes after the maximum, and a ReLU may: both are monotone, rounded too, so the values are the same. A text
+    is padded with `width - 1` zero vectors on both sides. The maxima of a text without words are -inf. In a
+    tie, the first window gets the gradient on a CPU; elsewhere, all get equal parts.
 
     Args:
         width: words per window.
