@@ -18,8 +18,8 @@ CATEGORIES, NUMBERS, ROWS = 26, 13, 100_000
 CLICKS, RATINGS, PAIRS, TEXTS = 200_000, 400_000, 800_000, 5_000
 """Examples of each kind of data."""
 USERS, ITEMS, WORDS = 100_000, 20_000, 50_000
-LONGEST = 64
-"""Words of a text that are read."""
+SHORTEST, LONGEST = 8, 64
+"""Words of a text; their number is uniform."""
 _CLICK_GRAPH = f"""# @package _global_
 tables:
   "C{{1..{CATEGORIES}}}": {{dim: 16, vocabulary: {{hash_buckets: {ROWS}}}}}
@@ -79,10 +79,10 @@ def pairs(folder: Path) -> Path:
 
 
 def texts(folder: Path) -> Path:
-    """Texts of 8 to 64 words and their classes."""
+    """Texts of `SHORTEST` to `LONGEST` words and their classes."""
     random = np.random.default_rng(3)
     lines = []
-    for length in random.integers(8, LONGEST + 1, TEXTS):
+    for length in random.integers(SHORTEST, LONGEST + 1, TEXTS):
         words = " ".join(f"w{word}" for word in _popular(random, WORDS, length))
         lines.append(f"{'yes' if random.random() < 0.5 else 'no'}\t{words}\n")
     files.write_text(folder / "texts.txt", "".join(lines))

@@ -1,14 +1,14 @@
-"""The least time of a step: its matrix products, and for DLRM its memory traffic, at this machine's measured speeds."""
+"""The least time of a step: its products, and for DLRM its memory traffic, at this machine's measured speeds."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.models_cases import LONGEST, NUMBERS
+from bench.models_cases import LONGEST, NUMBERS, SHORTEST
 
 _SIDE, _COPIED = 2048, 64 << 20
 _REPEATS = 7
@@ -32,8 +32,8 @@ def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] 
         case "dlrm":
             flops = _flops(spec.model, batch, count, dim)
             moved = _bytes(spec.model, batch, count, dim, 0 if spec.optimizer.kind == "sgd" else 1)
-        case "text_cnn":  # windows that lie inside of a text of the longest length
-            flops = 6.0 * batch * dim * spec.model.maps * sum((LONGEST - w + 1) * w for w in spec.model.widths)
+        case "text_cnn":
+            flops = _text_flops(batch, dim, spec.model.maps, spec.model.widths)
         case "complex" if spec.data.negatives is None:
             flops = 6.0 * batch * rows * dim
         case _:
@@ -41,6 +41,15 @@ def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] 
     gflops, speed = _product_speed(), _copy_speed()
     milliseconds = flops / gflops / 1e6 + moved / speed / 2**30 * 1e3
     return {"gflop": flops / 1e9, "mib": moved / 2**20, "gflops": gflops, "gib_per_second": speed, "ms": milliseconds}
+
+
+def _text_flops(batch: int, dim: int, maps: int, widths: Sequence[int]) -> float:
+    """Forward, each word with each tap of each map; backward, two sums over one window of each text and map.
+
+    Only the window that is the maximum has a gradient. Products with the padding are 0.
+    """
+    words = (SHORTEST + LONGEST) / 2
+    return 2.0 * batch * dim * maps * sum(widths) * (words + 2)
 
 
 def _widths(model: Any, count: int, dim: int) -> tuple[list[int], list[int]]:

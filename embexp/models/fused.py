@@ -12,14 +12,16 @@ import tensorflow as tf
 from embexp.system import native
 
 
+def on_processor() -> bool:
+    """Whether this is a step for a processor: of no TPU, and of no GPU."""
+    return not isinstance(
+        tf.distribute.get_strategy(), tf.distribute.TPUStrategy
+    ) and not tf.config.list_logical_devices("GPU")
+
+
 def usable(library: str) -> bool:
     """Whether a library is there, and this is a step that TensorFlow 2 traces for a processor."""
-    return (
-        tf.compat.v1.executing_eagerly_outside_functions()
-        and not isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-        and not tf.config.list_logical_devices("GPU")
-        and native.library(library) is not None
-    )
+    return tf.compat.v1.executing_eagerly_outside_functions() and on_processor() and native.library(library) is not None
 
 
 def same_bits(

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from embexp.models.windows import MaximumOverWindows
 from embexp.specs.models import Activation
 from embexp.system import digests
 
@@ -77,9 +78,24 @@ def dropped(x: Any, rate: float, *, seed: int, name: str) -> Any:
     return keras.layers.Dropout(rate, seed=_seed(seed, name), name=name)(x) if rate else x
 
 
-def windows(x: Any, *, width: int, maps: int, seed: int, name: str) -> Any:
-    """A convolution over windows of `width` positions and a ReLU: [B, L, d] -> [B, L - width + 1, maps]."""
-    return keras.layers.Conv1D(maps, width, activation="relu", kernel_initializer=_kernel(seed, name), name=name)(x)
+def maxima(words: Any, lengths: Any, *, width: int, maps: int, seed: int, name: str) -> Any:
+    """Feature maps of windows of `width` words, and their maximum over a text, without a ReLU.
+
+    Args:
+        words: symbolic tensor [B, L, d].
+        lengths: words of each text, [B].
+        width: words per window.
+        maps: feature maps.
+        seed: the run's seed.
+        name: of the layer.
+
+    Returns:
+        Symbolic tensor [B, maps].
+    """
+    layer = MaximumOverWindows(
+        width=width, dim=words.shape[-1], maps=maps, kernel_initializer=_kernel(seed, name), name=name
+    )
+    return layer([words, lengths])
 
 
 def concatenated(tensors: Sequence[Any], *, name: str) -> Any:

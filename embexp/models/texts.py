@@ -64,9 +64,10 @@ def text_cnn(
             inputs.append(x)
             continue
         for width in widths:
-            padded = keras.layers.ZeroPadding1D(width - 1, name=f"pad.{name}.{width}")(x)
-            convolved = layers.windows(padded, width=width, maps=maps, seed=seed, name=f"windows.{name}.{width}")
-            inputs.append(MaxOverText(width, name=f"max.{name}.{width}")([convolved, x]))
+            # Three layers per width, whose numbers are part of the keys in checkpoints.
+            count = Lengths(name=f"lengths.{name}.{width}")(x)
+            found = layers.maxima(x, count, width=width, maps=maps, seed=seed, name=f"windows.{name}.{width}")
+            inputs.append(keras.layers.ReLU(name=f"relu.{name}.{width}")(found))
     x = layers.concatenated(inputs, name="texts.inputs")
     return layers.dropped(x, dropout, seed=seed, name="texts.dropout")
 
@@ -82,6 +83,14 @@ def lengths(words: Any) -> Any:
     return keras.ops.max(nonzero * positions, axis=1)
 
 
+class Lengths(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """`lengths` of texts: [B, L, dim] -> int32 [B]."""
+
+    def call(self, words: Any) -> Any:
+        """See `lengths`."""
+        return lengths(words)
+
+
 class MeanOfWords(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     """The mean of a text's word vectors: [B, L, dim] -> [B, dim]; zeros for a text without words."""
 
@@ -89,22 +98,3 @@ class MeanOfWords(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         """Divides the sum, to which padding adds nothing, by the number of words."""
         count = keras.ops.cast(keras.ops.maximum(lengths(words), 1), words.dtype)
         return keras.ops.sum(words, axis=1) / count[:, None]
-
-
-class MaxOverText(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """The maximum of each map over the windows with a word: [B, L + width - 1, maps], [B, L, dim] -> [B, maps].
-
-    Maps are at least 0, so windows without words are masked by setting them to 0.
-    """
-
-    def __init__(self, width: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._width = width
-
-    def call(self, inputs: list[Any]) -> Any:
-        """Window i covers words i - width + 1 to i, so the last one with a word is number length + width - 2."""
-        maps, words = inputs
-        windows = keras.ops.arange(keras.ops.shape(maps)[1], dtype="int32")
-        length = lengths(words)[:, None]
-        with_words = keras.ops.logical_and(windows[None, :] < length + (self._width - 1), length > 0)
-        return keras.ops.max(maps * keras.ops.cast(with_words, maps.dtype)[:, :, None], axis=1)
