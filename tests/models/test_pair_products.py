@@ -53,7 +53,11 @@ def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int
 
 @built
 @given(
-    batch=st.integers(1, 40), count=st.integers(2, 70), blocks=st.integers(1, 6), data=st.data(), seed=st.integers(0, 99)
+    batch=st.integers(1, 40),
+    count=st.integers(2, 70),
+    blocks=st.integers(1, 6),
+    data=st.data(),
+    seed=st.integers(0, 99),
 )
 def test_wider_registers_change_no_bit(batch: int, count: int, blocks: int, data: Any, seed: int) -> None:
     library, dim = native.library("pairs"), 16 * blocks
