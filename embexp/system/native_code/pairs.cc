@@ -116,7 +116,7 @@ EMBEXP_FMA inline void Tiles(const float* left, int64_t stride, const float* rig
   }
 }
 
-int64_t Padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+inline int64_t Padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 EMBEXP_FMA void Forward(const std::vector<const float*>& vectors, int64_t dim, int64_t lead, int64_t first,
                         int64_t last, float* products) {
@@ -168,12 +168,12 @@ constexpr int64_t kWide = 16, kWideTile = 8;
 constexpr int64_t kAhead = 3;  // examples that are fetched before; the vectors of one lie in as many places
 #define EMBEXP_WIDE __attribute__((target("avx512f")))
 
-bool WideServes(int64_t count, int64_t dim) {
+inline bool WideServes(int64_t count, int64_t dim) {
   return count >= kWideTile && dim % kWide == 0 && __builtin_cpu_supports("avx512f");
 }
 
 // Where the product of vectors i and j lies in an example, less j.
-int64_t WithoutColumn(int64_t i, int64_t count) { return i * (count - 1) - i * (i - 1) / 2 - i - 1; }
+inline int64_t WithoutColumn(int64_t i, int64_t count) { return i * (count - 1) - i * (i - 1) / 2 - i - 1; }
 
 // Copies of an example's vectors: in their tensors, they share too few places of the nearest cache.
 EMBEXP_WIDE void Gathered(const std::vector<const float*>& vectors, int64_t example, int64_t dim, float* rows) {
