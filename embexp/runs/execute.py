@@ -26,7 +26,7 @@ from embexp.specs.losses import LossOfTask
 from embexp.specs.restoring import Restoring
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
-from embexp.system.memory import PeakMemory
+from embexp.system.memory import PeakMemory, keep_freed
 from embexp.system.rows import MappableRows
 from embexp.tables.reading import ReadableTable
 
@@ -73,6 +73,7 @@ def execute(
             examples=prepared.data.training_examples,
         )
         stack.callback(watch.close)
+        keep_freed()
         yield Started(execution, training, watch, memory)
 
 

@@ -25,7 +25,7 @@ from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
-from embexp.system import files, interruption, memory
+from embexp.system import files, interruption
 from embexp.system.progress import Progress, quiet
 from embexp.tracking.session import track
 from embexp.training.listeners import Listener
@@ -155,7 +155,6 @@ def prepare_machine(strategy: specs.Strategy) -> Machine:
     Raises:
         RunError: the strategy needs devices that are missing.
     """
-    memory.keep_freed()
     thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
     return Machine(strategies.build(strategy))
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, UsageError, VocabularyError
 from embexp.records.folder import RunFolder
+from embexp.runs import execute
 from embexp.runs import run as single
 from embexp.specs.run import RunSpec
 from embexp.training.listeners import Listener
@@ -317,3 +318,14 @@ def test_the_manifest_tells_circumstances_but_no_secrets(
     assert manifest["environment"]["OMP_NUM_THREADS"] == "2"
     assert manifest["packages"]["tensorflow"] == tf.__version__
     assert manifest["machine"]["cores"] >= 1
+
+
+def test_only_steps_keep_freed_memory(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reading the data and filling the tables freed goes back to the system."""
+    calls = []
+    build, batches = execute.build, execute.training_batches
+    monkeypatch.setattr(execute, "training_batches", lambda *given: calls.append("scanned") or batches(*given))
+    monkeypatch.setattr(execute, "build", lambda *given: calls.append("filled") or build(*given))
+    monkeypatch.setattr(execute, "keep_freed", lambda: calls.append("kept"))
+    run(spec_of(cache, *SMALL_CLICKS, *QUIET, "train.steps=1"), tmp_path / "run")
+    assert calls == ["scanned", "filled", "kept"]
