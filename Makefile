@@ -19,11 +19,13 @@ THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include
 OVERRIDES ?=
 NAMES ?=
 FUZZ ?=
+BASE ?= HEAD
+BITS ?=
 
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
 
-.PHONY: interpreter run test test-fast test-thorough fuzz check graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run test test-fast test-thorough fuzz check size bits graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -60,11 +62,18 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
+check: $(STAMP)  ## check format, lint, types and size, and run all tests, as in CI
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.size
 	$(PYTEST)
+
+size: $(STAMP)   ## print lines of code, modules and the budget of each package
+	@$(BIN)/python -m tests.size
+
+bits: $(STAMP)   ## compare tables, metrics and run ids of 14 small runs with those of another commit (BASE=HEAD~3)
+	@$(BIN)/python -m tests.bits $(BASE) $(BITS)
 
 graph: $(STAMP)  ## print the import graph: rooms, floors, arrows
 	@$(BIN)/python -m tests.import_graph
