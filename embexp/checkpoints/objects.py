@@ -38,6 +38,20 @@ def checkpoint_of(objects: Any) -> Any:
     return tf.train.Checkpoint(objects)
 
 
+def require_open_graph(path: Any, done: str, remedy: str) -> None:
+    """Raises CheckpointError if operations can't be added to the current graph of TensorFlow 1.
+
+    Args:
+        path: of the checkpoint.
+        done: what can't be done, such as "saved".
+        remedy: how to do it all the same.
+    """
+    if not tf.executing_eagerly() and tf.compat.v1.get_default_graph().finalized:
+        raise CheckpointError(
+            f"{path}: it can't be {done} in a finalized graph, such as that of a MonitoredTrainingSession; {remedy}"
+        )
+
+
 def names_of(objects: Any, graph: live.LiveGraph) -> dict[str, str]:
     """Unique global names of all variables, by object path.
 

@@ -68,9 +68,13 @@ def restore(
         The account, which changes as waiting variables are created. Check it: `assert_complete`, `assert_consumed`.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, or `only` or `rename` name what it does not have.
+        CheckpointError: the checkpoint is damaged, `only` or `rename` name what it does not have, or the graph is
+            finalized.
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
+    objects.require_open_graph(
+        path, "restored", "restore before the session is made, and run the account's operations in it"
+    )
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, live.graph_of(checkpoint))
     target = _Target(checkpoint, names, {}, counts=isinstance(into, tf.train.Checkpoint))

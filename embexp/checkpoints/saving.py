@@ -32,9 +32,13 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         The prefix, for `tf.train.load_checkpoint`.
 
     Raises:
-        CheckpointError: what is given can't be saved, or not as that kind; or a file can't be written.
+        CheckpointError: what is given can't be saved, or not as that kind; the graph is finalized; or a file can't be
+            written.
     """
     kind, prefix = Kind.parse(kind), locating.prefix_for(path)
+    objects.require_open_graph(
+        path, "saved", "save with the session's own Saver, or in a session of a graph that is not"
+    )
     checkpoint = objects.checkpoint_of(objects_or_variables)
     graph = live.graph_of(checkpoint)
     others = [each.path or type(each.object).__name__ for each in graph.values if not each.is_variable]
