@@ -22,8 +22,9 @@ _BLOCK_BYTES = 1 << 22
 def assignable(found: Matching, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> dict[str, Any]:
     """What is assigned row by row, by the key of its value: tables of runs; eagerly, variables larger than a block."""
     chosen = {}
+    unused = found.unused
     for stored in found.stored:
-        if stored.node is None or stored.key not in tensor_of or stored.key in {*found.left_out, *found.mismatched}:
+        if stored.node is None or stored.key not in tensor_of or stored.key in unused:
             continue
         variable: Any = found.objects.get(stored.node)
         if isinstance(variable, StreamedTable):

@@ -60,7 +60,7 @@ def restore(
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
-            None: everything.
+            Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
         rename: where to restore what the checkpoint has under another path or name: by that, the new path or name, or
             the variable. An object is moved with all that it has.
 
@@ -123,10 +123,11 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         found, tensor_of = _matched(index, entries, graph, names, rename)
         _leave_out(index, found, names, only)
         found.mismatched = matching.mismatches(found, graph)
+        found.dropped = matching.dropped(found)
         assigned = blocks.assignable(found, entries, tensor_of)
-        without = {*found.left_out, *found.mismatched, *assigned}
+        without = {*found.unused, *assigned}
         counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
-        status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
+        status = _read(checkpoint.restore if counted else checkpoint.read, index, found, tensor_of, without)
         weakref.finalize(status._checkpoint, stack.pop_all().close)
     source = str(path) if locating.is_keras_file(path) else str(index).removesuffix(".index")
     account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
@@ -198,17 +199,22 @@ def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Col
 
 
 def _read(
-    read: Callable[[str], Any], index: Path, stored: Any, tensor_of: Mapping[str, str], without: Collection[str]
+    read: Callable[[str], Any], index: Path, found: Matching, tensor_of: Mapping[str, str], without: Collection[str]
 ) -> Any:
     """Has TensorFlow restore all but some keys by `read(prefix)`; returns its status object."""
-    proto = type(stored)()
-    proto.CopyFrom(stored)
+    proto = type(found.proto)()
+    proto.CopyFrom(found.proto)
     for node in proto.nodes:
         kept = [each for each in node.attributes if each.checkpoint_key not in without]
         del node.attributes[:]
         node.attributes.extend(kept)
         if matching.registered_key(node) in without:
             node.ClearField("registered_saver")
+    for first, *others in found.nodes_by_object():
+        # TensorFlow restores an object from the first of its nodes only, whether that has a value or not.
+        if not proto.nodes[first].attributes:
+            for other in others:
+                proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
     util.add_checkpoint_values_check(proto)
     keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
     folder = _temporary(index.parent)
