@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import graph_protos, live
+from embexp.checkpoints import graph_protos, live, partitioned
 from embexp.checkpoints.account import Mismatch, Value
 from embexp.tensor_bundle.index import Entry
 
@@ -41,6 +41,7 @@ class Matching:
         objects: the objects of the program by node, as far as they exist.
         left_out: keys of values that are not restored, as told.
         mismatched: values of another shape or type than their variables, by key.
+        by_name: whether the values are matched by name, so that parts of partitioned variables belong to whole tensors.
         dropped: values whose variables are restored from another value, by key; with that value.
     """
 
@@ -49,6 +50,7 @@ class Matching:
     objects: dict[int, Any] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
     mismatched: dict[str, Mismatch] = field(default_factory=dict)
+    by_name: bool = False
     dropped: dict[str, Stored] = field(default_factory=dict)
 
     @property
@@ -97,11 +99,12 @@ def described(path: str, name: str, entry: Entry) -> Value:
     return Value(path, name, entry.shape, tf.dtypes.as_dtype(entry.kind).name)
 
 
-def wanted(each: live.LiveValue) -> Value:
-    """A value of a program as accounts list it."""
+def wanted(each: live.LiveValue, *, by_name: bool = False) -> Value:
+    """A value of a program as accounts list it; matched by name, a part of a variable as the whole."""
     if not each.is_variable:
         return Value(each.path, each.name)
-    shape = tf.TensorShape(each.object.shape)
+    part = partitioned.part_of(each.object) if by_name else None
+    shape = tf.TensorShape(each.object.shape if part is None else part.whole)
     return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype_of(each.object))
 
 
@@ -156,9 +159,10 @@ def mismatches(matching: Matching, graph: live.LiveGraph) -> dict[str, Mismatch]
         each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
         if each is None or stored.node is None or stored.value.shape is None:
             continue
-        fits = tf.TensorShape(each.object.shape).is_compatible_with(stored.value.shape)
-        if not fits or dtype_of(each.object) != stored.value.dtype:
-            found[stored.key] = of_node[stored.node] = Mismatch(wanted(each), stored.value)
+        value = wanted(each, by_name=matching.by_name)
+        fits = tf.TensorShape(each.object.shape if value.shape is None else value.shape)
+        if not fits.is_compatible_with(stored.value.shape) or value.dtype != stored.value.dtype:
+            found[stored.key] = of_node[stored.node] = Mismatch(value, stored.value)
     if not found:
         return found
     original = {

@@ -72,7 +72,7 @@ class Taking:
             else:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
         missing = [each for each in graph.values if id(each.object) not in done and each.path != _COUNTER]
-        wanted = [matching.wanted(each) for each in missing]
+        wanted = [matching.wanted(each, by_name=self._found.by_name) for each in missing]
         selected = matching.Selection(graph.proto, map(matching.wanted, graph.values), self._names, self._only)
         picked = [selected(value, each.node) for value, each in zip(wanted, missing, strict=True)]
         chosen = [value for value, is_chosen in zip(wanted, picked, strict=True) if is_chosen]
