@@ -13,7 +13,7 @@ from embexp.checkpoints.kinds import Kind
 from embexp.checkpoints.partitioned import Part
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import location, rekeying
 from embexp.tensor_bundle.rekeying import KEY_END, Slice
 
 
@@ -27,9 +27,9 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         objects_or_variables: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of
             trackables or variables by name; or a list of variables, also of parts of partitioned ones.
         kind: `object`, as `tf.train.Checkpoint.write` writes; or `name`, as `tf.compat.v1.train.Saver` writes: every
-            variable by its global name. That of a Keras variable is its path, that of a variable of a mapping its key;
-            variables that share a name have their object paths. Parts of a partitioned variable are slices of one
-            tensor.
+            variable by its global name, and the file in which `tf.train.latest_checkpoint` finds the prefix. The name
+            of a Keras variable is its path, that of a variable of a mapping its key; variables that share a name have
+            their object paths. Parts of a partitioned variable are slices of one tensor.
 
     Returns:
         The prefix, for `tf.train.load_checkpoint`.
@@ -63,6 +63,9 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
             rekeying.rewrite(folder / f"{locating.NAME}.index", keys, slices)
+    if kind is Kind.NAME:
+        earlier = [each for each in location.marked(prefix.parent) if each != prefix]
+        location.mark_latest(prefix.parent, [*earlier, prefix])
     return prefix
 
 

@@ -173,5 +173,7 @@ def test_eagerly_and_as_objects(tmp_path: Path) -> None:
         each.assign(each * 0)
     checkpoints.restore(path, {"t": three}).assert_consumed()
     np.testing.assert_array_equal(tf.convert_to_tensor(three), MATRIX)
-    with pytest.raises(CheckpointError, match=r"1 missing in the checkpoint:\n    t/3(.|\n)*2 of another shape or type"):
+    with pytest.raises(
+        CheckpointError, match=r"1 missing in the checkpoint:\n    t/3(.|\n)*2 of another shape or type"
+    ):
         checkpoints.restore(path, {"t": four}).assert_consumed()
