@@ -67,7 +67,7 @@ def run(
         The directory of the run and its summary.
 
     Raises:
-        UsageError: an argument is of the wrong type.
+        UsageError: an argument is of the wrong type, or TensorFlow does not execute eagerly here.
         ConfigError: settings of the spec don't fit each other, the data or the files; with all faults.
         RunError: the run fails for a reason in the data, a file or the machine.
     """
@@ -79,6 +79,7 @@ def run(
     if checked is None or faults:
         raise ConfigError(faults)
     environment.load_tensorflow()
+    arguments.require_eager("embexp.run")
     from embexp.studies import run as studies
 
     return studies.run(checked, _new_directory(chosen, checked), listeners=_shown(added, quiet=quiet))
@@ -185,7 +186,8 @@ def resume(
         has its `status` (completed, interrupted or failed) and its `jobs`, as in `sweep.json`.
 
     Raises:
-        UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
+        UsageError: an argument is of the wrong type, a spec names code that isn't allowed, or TensorFlow does not
+            execute eagerly here.
         ConfigError: an override is invalid; with all faults.
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, or fails.
@@ -205,6 +207,7 @@ def resume(
 
         changed = changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
+    arguments.require_eager("embexp.resume")
     from embexp.studies import run as studies
 
     say: Callable[[str], object] = (lambda sentence: None) if quiet else print

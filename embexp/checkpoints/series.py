@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from embexp.checkpoints.locating import NAME
 from embexp.errors import DataError, EmbexpError
-from embexp.tensor_bundle import increments
+from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.tensor import Tensor
 
 STATE = "state.json"
@@ -105,14 +105,34 @@ def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) ->
             yield saved
 
 
-def prune(checkpoints: Path, keep: int | None) -> None:
-    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all."""
+def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) -> None:
+    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all.
+
+    Args:
+        checkpoints: the folder of all checkpoints.
+        keep: how many.
+        latest: the newest checkpoint, of a step or another one, as TensorFlow is to find it: see `mark_latest`.
+    """
+    directories = step_directories(checkpoints)
+    kept = set(directories)
     if keep is not None:
-        directories = step_directories(checkpoints)
         kept = increments.needed(directories[max(0, len(directories) - keep) :], NAME)
-        for directory in directories:
-            if directory not in kept:
-                remove(directory)
+    if latest is not None:
+        mark_latest(checkpoints, [each for each in directories if each in kept], latest)
+    for directory in directories:
+        if directory not in kept:
+            remove(directory)
+
+
+def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
+    """Has `tf.train.latest_checkpoint` find a checkpoint, and `tf.train.get_checkpoint_state` the others that are kept.
+
+    To be called before others are removed: what the file names is always there.
+    """
+    if (latest / f"{NAME}.index").is_file():
+        location.mark_latest(
+            checkpoints, [each / NAME for each in (*(each for each in kept if each != latest), latest)]
+        )
 
 
 def remove(directory: Path) -> None:

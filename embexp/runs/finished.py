@@ -30,6 +30,7 @@ from embexp.runs.exporting import Exported
 from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
+from embexp.specs import arguments
 from embexp.specs.alike import few
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
@@ -313,6 +314,7 @@ class Run:
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         self._check_code()
+        arguments.require_eager("the model of a loaded run")
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))

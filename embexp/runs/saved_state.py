@@ -24,7 +24,7 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
 from embexp.system import files
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import location, rekeying
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.loop import Outcome
 
@@ -171,6 +171,12 @@ def cut(folder: RunFolder, saved: SavedStep | None) -> None:
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
     series.remove_leftovers(folder.checkpoints)
-    for directory in series.step_directories(folder.checkpoints):
-        if saved is None or directory.name > saved.directory.name:
+    directories = series.step_directories(folder.checkpoints)
+    kept = [each for each in directories if saved is not None and each.name <= saved.directory.name]
+    if saved is None:
+        location.unmark(folder.checkpoints)
+    elif location.marked(folder.checkpoints):
+        series.mark_latest(folder.checkpoints, kept, saved.directory)
+    for directory in directories:
+        if directory not in kept:
             series.remove(directory)

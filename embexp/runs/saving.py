@@ -92,7 +92,12 @@ class RunSaver:
         """A checkpoint of the training is on disk."""
         if self._increments is not None:
             self._increments.saved(directory)
-        series.prune(self.running.folder.checkpoints, self.running.prepared.spec.checkpoint.keep)
+        self._prune(self.running.prepared.spec.checkpoint.keep, latest=directory)
+
+    def _prune(self, keep: int | None, *, latest: Path) -> None:
+        """Removes checkpoints of steps; where variables are matched by name, TensorFlow finds the latest one."""
+        by_name = self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME
+        series.prune(self.running.folder.checkpoints, keep, latest=latest if by_name else None)
 
     def _wait(self) -> None:
         """Waits until the last checkpoint of the training is on disk."""
@@ -126,6 +131,7 @@ class RunSaver:
                 self._keep(self.running.folder.final_checkpoint, outcome)
             else:
                 store.link(self.running.folder.best_checkpoint, self.running.folder.final_checkpoint, finish=self._name)
+            self._prune(None, latest=self.running.folder.final_checkpoint)
         except CheckpointError as error:
             command = shlex.join(["embexp", "resume", str(self.running.folder.path)])
             remedy = f"Then complete the run from its last checkpoint: {command}"
@@ -141,7 +147,7 @@ class RunSaver:
         settings = self.running.prepared.spec.checkpoint
         if outcome.status != "interrupted":
             if settings.keep is not None:
-                series.prune(self.running.folder.checkpoints, 0)
+                self._prune(0, latest=self.running.folder.final_checkpoint)
             if not settings.keep_best and self.running.folder.best_checkpoint.exists():
                 series.remove(self.running.folder.best_checkpoint)
 

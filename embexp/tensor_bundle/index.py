@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -235,3 +235,18 @@ def slice_prefix(key: bytes) -> bytes:
     escapes = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
     name = b"".join(escapes.get(byte, bytes([byte])) for byte in key)
     return b"\x00" + name + b"\x00\x01"
+
+
+def slice_key(key: bytes, extents: Sequence[tuple[int, int]]) -> bytes:
+    """The key of a slice of a tensor, given its start and length in each dimension."""
+    numbers = [number for extent in extents for number in extent]
+    rank = len(extents).to_bytes((len(extents).bit_length() + 7) // 8, "big")
+    return slice_prefix(key) + bytes([len(rank)]) + rank + b"".join(map(_ordered, numbers))
+
+
+def _ordered(number: int) -> bytes:
+    """A signed number in TensorFlow's order-preserving code: tensorflow/core/lib/strings/ordered_code.cc."""
+    length = (number if number >= 0 else ~number).bit_length() // 7 + 1
+    # As many leading ones as there are bytes, then the number; of a negative one, all is inverted.
+    header = ((1 << length) - 1) << (10 * 8 - length) >> (10 - length) * 8
+    return ((number ^ header) & ((1 << 8 * length) - 1)).to_bytes(length, "big")

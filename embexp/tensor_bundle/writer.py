@@ -7,7 +7,7 @@ can be mapped and used without a copy.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -34,6 +34,19 @@ def index_content(entries: Mapping[bytes, bytes], shards: int) -> bytes:
         shards: number of data files.
     """
     return _table({b"": _number(1, shards) + _VERSION, **entries})
+
+
+def sliced_entry(kind: int, shape: Sequence[int], slices: Iterable[Sequence[tuple[int, int]]]) -> bytes:
+    """The entry of a tensor whose values are in slices, which have entries of their own.
+
+    Args:
+        kind: number of its type.
+        shape: of the whole.
+        slices: of each, start and length in each dimension.
+    """
+    extents = [[_number(1, start) + b"\x10" + _varint(length) for start, length in each] for each in slices]
+    content = b"".join(_message(7, b"".join(_message(1, extent) for extent in each)) for each in extents)
+    return _number(1, kind) + _shape(shape) + content
 
 
 class BundleWriter:
@@ -147,10 +160,9 @@ class BundleWriter:
         return self._file.tell()
 
     def _enter(self, key: str, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int) -> None:
-        dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
         self._entries[key.encode()] = (
             _number(1, kind)
-            + _message(2, dimensions)
+            + _shape(shape)
             + _number(3, self._shard)
             + _number(4, offset)
             + _number(5, size)
@@ -174,6 +186,10 @@ def _number(field: int, value: int) -> bytes:
 
 def _message(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _shape(shape: Sequence[int]) -> bytes:
+    return _message(2, b"".join(_message(2, _number(1, each)) for each in shape))
 
 
 def _table(entries: Mapping[bytes, bytes]) -> bytes:
