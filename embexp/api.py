@@ -13,7 +13,7 @@ from embexp.config.permission import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.specs import arguments
+from embexp.specs import addresses, arguments
 from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger
 from embexp.system import environment, files
@@ -202,6 +202,7 @@ def resume(
         return _resume_sweep(folder, texts, allowed, quiet=quiet)
     recorded = RunFolder(folder).recorded_spec()
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
+    addresses.check([recorded], RunFolder(folder).spec)
     if texts:
         from embexp.config.changed_spec import changed_spec
 

@@ -66,6 +66,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
     """
     from embexp.records import allowed_code
+    from embexp.specs import addresses
     from embexp.system import files
 
     composing = {
@@ -84,6 +85,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
     folder = folder_of(options.spec)
     spec = folder.recorded_spec()
     allowed_code.check(spec, options.allow_code, record=folder.spec)
+    addresses.check([spec], folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
     changed = _changed(spec, own)
     check(changed, options.allow_code)

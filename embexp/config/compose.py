@@ -95,10 +95,9 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     applied = [each for each in rest if each in applied]
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
-    faults += hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
-
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
-    faults += validate.with_sources(expansion.faults, sources.describe)
+    of_hydra = hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
+    faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
     with hydra_globals.borrowed(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())

@@ -42,8 +42,6 @@ _TYPES = {
 """What a value must be, by a part of what OmegaConf says."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
-_RUNS_CODE = ("PYTHON", "LD_", "DYLD_", "GIT_")
-"""Starts of the names of environment variables that decide which code is run, beside PATH."""
 
 
 def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterator[Fault]:
@@ -225,10 +223,6 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
     ):
         yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
-    for name, value in (text("hydra.job.env_set") or {}).items():
-        if str(name) == "PATH" or str(name).startswith(_RUNS_CODE):
-            rule = "it decides which programs and modules this machine runs, which no config does"
-            yield Fault(f"hydra.job.env_set.{name}", shown(value), rule, "set it before the command")
     callbacks = text("hydra.callbacks") or {}
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):

@@ -17,6 +17,7 @@ from embexp.records import allowed_code, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
+from embexp.specs import addresses
 from embexp.studies import rerun as running
 from embexp.studies import results_compared
 from embexp.studies.rerun import Again
@@ -75,6 +76,7 @@ def verify(
     spec = folder.recorded_spec()
     allowed_code.check(spec, allow_code, record=folder.spec)
     rerun = running.planned(folder, spec, _ended(folder))
+    addresses.check([rerun.spec], folder.spec)
     with _place(keep) as place:
         again(rerun, place)
         return _compared(folder, RunFolder(place), None if keep is None else place)

@@ -115,9 +115,14 @@ class Engine:
 
     def _launch(self, sweep: Path, numbers: Sequence[int]) -> None:
         config = OmegaConf.create({"hydra": _typed(self.hydra)})
-        with read_write(config.hydra):
+        with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.sweep.dir = str(sweep)
-        named_code.check(config, "launcher", self.permission)
+            # Jobs are processes of embexp's own: what a ledger has here is of no use, and launchers would apply it.
+            config.hydra.job.env_set = {}
+            config.hydra.job_logging = {"version": 1, "root": None}
+            config.hydra.callbacks = {}
+        for kind in ("launcher", "hydra_logging"):
+            named_code.check(config, kind, self.permission)
         task = elsewhere.RunElsewhere(str(sweep), self.folder, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):

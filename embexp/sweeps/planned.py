@@ -15,6 +15,7 @@ from embexp.config.compose import compose
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError
+from embexp.specs import addresses
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import checking, engines, launching, packages, searching, shares
@@ -111,6 +112,8 @@ def _search(
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
     settings = searching.settings(base)
+    if not loader.permission.own and (elsewhere := list(addresses.storage_faults(settings.storage))):
+        raise ConfigError(elsewhere)
 
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
         return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]

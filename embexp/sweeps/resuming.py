@@ -13,6 +13,7 @@ from embexp.config import composition, named_code
 from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
+from embexp.specs import addresses
 from embexp.specs.run import RunSpec
 from embexp.sweeps import launching, locks
 from embexp.sweeps.checking import key_of
@@ -94,6 +95,7 @@ def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, 
     """Raises UsageError if what is to be run names code that isn't allowed."""
     jobs = [(job.state.is_settled, RunSpec.model_validate_json(job.spec)) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
+    addresses.check(left, ledger.path)
     done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
     allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
     target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))

@@ -1,9 +1,12 @@
-"""No command that reads a run imports the code that its spec names, unless the user allows it by name."""
+"""No command that reads a run imports the code that its spec names, or connects to the addresses in it, unless the user
+names them, too."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +16,12 @@ import pytest
 
 import embexp
 from embexp.cli import commands
+from embexp.config import folders
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.reports.record import Status
 from embexp.runs import run as single
+from embexp.specs import addresses
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.studies import verification
 from embexp.sweeps import jobs, resuming
@@ -175,6 +181,130 @@ def test_what_is_allowed_is_run(unmarked: Path, capsys: pytest.CaptureFixture[st
     assert (unmarked / "pwned").exists()
     with pytest.raises(UsageError, match=r"--allow-code os:system: .* names only bomb:tower"):
         embexp.load_run(unmarked / "run", allow_code=["bomb:tower", "os:system"])
+
+
+SERVER = "http://tracking.invalid:5000"
+ADDRESSES: dict[str, tuple[dict[str, Any], str, tuple[str, str]]] = {
+    "a server of MLflow": (
+        {"tracking": {"kind": "mlflow", "uri": SERVER}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", SERVER),
+    ),
+    "one that looks like this machine": (
+        {"tracking": {"kind": "mlflow", "uri": "http://localhost@tracking.invalid"}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", "http://localhost@tracking.invalid"),
+    ),
+    "a database": (
+        {"tracking": {"kind": "mlflow", "uri": "mysql://localhost/db?host=tracking.invalid"}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", "mysql://localhost/db?host=tracking.invalid"),
+    ),
+    "Weights & Biases": ({"tracking": {"kind": "wandb", "mode": "online"}}, "tracking.mode", ("WANDB_MODE", "online")),
+    "a TPU": (
+        {"strategy": {"kind": "tpu", "address": "grpc://tpu.invalid:8470"}},
+        "strategy.address",
+        ("TPU_NAME", "grpc://tpu.invalid:8470"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a process would look up or connect to."""
+    asked: list[Any] = []
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "TPU_NAME", "OPTUNA_STORAGE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def refuse(*address: Any, **rest: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network")
+
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, refuse)
+    return asked
+
+
+@pytest.mark.parametrize("command", ["resume", "run --spec", "verify"])
+@pytest.mark.parametrize("case", ADDRESSES)
+def test_an_address_in_a_record_is_named_by_the_user_too(
+    unmarked: Path,
+    case: str,
+    command: str,
+    no_network: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    changes, path, (variable, word) = ADDRESSES[case]
+    run = unmarked / "out" / "theirs"
+    shutil.copytree(unmarked / ("unfinished" if command == "resume" else "run"), run)
+    spec = json.loads((run / "spec.json").read_text())
+    (run / "spec.json").write_text(json.dumps(spec | changes))
+    words = [*command.split(), str(run), "--allow-code", "bomb:tower"]
+    connects = path == "strategy.address" or command != "verify"  # which tracks nothing
+    if connects:
+        assert commands.main(words) == 2
+        told = capsys.readouterr().err
+        assert f"  {path} = " in told
+        assert f"set in {run / 'spec.json'}" in told
+        assert variable in told
+        assert not (unmarked / "pwned").exists()
+        for in_python in {"resume": [embexp.resume], "verify": [embexp.verify]}.get(command, []):
+            with pytest.raises(ConfigError, match=re.escape(path)):
+                in_python(run, allow_code=["bomb:tower"])
+    assert no_network == []
+    monkeypatch.setenv(variable, word)
+    assert list(addresses.faults(RunSpec.model_validate(spec | changes))) == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///mlflow.db", "mlruns", "http://localhost:5000", "http://127.0.0.1:5000/a", "https://[::1]:5000"]
+)
+def test_this_machine_needs_no_word(uri: str, no_network: list[Any]) -> None:
+    assert not addresses.is_elsewhere(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://127.0.0.1.evil.invalid", "http://localhost\\@evil.invalid/", "http://[::1]@evil.invalid"]
+)
+def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
+    assert addresses.is_elsewhere(uri)
+
+
+def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:
+    from embexp.specs.tracking import MLflow
+    from embexp.tracking.mlflow import MLflowRun
+    from embexp.tracking.tracker import TrackedRun
+
+    (tmp_path / "tracking.json").write_text(json.dumps({"mlflow": {"uri": SERVER, "run": "x", "experiment": "0"}}))
+    with pytest.raises(ConnectionError, match=r"tracking\.json names http://tracking\.invalid:5000"):
+        MLflowRun(MLflow()).start(TrackedRun("a", tmp_path, "b", {}, ""))
+    assert no_network == []
+
+
+def test_a_recorded_search_connects_to_no_other_machine(
+    tmp_path: Path, no_network: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    storage = "mysql://evil.invalid/db"
+    overrides = ["hydra/sweeper=optuna", f"hydra.sweeper.storage='{storage}'", "optimizer=sgd,adam"]
+    noted = {"overrides": overrides, "config_dir": None, "config_name": "config", "config_path": None}
+    (tmp_path / "sweep").mkdir()
+    with Ledger(tmp_path / "sweep", create=True) as ledger:
+        ledger.add([], {"command": {**noted, "folder": str(tmp_path), "search": True}})
+    with pytest.raises(ConfigError, match=r"(?s)hydra\.sweeper\.storage = 'mysql://evil\.invalid/db'.*OPTUNA_STORAGE"):
+        resuming.resume(tmp_path / "sweep")
+    assert no_network == []
+
+
+def test_a_recorded_folder_of_configs_imports_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "evil_package"
+    (package / "conf").mkdir(parents=True)
+    (package / "__init__.py").write_text(BOMB.format(marker=str(tmp_path / "pwned")))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert folders.find(config_path="pkg://evil_package.conf").shipped == package / "conf"
+    assert not (tmp_path / "pwned").exists()
 
 
 OWN = {
