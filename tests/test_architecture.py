@@ -38,7 +38,7 @@ ALLOWED = {
     "strategies": "errors initialization simulation specs system tables training",
     "studies": "checkpoints data errors records reports runs specs system training",
     "sweeps": "config errors reports runs specs system training",
-    "system": "",
+    "system": "errors",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",
     "tracking": "errors records specs system training",

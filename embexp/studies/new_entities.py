@@ -75,14 +75,15 @@ def _stage(
         return StudyRun(name, folder.read_summary(), json.loads(seconds.read_bytes()))
     clock = Clock()
     everyone = [clock, *listeners()]
-    if folder.spec.exists():
-        allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
-        result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)
-    else:
-        folder.path.mkdir(exist_ok=True)
-        result = single.run(spec, folder.path, listeners=everyone, progress=progress)
-    if result.status != "interrupted":
-        folder.write_json(seconds, clock.seconds())
+    folder.path.mkdir(exist_ok=True)
+    with folder.writing():
+        if folder.spec.exists():
+            allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
+            result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)
+        else:
+            result = single.run(spec, folder.path, listeners=everyone, progress=progress)
+        if result.status != "interrupted":
+            folder.write_json(seconds, clock.seconds())
     return StudyRun(name, result.summary, clock.seconds())
 
 

@@ -47,9 +47,9 @@ def run(
         replay: how a single run follows an earlier one, if it does.
 
     Raises:
-        RunError: a run fails for a reason in the data, a file or the machine.
+        RunError: a run fails for a reason in the data, a file or the machine, or another process has the directory.
     """
-    with _machine_told():
+    with _machine_told(), RunFolder(directory).writing():
         match spec.study:
             case NoStudy():
                 return single.run(spec, directory, listeners=listeners(), progress=progress, replay=replay)
@@ -82,11 +82,12 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: it can't be resumed, or fails.
+        RunError: it can't be resumed, fails, or another process has the directory.
         UsageError: the spec names code that isn't allowed.
     """
-    spec = RunFolder(directory).recorded_spec()
-    with _machine_told():
+    RunFolder(directory).recorded_spec()  # else there is nothing to lock
+    with _machine_told(), RunFolder(directory).writing():
+        spec = RunFolder(directory).recorded_spec()
         match spec.study:
             case NoStudy():
                 return resuming.resume(
