@@ -9,7 +9,7 @@ from typing import Any
 
 from embexp.checkpoints.series import SavedStep
 from embexp.data import numbers
-from embexp.records import manifest
+from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
 from embexp.reports import notebook
@@ -135,6 +135,8 @@ def complete(
                 trained.saver.remove_earlier(trained.outcome)
             plot(prepared, folder, summary, trained.final_step)
             tracking.finished(summary)
+    with interruption.finished_first():
+        inventory.seal(folder.path)  # the last file of a run: trackers have written theirs
     return RunResult(folder.path, summary)
 
 
