@@ -172,7 +172,6 @@ def cut(folder: RunFolder, saved: SavedStep | None) -> None:
             path.unlink(missing_ok=True)
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
-    series.remove_leftovers(folder.checkpoints)
     for directory in series.step_directories(folder.checkpoints):
         if saved is None or directory.name > saved.directory.name:
             series.remove(directory)

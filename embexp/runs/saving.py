@@ -12,9 +12,10 @@ from embexp.checkpoints import locating, series, store
 from embexp.checkpoints.increments import IncrementalSaves
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import CheckpointError, EmbexpError
+from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
 from embexp.runs.saved_state import TOUCHED, Running
-from embexp.specs.checkpointing import CheckpointKind, OnError
+from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
@@ -133,18 +134,6 @@ class RunSaver:
         finally:
             self._background.close()
 
-    def remove_earlier(self, outcome: Outcome) -> None:
-        """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
-
-        An interrupted run keeps its last one, from which it can be resumed.
-        """
-        settings = self.running.prepared.spec.checkpoint
-        if outcome.status != "interrupted":
-            if settings.keep is not None:
-                series.prune(self.running.folder.checkpoints, 0)
-            if not settings.keep_best and self.running.folder.best_checkpoint.exists():
-                series.remove(self.running.folder.best_checkpoint)
-
     def _keep(self, directory: Path, outcome: Outcome) -> None:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
@@ -189,3 +178,20 @@ class RunSaver:
         """Makes a checkpoint match by name, where the config wants that."""
         if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
             rekeying.to_names(directory, self.running.started.execution.names())
+
+
+def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:
+    """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
+
+    An interrupted run keeps its last one, from which it can be resumed.
+
+    Args:
+        folder: of the run.
+        settings: which of them stay.
+        status: with which the run has ended.
+    """
+    if status != "interrupted":
+        if settings.keep is not None:
+            series.prune(folder.checkpoints, 0)
+        if not settings.keep_best and folder.best_checkpoint.exists():
+            series.remove(folder.best_checkpoint)

@@ -18,7 +18,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
 from embexp.studies import comparison, plot
 from embexp.studies.comparison import OldRows, StudyRun
-from embexp.system import digests
+from embexp.system import digests, files
 from embexp.system.progress import Progress
 from embexp.training.listeners import Listener
 
@@ -81,6 +81,7 @@ def _stage(
     everyone = [clock, *listeners()]
     folder.path.mkdir(exist_ok=True)
     with folder.writing():
+        files.remove_leftovers(folder.path)
         if folder.spec.exists():
             allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
             result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)

@@ -179,7 +179,7 @@ def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
     if attempt is None:
         return False
     attempt = _awaited(sweep, job, attempt)
-    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status or 0)
+    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status)
     return status.is_settled
 
 
@@ -242,6 +242,6 @@ def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
     ledger.began(job.number, attempt.started)  # it may have waited in a queue
     if attempt.exit_status is not None:
         return jobs.settle(ledger, job.number, attempt.exit_status, ended=attempt.ended)
-    if outcomes.ending(jobs.job_directory(ledger.directory, job), 0)[0].is_settled:
+    if outcomes.ending(jobs.job_directory(ledger.directory, job), None)[0].is_settled:
         return jobs.settle(ledger, job.number, 0)
     return jobs.settle(ledger, job.number, -signal.SIGKILL, reason=problem or "its process was killed")

@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from embexp.system import locks
+
+UNFINISHED, REMOVED = ".part", ".gone"
+"""How the names of what is being written, or removed, end; they begin with a dot."""
+
 
 @contextlib.contextmanager
 def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
@@ -65,7 +70,7 @@ def write_new_text(path: Path, text: str) -> None:
     Raises:
         FileExistsError: there is something of that name.
     """
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED) as folder:
         write_text(temporary := Path(folder) / path.name, text)
         os.link(temporary, path)  # unlike a rename, it never replaces
 
@@ -108,6 +113,25 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
             raise
 
 
+def remove_leftovers(directory: Path) -> None:
+    """Removes what a killed process was writing or removing in a directory that nobody else writes now.
+
+    Folders in it that have a lock of their own, such as the runs of a study, are left to those who hold it.
+    """
+    for folder, folders, names in os.walk(directory):
+        found = [name for name in folders if _is_leftover(name)]
+        for name in found:
+            shutil.rmtree(Path(folder, name), ignore_errors=True)
+        for name in filter(_is_leftover, names):
+            with contextlib.suppress(OSError):
+                Path(folder, name).unlink()
+        folders[:] = [name for name in folders if name not in found and not Path(folder, name, locks.NAME).exists()]
+
+
+def _is_leftover(name: str) -> bool:
+    return name.startswith(".") and name.endswith((UNFINISHED, REMOVED))
+
+
 def free_bytes(directory: Path) -> int:
     """Bytes that can still be written to a directory, which is made if it is missing.
 
@@ -115,7 +139,7 @@ def free_bytes(directory: Path) -> int:
         OSError: it can't be written to.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe."):
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe.", suffix=UNFINISHED):
         return shutil.disk_usage(directory).free
 
 
@@ -142,7 +166,7 @@ def to_disk(path: Path) -> None:
 def _beside(path: Path, prefix: str | None = None) -> Path:
     """A name that nothing has beside `path`, for what is not whole yet."""
     token = secrets.token_hex(4)
-    return path.with_name(f".{path.name}.{token}.part" if prefix is None else f"{prefix}{token}")
+    return path.with_name(f".{path.name}.{token}{UNFINISHED}" if prefix is None else f"{prefix}{token}")
 
 
 def new_directory(path: Path) -> Path:

@@ -26,6 +26,7 @@ from embexp.sweeps.sweep import sweep
 
 JOB = """
 import json, os, pathlib, signal, sys, time
+from embexp.records import inventory
 from embexp.sweeps import elsewhere, jobs
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 job = elsewhere.read(sweep, number)
@@ -54,6 +55,7 @@ if what == "waits":
         status = "interrupted"
 summary = {"status": status, "run_id": f"id{number}", "metrics": {"validation": {"auc": number / 10}}}
 (directory / "summary.json").write_text(json.dumps(summary))
+inventory.seal(directory)
 """
 SPEC = json.dumps({"output": {"compare": []}})
 
