@@ -196,7 +196,7 @@ def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
     for table, vocabulary in prepared.data.vocabularies.items():
-        folder.vocabularies.mkdir(exist_ok=True)
+        files.make_directories(folder.vocabularies)
         vocabulary.write(folder.vocabularies / table)
     fitted = prepared.data.scan.numbers.columns
     if not all(column.plain for column in fitted):

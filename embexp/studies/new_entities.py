@@ -79,7 +79,7 @@ def _stage(
         return StudyRun(name, folder.read_summary(), seconds[name])
     clock = Clock()
     everyone = [clock, *listeners()]
-    folder.path.mkdir(exist_ok=True)
+    files.make_directories(folder.path)
     with folder.writing():
         files.remove_leftovers(folder.path)
         if folder.spec.exists():

@@ -94,7 +94,7 @@ def made_directory(sweep: Path, job: LedgerJob) -> Path:
     directory = job_directory(sweep, job)
     if wrong := [name for name in job.hydra if not _is_below(name) or PurePath(name).name not in _OF_HYDRA]:
         raise RunError(f"{sweep}: its ledger is damaged: job {job.number} has a file {wrong[0]!r}")
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_directories(directory)
     for name, text in job.hydra.items():
         if not (directory / name).exists():
             files.write_text(directory / name, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -41,17 +42,19 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file beside `path` for writing; it becomes `path` when the block ends without an error.
 
-    The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one.
+    The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one; the new name is
+    on disk when the block has ended, so that after a power cut no file is missing that later ones rely on.
     """
     temporary = _beside(path)
     with naming(path, temporary):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         try:  # the name is known before there is such a file, so none stays behind, whenever a signal comes
             with temporary.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            to_disk(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -73,6 +76,7 @@ def write_new_text(path: Path, text: str) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED) as folder:
         write_text(temporary := Path(folder) / path.name, text)
         os.link(temporary, path)  # unlike a rename, it never replaces
+    to_disk(path.parent)
 
 
 @contextlib.contextmanager
@@ -92,7 +96,7 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
         raise FileExistsError(path)
     temporary = _beside(path, prefix)
     with naming(path, temporary):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         try:
             temporary.mkdir()
             yield temporary
@@ -138,7 +142,7 @@ def free_bytes(directory: Path) -> int:
     Raises:
         OSError: it can't be written to.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directories(directory)
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe.", suffix=UNFINISHED):
         return shutil.disk_usage(directory).free
 
@@ -155,10 +159,18 @@ def allocate(path: Path) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Waits until a file, or the names in a directory, are on disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Waits until a file, or the names in a directory, are on disk, where the file system can do that."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        if path.is_dir():  # it may be written, and not listed
+            return
+        raise
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():  # as FUSE and SMB refuse directories
+            raise
     finally:
         os.close(handle)
 
@@ -174,7 +186,7 @@ def new_directory(path: Path) -> Path:
 
     mkdir is exclusive, so two processes that ask for the same path at once get two directories.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(path.parent)
     number = 1
     while True:
         candidate = path if number == 1 else path.with_name(f"{path.name}_{number}")
@@ -183,4 +195,13 @@ def new_directory(path: Path) -> Path:
         except FileExistsError:
             number += 1
         else:
+            to_disk(path.parent)
             return candidate
+
+
+def make_directories(path: Path) -> None:
+    """Makes a directory and those above it, as far as they are missing; their names are on disk when it returns."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        path.mkdir(exist_ok=True)  # an error, where there is a file of that name
+        to_disk(path.parent)
