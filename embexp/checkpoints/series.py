@@ -12,6 +12,7 @@ from typing import Any
 
 from embexp.checkpoints.locating import NAME
 from embexp.errors import DataError, EmbexpError
+from embexp.system import files
 from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.tensor import Tensor
 
@@ -137,18 +138,10 @@ def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
 
 def remove(directory: Path) -> None:
     """Removes a checkpoint, which is gone for readers at once: renamed first, then deleted."""
-    gone = directory.with_name(f".{directory.name}.gone")
+    gone = directory.with_name(f".{directory.name}{files.REMOVED}")
     shutil.rmtree(gone, ignore_errors=True)
     try:
         directory.rename(gone)
     except FileNotFoundError:
         return
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def remove_leftovers(checkpoints: Path) -> None:
-    """Removes what a killed process left of checkpoints that it was writing or removing."""
-    if checkpoints.is_dir():
-        for path in checkpoints.iterdir():
-            if path.name.startswith(".") and path.name.endswith((".part", ".gone")):
-                shutil.rmtree(path, ignore_errors=True)

@@ -59,7 +59,10 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     _check(parser, options)
-    _grow(options)
+    from embexp.records.folder import RunFolder
+
+    with RunFolder(Path(options.directory)).reading():
+        _grow(options)
     return DONE
 
 

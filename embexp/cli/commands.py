@@ -110,6 +110,11 @@ def _say(sentence: str, status: int, *, before: str = "") -> int:
     return status
 
 
+def warn(sentence: str) -> None:
+    """Tells the user what a command goes on without."""
+    print(f"warning: {sentence}", file=sys.stderr, flush=True)
+
+
 def _is_interruption(error: BaseException | None) -> bool:
     """Whether an error is what some library has made of an `Interrupted`: its context, or a word of its text."""
     seen: set[int] = set()

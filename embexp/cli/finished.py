@@ -49,6 +49,7 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
 
     Raises:
         NotARunError: the directory holds no run.
+        RunError: another process writes it.
         UsageError: the spec names code that isn't allowed.
     """
     from embexp.errors import NotARunError
@@ -56,10 +57,11 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
     from embexp.records.folder import RunFolder
 
     folder = RunFolder(Path(directory))
-    if runs := folder.runs_of_study():
-        commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
-        message = f"{folder.path} is the directory of a study; name one of its runs:"
-        raise NotARunError("\n    ".join([message, *commands]))
-    spec = folder.read_spec()
+    with folder.reading():  # what is being written is refused now, and not after the import of TensorFlow
+        if runs := folder.runs_of_study():
+            commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+            message = f"{folder.path} is the directory of a study; name one of its runs:"
+            raise NotARunError("\n    ".join([message, *commands]))
+        spec = folder.read_spec()
     if allow_code is not None:
         allowed_code.check(spec, allow_code, record=folder.spec)

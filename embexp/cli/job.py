@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.errors import EmbexpError
-from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
+from embexp.sweeps import elsewhere, failures, jobs, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
 from embexp.training.listeners import Listener
@@ -47,7 +47,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     encoding.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
-        with locks.held(directory / jobs.LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
+        with jobs.lock(sweep, job).exclusive(patience=_PATIENCE):
             (directory / failures.NAME).unlink(missing_ok=True)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:

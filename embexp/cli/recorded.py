@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
     """
     from embexp.records import allowed_code
+    from embexp.records.folder import RunFolder
     from embexp.specs import addresses
     from embexp.system import files
 
@@ -90,12 +92,13 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
     changed = _changed(spec, own)
     check(changed, options.allow_code)
     directory = files.new_directory(_directory([each for each in options.overrides if each not in own]))
-    print(f"{changed.name} in {directory}", flush=True)
-    from embexp.runs.recorded_code import import_sentences
+    with RunFolder(directory).writing(warn=commands.warn):
+        print(f"{changed.name} in {directory}", flush=True)
+        from embexp.runs.recorded_code import import_sentences
 
-    for sentence in import_sentences(folder, changed):
-        print(sentence, flush=True)
-    return execute(changed, directory)
+        for sentence in import_sentences(folder, changed):
+            print(sentence, flush=True)
+        return execute(changed, directory)
 
 
 def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.cli import commands
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE, FAILED
-from embexp.sweeps import jobs, ledger
+from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
@@ -64,8 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.resuming import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
-    with jobs.alone_in(directory):
-        result = _resume(directory, options.overrides, options.allow_code)
+    result = _resume(directory, options.overrides, options.allow_code)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
@@ -99,4 +99,5 @@ def _resume(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]
             say=shown.say,
         )
 
-    return logged(recorded, directory, execute)
+    with folder.writing(warn=commands.warn):
+        return logged(recorded, directory, execute)

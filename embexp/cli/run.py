@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
@@ -158,6 +159,7 @@ def _group_choices(found: Folders) -> str:
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job, record
     from embexp.config.callbacks import Callbacks
+    from embexp.records.folder import RunFolder
     from embexp.specs import notes
     from embexp.system import files
 
@@ -167,12 +169,13 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
     directory = files.new_directory(record.run_directory(config))
-    record.write(config, directory)
-    print(f"{job.spec.name} in {directory}", flush=True)
-    for warning in notes.doubtful(job.spec):
-        print(f"warning: {warning}", flush=True)
     folder = directory.absolute() if config.hydra.job.chdir else directory
-    return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runner(job.spec, folder)))
+    with RunFolder(folder).writing(warn=commands.warn):
+        record.write(config, directory)
+        print(f"{job.spec.name} in {directory}", flush=True)
+        for warning in notes.doubtful(job.spec):
+            print(f"warning: {warning}", flush=True)
+        return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runner(job.spec, folder)))
 
 
 def _status(result: Result) -> int:

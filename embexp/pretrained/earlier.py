@@ -37,20 +37,22 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
 
     Raises:
         NotARunError: it is neither, or the run has not ended or left no checkpoint.
+        RunError: another process writes it.
         DataError: the index of the checkpoint is damaged.
     """
     folder = RunFolder(path)
     if not path.is_dir():
         what = "is a file" if path.exists() else "there is no such directory"
         raise NotARunError(f"{path}: {what}; give the directory of a finished run, or of a grown checkpoint")
-    spec = folder.read_spec()
-    grown = folder.growth.is_file()
-    index = rekeying.object_index(folder.final_checkpoint)
-    if not index.is_file():
-        ended = grown or folder.summary.is_file()
-        why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
-        raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
-    return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
+    with folder.reading():
+        spec = folder.read_spec()
+        grown = folder.growth.is_file()
+        index = rekeying.object_index(folder.final_checkpoint)
+        if not index.is_file():
+            ended = grown or folder.summary.is_file()
+            why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
+            raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
+        return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
 
 
 @dataclass(frozen=True)

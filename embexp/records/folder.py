@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from embexp.records import summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
-from embexp.system import files
+from embexp.system import files, locks
+from embexp.system.locks import FileLock
 
 LEDGER = "sweep.sqlite"
 RESULTS = "sweep.json"
 OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
 """Files that tell the directory of a sweep from that of a run."""
+PATIENCE = 2.0
+"""Seconds that a command waits for an earlier process in its directory, which was killed, to be gone."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,33 @@ class RunFolder:
     """The directory of one run. Properties are paths, whether or not there is something yet."""
 
     path: Path
+
+    @property
+    def lock(self) -> FileLock:
+        """Held exclusively by the process that writes the directory, shared by those that read it."""
+        return locks.of_folder(self.path, f"the run in {self.path}")
+
+    def writing(
+        self, *, patience: float = PATIENCE, warn: Callable[[str], object] | None = None
+    ) -> AbstractContextManager[None]:
+        """Within the block, no other process writes or reads the directory.
+
+        Args:
+            patience: seconds to wait for an earlier process.
+            warn: called with a sentence on a file system without locks; None: `warnings.warn`.
+
+        Raises:
+            RunError: another process writes or reads it.
+        """
+        return self.lock.exclusive(patience=patience, without_locks=warn or _warn)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Within the block, no other process writes the directory; others may read it.
+
+        Raises:
+            RunError: another process writes it.
+        """
+        return self.lock.shared()
 
     @property
     def spec(self) -> Path:
@@ -203,6 +235,10 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def _told(error: ValidationError) -> str:

@@ -21,7 +21,7 @@ from embexp.specs.models import Task
 from embexp.training import metric_names
 
 _RECENT = 120.0
-"""Seconds since a run last wrote to its log or metrics within which it is taken to be running."""
+"""Seconds since a run last wrote to its log or metrics within which it is taken to be running, without a lock."""
 _NO_CAUSE = re.compile(r"\d+ faults? in the config")
 _SPLITS = ("train", "validation", "test")
 
@@ -118,6 +118,8 @@ def one_line(text: str) -> str:
 
 def _state(folder: RunFolder, summary: Mapping[str, Any], unread: str) -> tuple[Status, str]:
     """How a run ended, and why."""
+    if (is_written := _is_written(folder)) is True:
+        return Status.RUNNING, ""
     if summary:
         status = next((each for each in Status if each.value == summary.get("status")), None)
         if status is None:
@@ -127,9 +129,17 @@ def _state(folder: RunFolder, summary: Mapping[str, Any], unread: str) -> tuple[
         return Status.FAILED, unread
     if cause := _cause(folder.path / "run.log"):
         return Status.FAILED, cause
-    if time.time() - _written(folder) < _RECENT:
+    if is_written is None and time.time() - _written(folder) < _RECENT:
         return Status.RUNNING, ""
     return Status.INTERRUPTED, "it has no summary.json; `embexp resume` completes it"
+
+
+def _is_written(folder: RunFolder) -> bool | None:
+    """Whether a process holds the directory for writing; None if that can't be known."""
+    try:
+        return bool(folder.lock.writer())
+    except OSError:
+        return None
 
 
 def _written(folder: RunFolder) -> float:

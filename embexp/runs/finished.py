@@ -56,12 +56,14 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
 
     Raises:
         NotARunError: the directory has no run, or an unfinished one without a checkpoint.
+        RunError: another process writes it.
     """
     folder = RunFolder(Path(directory))
-    spec = folder.read_spec()
-    if folder.summary.exists():
-        return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
-    newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
+    with folder.reading():
+        spec = folder.read_spec()
+        if folder.summary.exists():
+            return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
+        newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
             f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
@@ -333,7 +335,8 @@ class Run:
             ),
             strategy=strategy,
         )
-        store.read(parts.checkpoint, self.checkpoint)
+        with self.folder.reading():
+            store.read(parts.checkpoint, self.checkpoint)
         runtime = FunctionRuntime(parts.step.train, parts.step.predict)
         return _Restored(embeddings.tables, runtime, parts.step.model)
 

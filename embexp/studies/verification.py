@@ -69,17 +69,18 @@ def verify(
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: the run has not ended, can't be repeated, or fails this time.
+        RunError: the run has not ended, is being written, can't be repeated, or fails this time.
         UsageError: the spec names code that isn't allowed, or `keep` exists.
     """
     folder = RunFolder(directory)
-    spec = folder.recorded_spec()
-    allowed_code.check(spec, allow_code, record=folder.spec)
-    rerun = running.planned(folder, spec, _ended(folder))
-    addresses.check([rerun.spec], folder.spec)
-    with _place(keep) as place:
-        again(rerun, place)
-        return _compared(folder, RunFolder(place), None if keep is None else place)
+    with folder.reading():
+        spec = folder.recorded_spec()
+        allowed_code.check(spec, allow_code, record=folder.spec)
+        rerun = running.planned(folder, spec, _ended(folder))
+        addresses.check([rerun.spec], folder.spec)
+        with _place(keep) as place:
+            again(rerun, place)
+            return _compared(folder, RunFolder(place), None if keep is None else place)
 
 
 def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:

@@ -25,12 +25,13 @@ from embexp.config import hydra_globals, named_code
 from embexp.config.nearest import did_you_mean
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.shown import shown
-from embexp.errors import ConfigError, EmbexpError, Fault, RunError
+from embexp.errors import ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
-from embexp.sweeps import elsewhere, jobs, locks, outcomes
+from embexp.sweeps import elsewhere, jobs, outcomes
 from embexp.sweeps.elsewhere import Attempt
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
+from embexp.system.locks import FileLock
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at a job that runs on without its launcher."""
@@ -183,13 +184,13 @@ def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
     if attempt is None:
         return False
     attempt = _awaited(sweep, job, attempt)
-    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status or 0)
+    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status)
     return status.is_settled
 
 
 def _awaited(sweep: Path, job: LedgerJob, attempt: Attempt) -> Attempt:
     """The attempt after its end; without an exit status if its worker was killed, which then could not note it."""
-    lock = jobs.job_directory(sweep, job) / jobs.LOCK
+    lock = jobs.lock(sweep, job)
     give_up = time.monotonic() + _GRACE
     while attempt.ended is None and (time.monotonic() < give_up or _is_held(lock) or _is_starting(attempt)):
         if _is_held(lock) or _is_starting(attempt):
@@ -212,12 +213,11 @@ def _is_starting(attempt: Attempt) -> bool:
     return True
 
 
-def _is_held(lock: Path) -> bool:
+def _is_held(lock: FileLock) -> bool:
     try:
-        with locks.held(lock, "the job", patience=0):
-            return False
-    except RunError:
-        return True
+        return bool(lock.writer())
+    except FileNotFoundError:
+        return False
 
 
 def _end(sweep: Path, job: LedgerJob) -> None:
@@ -247,6 +247,6 @@ def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
     ledger.began(job.number, attempt.started)  # it may have waited in a queue
     if attempt.exit_status is not None:
         return jobs.settle(ledger, job.number, attempt.exit_status, ended=attempt.ended)
-    if outcomes.ending(jobs.job_directory(ledger.directory, job), 0)[0].is_settled:
+    if outcomes.ending(jobs.job_directory(ledger.directory, job), None)[0].is_settled:
         return jobs.settle(ledger, job.number, 0)
     return jobs.settle(ledger, job.number, -signal.SIGKILL, reason=problem or "its process was killed")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from embexp.errors import RunError
 from embexp.reports.query import at
 from embexp.reports.record import Status
-from embexp.sweeps import locks, outcomes, progress_file
+from embexp.sweeps import outcomes, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.system import files
+from embexp.system import files, locks
+from embexp.system.locks import FileLock
 
-LOCK = ".lock"
 _OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """The files that Hydra writes for a run."""
-_PATIENCE = 15.0
-"""Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
 
 
 def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:
@@ -79,18 +75,14 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     )
 
 
-@contextlib.contextmanager
-def alone_in(directory: Path) -> Iterator[None]:
-    """Within the block, no job of a sweep is run in a directory; nothing if it is not that of a job.
+def lock(sweep: Path, job: LedgerJob) -> FileLock:
+    """The lock of a job's run: the process that trains it holds it.
 
     Raises:
-        RunError: one is.
+        RunError: see `job_directory`.
     """
-    if not (directory / LOCK).exists():
-        yield
-        return
-    with locks.held(directory / LOCK, f"the run in {directory}", patience=_PATIENCE):
-        yield
+    directory = job_directory(sweep, job)
+    return locks.of_folder(directory, f"job {job.number} in {directory}")
 
 
 def made_directory(sweep: Path, job: LedgerJob) -> Path:
@@ -102,7 +94,7 @@ def made_directory(sweep: Path, job: LedgerJob) -> Path:
     directory = job_directory(sweep, job)
     if wrong := [name for name in job.hydra if not _is_below(name) or PurePath(name).name not in _OF_HYDRA]:
         raise RunError(f"{sweep}: its ledger is damaged: job {job.number} has a file {wrong[0]!r}")
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_directories(directory)
     for name, text in job.hydra.items():
         if not (directory / name).exists():
             files.write_text(directory / name, text)

@@ -15,14 +15,14 @@ from embexp.errors import RunError
 from embexp.runs import recorded_code
 from embexp.specs import addresses
 from embexp.specs.run import RunSpec
-from embexp.sweeps import launching, locks
+from embexp.sweeps import launching
 from embexp.sweeps.checking import key_of
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
-from embexp.sweeps.sweep import LOCK, PATIENCE, sweep
-from embexp.system import terminal
+from embexp.sweeps.sweep import PATIENCE, sweep
+from embexp.system import locks, terminal
 
 
 def resume(
@@ -65,7 +65,7 @@ def resume(
             engine = ledger.noted("engine")
             _check_code(ledger, engine, folder, allow_code)
             with (
-                locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+                locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
                 Runner(
                     ledger,
                     launched,

@@ -136,7 +136,7 @@ class Runner:
 def _left(ledger: Ledger, job: LedgerJob) -> None:
     """Settles a job whose process is gone, as it was killed together with its sweep."""
     directory = recorded.job_directory(ledger.directory, job)
-    status, _ = outcomes.ending(directory, 0)
+    status, _ = outcomes.ending(directory, None)
     if status.has_results:
         ended = (directory / "summary.json").stat().st_mtime
         ledger.end(job.number, status, ended, run_id=outcomes.read_summary(directory).get("run_id"))

@@ -15,19 +15,18 @@ from embexp.errors import CommandLineError, ConfigError
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger as ledgers
-from embexp.sweeps import locks, objective, planned, shares, unchanged
+from embexp.sweeps import objective, planned, shares, unchanged
 from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
-from embexp.system import files, terminal, waiting
+from embexp.system import files, locks, terminal, waiting
 from embexp.training.objectives import objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
 
-LOCK = ".lock"
 PATIENCE = 10.0
 """Seconds to wait for an earlier process of the sweep, which was killed, to be gone."""
 
@@ -84,7 +83,7 @@ def sweep(
         "search": plan.jobs is None,
     }
     with (
-        locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
         Ledger(place, create=True) as ledger,
         Runner(ledger, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner,
     ):

@@ -26,11 +26,12 @@ from embexp.sweeps.sweep import sweep
 
 JOB = """
 import json, os, pathlib, signal, sys, time
-from embexp.sweeps import elsewhere, locks
+from embexp.records import inventory
+from embexp.sweeps import elsewhere, jobs
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 job = elsewhere.read(sweep, number)
 what, directory = job.settings["what"], sweep / job.directory
-lock = locks.held(directory / ".lock", "the job", patience=5)
+lock = jobs.lock(sweep, job).exclusive(patience=5)
 lock.__enter__()
 print("job", number, "in process", os.getpid(), "below", os.getppid(), flush=True)
 if what == "fails":
@@ -54,6 +55,7 @@ if what == "waits":
         status = "interrupted"
 summary = {"status": status, "run_id": f"id{number}", "metrics": {"validation": {"auc": number / 10}}}
 (directory / "summary.json").write_text(json.dumps(summary))
+inventory.seal(directory)
 """
 SPEC = json.dumps({"output": {"compare": []}})
 

@@ -17,11 +17,13 @@ import pytest
 from embexp import compose
 from embexp.cli import commands, job
 from embexp.errors import DataError, RunError
+from embexp.records.folder import RunFolder
 from embexp.reports.record import Status
-from embexp.sweeps import jobs, ledger, locks, progress_file
+from embexp.sweeps import jobs, ledger, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress_file import ProgressFile, Reached
+from tests.locked import held_elsewhere
 
 
 def planned(number: int, **changes: Any) -> LedgerJob:
@@ -166,12 +168,13 @@ def test_no_two_processes_work_in_one_directory(
     monkeypatch.setattr(job, "_train", trained())
     monkeypatch.setattr(job, "_PATIENCE", 0.1)
     (two / "0").mkdir()
-    with locks.held(two / "0" / jobs.LOCK, "another", patience=0):
+    RunFolder(two / "0").write_spec(compose(["train.steps=3"]))
+    with held_elsewhere(two / "0") as process:
         outcome = run_recorded(two, 0)
         assert outcome.status is Status.FAILED
-        assert f"job 0 in {two / '0'} is at work already: process {os.getpid()} on " in outcome.reason
+        assert f"job 0 in {two / '0'} is in use: process {process.pid} on " in outcome.reason
         assert commands.main(["resume", str(two / "0")]) == 1
-    assert f"the run in {two / '0'} is at work already" in capsys.readouterr().err
+    assert f"the run in {two / '0'} is in use" in capsys.readouterr().err
     assert run_recorded(two, 0).status is Status.COMPLETED
 
 
