@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from embexp.errors import NotARunError
+from embexp.errors import DataError, NotARunError
 from embexp.records import summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
@@ -191,10 +191,21 @@ class RunFolder:
         return content
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
-        with self.metrics.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        """The lines of metrics.jsonl.
+
+        Raises:
+            DataError: a line is no JSON object with an event and a step.
+        """
+        with self.metrics.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    content = json.loads(line)
+                    good = isinstance(content["event"], str) and type(content["step"]) is int
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    good = False
+                if not good:
+                    raise DataError(f"{self.metrics} is damaged: line {number:,} is no JSON object with event and step")
+                yield content
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""

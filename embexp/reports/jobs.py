@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.records import inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.records.inventory import Change
 
-_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as")
+_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "inventory")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Job:
         directory: of the run, which need not exist; None if the job has none.
         seconds: from its start to its end; None if unknown.
         same_as: number of the earlier job with the same run, or None.
+        inventory: digest of the run's inventory when the job ended; None: none was noted.
     """
 
     number: int
@@ -38,6 +41,7 @@ class Job:
     directory: Path | None
     seconds: float | None
     same_as: int | None = None
+    inventory: str | None = None
 
 
 def is_sweep(directory: Path) -> bool:
@@ -49,6 +53,20 @@ def read(sweep: Path) -> list[Job]:
     """The jobs of a sweep by number; none where neither the ledger nor `sweep.json` can be read."""
     jobs = _of_ledger(sweep) or _of_results(sweep)
     return sorted(jobs, key=lambda job: job.number)
+
+
+def changes_by_ledger(directory: Path) -> tuple[Change, ...]:
+    """What shows that the inventory of a run is not the one that the ledger of its sweep has noted; () outside of one.
+
+    Args:
+        directory: of a run.
+    """
+    own = directory.resolve()
+    for sweep in own.parents:
+        for job in _of_ledger(sweep):
+            if job.directory is not None and job.same_as is None and job.directory.resolve() == own:
+                return inventory.compare(directory, job.inventory, where="the ledger of the sweep")
+    return ()
 
 
 def _of_ledger(sweep: Path) -> list[Job]:
@@ -83,6 +101,7 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
         directory=sweep / str(directory) if directory else None,
         seconds=ended - started if isinstance(started, int | float) and isinstance(ended, int | float) else None,
         same_as=known["same_as"] if isinstance(known["same_as"], int) else None,
+        inventory=known["inventory"] if isinstance(known["inventory"], str) else None,
     )
 
 
