@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import DataError, NotARunError
-from embexp.records import summaries
+from embexp.records import inventory, summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -109,6 +109,24 @@ class RunFolder:
     def plots(self) -> Path:
         """Plots, as images."""
         return self.path / "plots"
+
+    def check(self, *paths: Path) -> None:
+        """Checks that files of the run are what it wrote, see `inventory.check`.
+
+        Raises:
+            DataError: one has changed, is missing or was added.
+        """
+        inventory.check(self.path, *paths)
+
+    def checked_vocabulary(self, table: str) -> Path:
+        """What `Vocabulary.read` takes: the path of a table's vocabulary without its suffix.
+
+        Raises:
+            DataError: it is not the one that the run wrote.
+        """
+        stem = self.vocabularies / table
+        self.check(*(stem.parent / f"{stem.name}{suffix}" for suffix in (".tsv", ".json")))
+        return stem
 
     def read_spec(self) -> RunSpec:
         """The spec of the run.

@@ -180,7 +180,7 @@ def check(directory: Path, *paths: Path) -> None:
     inventory = read(directory)
     if inventory is None:
         return
-    names = [path.relative_to(directory).as_posix() for path in paths]
+    names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
     listed = {name: each for name, each in inventory.files.items() if _is_one_of(name, names)}
     found = next(iter(_compared(directory, listed, inside)), None)

@@ -39,10 +39,12 @@ class RunResult:
     Attributes:
         directory: of the run.
         summary: the content of summary.json.
+        inventory: SHA-256 of inventory.json, as it was when the run ended; None: of a run that had ended before.
     """
 
     directory: Path
     summary: Mapping[str, Any]
+    inventory: str | None = None
 
     @property
     def status(self) -> str:
@@ -135,9 +137,8 @@ def complete(
                 trained.saver.remove_earlier(trained.outcome)
             plot(prepared, folder, summary, trained.final_step)
             tracking.finished(summary)
-    with interruption.finished_first():
-        inventory.seal(folder.path)  # the last file of a run: trackers have written theirs
-    return RunResult(folder.path, summary)
+            digest = tracking.seal(lambda: inventory.seal(folder.path))  # the last file of a run
+    return RunResult(folder.path, summary, digest)
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,7 @@ def run(
     folder.write_json(folder.summary, content)
     if spec.output.plots and len(runs) == len(specs):
         plot.write(content, folder.plots, name=spec.name)
-    inventory.seal(directory)
-    return RunResult(directory, content)
+    return RunResult(directory, content, inventory.seal(directory))
 
 
 def _stage(

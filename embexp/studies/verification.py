@@ -18,7 +18,7 @@ from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change, ChangeKind
-from embexp.reports.jobs import changes_by_ledger
+from embexp.reports.jobs import changes_by_ledger, noted_inventory
 from embexp.studies import repetition
 from embexp.studies import rerun as running
 from embexp.studies.rerun import Again
@@ -138,7 +138,7 @@ def record_of(directory: Path) -> Record:
         listed = inventory.read(directory)
     except DataError:  # which is one of the changes
         listed = None
-    found = inventory.changes(directory) + changes_by_ledger(directory)
+    found = inventory.changes(directory) + changes_by_ledger(directory, noted_inventory(directory))
     return Record(inventory.digest_of(directory) is not None, 0 if listed is None else len(listed.files), found)
 
 
