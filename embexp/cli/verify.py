@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
     from embexp.studies.rerun import Rerun
-    from embexp.studies.verification import Verification
+    from embexp.studies.verification import Record, Verification
 
 USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
 
@@ -75,10 +75,10 @@ def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> in
         check(rerun.spec, allow_code)
         _run(rerun, RunFolder(directory), RunFolder(place), told)
 
-    record = verification.record_of(directory)
-    if record.inventory or RunFolder(directory).spec.is_file():
-        print(record, flush=True)  # first, as what was changed may keep the run from being repeated
-    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, record=record)
+    def say(record: Record) -> None:
+        print(record, flush=True)
+
+    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, say=say)
     _tell([each for each in found.circumstances if each not in told])
     _show(found, time.monotonic() - began)
     return DONE if found.intact and found.identical else FAILED

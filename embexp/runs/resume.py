@@ -9,7 +9,7 @@ from typing import Any
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
-from embexp.records import allowed_code, manifest_differences
+from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
@@ -42,6 +42,7 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
+        DataError: a file of the run was changed since it was interrupted.
         RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
         UsageError: the spec names code that isn't allowed.
     """
@@ -52,6 +53,7 @@ def resume(
         say(f"the run has ended after {summary['steps']:,} steps ({summary['status']}); nothing is left to do")
         return RunResult(directory, summary)
     allowed_code.check(spec, allow_code, record=folder.spec)
+    inventory.check_whole(directory)
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, say)

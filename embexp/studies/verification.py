@@ -6,13 +6,13 @@ import hashlib
 import json
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import CommandLineError, DataError, RunError
+from embexp.errors import CommandLineError, DataError, NotARunError, RunError
 from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
@@ -101,7 +101,7 @@ def verify(
     allow_code: Sequence[str] = (),
     keep: Path | None = None,
     again: Again = running.in_own_process,
-    record: Record | None = None,
+    say: Callable[[Record], object] = lambda record: None,
 ) -> Verification:
     """Compares a run, or a study, with its inventory; runs it again from its record and compares all results.
 
@@ -110,7 +110,7 @@ def verify(
         allow_code: functions of the user that the recorded spec may name.
         keep: where the new run is kept; None: nowhere.
         again: runs a spec.
-        record: what `record_of` has returned; None: it is called.
+        say: called with what the inventory says, before the run is repeated: what was changed may prevent that.
 
     Raises:
         NotARunError: there is no run in the directory.
@@ -118,10 +118,16 @@ def verify(
         UsageError: the spec names code that isn't allowed, or `keep` exists.
     """
     folder = RunFolder(directory)
-    spec = folder.recorded_spec()
+    try:
+        spec = folder.recorded_spec()
+    except NotARunError:
+        if inventory.digest_of(directory) is not None:
+            say(record_of(directory))
+        raise
     allowed_code.check(spec, allow_code, record=folder.spec)
+    record = record_of(directory)
+    say(record)
     rerun = running.planned(folder, spec, _ended(folder))
-    record = record or record_of(directory)
     with _place(keep) as place:
         again(rerun, place)
         found = _compared(folder, RunFolder(place), record)

@@ -87,6 +87,14 @@ def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(
     before = inventory.digest_of(tmp_path)
     assert before is not None
 
+    with (tmp_path / "metrics.jsonl").open("r+") as lines:
+        content = lines.read()
+        lines.seek(0)
+        lines.write(content.replace('"step": 2', '"step": 3'))
+    with pytest.raises(DataError, match=r"can't be resumed: .*\(changed: metrics.jsonl\); put those files back"):
+        resuming.resume(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(content)
+
     class Fails(Listener):
         def resumed(self, step: int) -> None:
             raise KeyError("no disk")
