@@ -128,6 +128,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
 
         import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.cli.stages import Stages
+        from embexp.records import inventory
         from embexp.studies import report
 
     terminal = Console()
@@ -136,6 +137,9 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
         result = execute(shown)
     finally:
         shown.stages.close()
+    digest = inventory.digest_of(directory)
     for console in (shown.terminal, shown.log):
         console.print(report.terminal_report(result.summary, directory))
+        if digest is not None:
+            console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
     return result

@@ -65,6 +65,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
 
     Raises:
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
+        DataError: the spec, or the copy of its code, is not what the run wrote.
     """
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
@@ -85,6 +86,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
                 f"{option} composes a config, and --spec runs one that was recorded; give one of them"
             )
     folder = folder_of(options.spec)
+    folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
     allowed_code.check(spec, options.allow_code, record=folder.spec)
     addresses.check([spec], folder.spec)

@@ -246,7 +246,7 @@ def pretrained_before(
         for name, table in spec.tables.items()
     }
     sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in names}
-    vocabularies = {name: Vocabulary.read_for(folder.vocabularies / name, sizes[name]) for name in names}
+    vocabularies = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in names}
     found = align(spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=cache)
     for name in names:
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from embexp.errors import NotARunError
-from embexp.records import summaries
+from embexp.errors import DataError, NotARunError
+from embexp.records import inventory, summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -142,6 +142,24 @@ class RunFolder:
         """Plots, as images."""
         return self.path / "plots"
 
+    def check(self, *paths: Path) -> None:
+        """Checks that files of the run are what it wrote, see `inventory.check`.
+
+        Raises:
+            DataError: one has changed, is missing or was added.
+        """
+        inventory.check(self.path, *paths)
+
+    def checked_vocabulary(self, table: str) -> Path:
+        """What `Vocabulary.read` takes: the path of a table's vocabulary without its suffix.
+
+        Raises:
+            DataError: it is not the one that the run wrote.
+        """
+        stem = self.vocabularies / table
+        self.check(*(stem.parent / f"{stem.name}{suffix}" for suffix in (".tsv", ".json")))
+        return stem
+
     def read_spec(self) -> RunSpec:
         """The spec of the run.
 
@@ -223,10 +241,21 @@ class RunFolder:
         return content
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
-        with self.metrics.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        """The lines of metrics.jsonl.
+
+        Raises:
+            DataError: a line is no JSON object with an event and a step.
+        """
+        with self.metrics.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    content = json.loads(line)
+                    good = isinstance(content["event"], str) and type(content["step"]) is int
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    good = False
+                if not good:
+                    raise DataError(f"{self.metrics} is damaged: line {number:,} is no JSON object with event and step")
+                yield content
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""

@@ -71,7 +71,7 @@ class Listed:
 
     Attributes:
         size: in bytes.
-        sha256: the digest of these bytes; of a symbolic link, of the path to which it leads.
+        sha256: the digest of these bytes; of a symbolic link that was there, of the path to which it leads.
         link: whether it is a symbolic link.
     """
 
@@ -180,12 +180,12 @@ def check(directory: Path, *paths: Path) -> None:
     inventory = read(directory)
     if inventory is None:
         return
-    names = [path.relative_to(directory).as_posix() for path in paths]
+    names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
     listed = {name: each for name, each in inventory.files.items() if _is_one_of(name, names)}
-    found = next(iter(_compared(directory, listed, inside)), None)
-    if found is None:
+    if not (several := sorted(_compared(directory, listed, inside), key=str)):
         return
+    found = several[0]
     words = {
         ChangeKind.CHANGED: "is not what the run wrote",
         ChangeKind.REMOVED: "is missing, and the run wrote it",
@@ -197,6 +197,19 @@ def check(directory: Path, *paths: Path) -> None:
     raise DataError(
         f"{directory / found.path} {words[found.kind]}, says {NAME}{note}: {remedy}; `{command}` lists all changes"
     )
+
+
+def check_whole(directory: Path) -> None:
+    """Checks a folder in which a run is to go on: its next inventory would hide what was changed. Added files may stay.
+
+    Raises:
+        DataError: a file was changed or removed, or the inventory is damaged.
+    """
+    if lost := tuple(each for each in changes(directory) if each.kind is not ChangeKind.ADDED):
+        raise DataError(
+            f"{directory} can't be resumed: its record is not as the run wrote it ({sentence(lost)}); put those files"
+            f" back, or remove {NAME} to go on unchecked"
+        )
 
 
 def compare(directory: Path, recorded: str | None, *, where: str) -> tuple[Change, ...]:
@@ -257,43 +270,48 @@ def _changes(directory: Path, *, quick: bool) -> Iterator[Change]:
 def _compared(
     directory: Path, listed: Mapping[str, Listed], inside: set[str], *, quick: bool = False
 ) -> Iterator[Change]:
-    """What differs between files of a folder and what the inventory says of them."""
-    both = [name for name in listed if name in inside]
-    same = at_once(lambda name: _fault(directory, name, listed[name], quick=quick), both)
-    for name, fault in zip(both, same, strict=True):
-        if fault is not None:
-            yield Change(name, ChangeKind.CHANGED, fault)
-    yield from (Change(name, ChangeKind.REMOVED) for name in listed if name not in inside)
-    yield from (Change(name, ChangeKind.ADDED) for name in sorted(inside.difference(listed)))
+    """What differs between files of a folder and what the inventory says of them.
+
+    What counts is the content at a path: `checkpoints` may have become a link to another disk.
+    """
+    there = [name for name in listed if os.path.lexists(directory / name)]
+    faults = at_once(lambda name: _fault(directory, name, listed[name], quick=quick), there)
+    yield from (
+        Change(name, ChangeKind.CHANGED, fault) for name, fault in zip(there, faults, strict=True) if fault is not None
+    )
+    yield from (Change(name, ChangeKind.REMOVED) for name in set(listed).difference(there))
+    folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+    yield from (Change(name, ChangeKind.ADDED) for name in inside.difference(listed, folders))
 
 
 def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | None:
     """Why a file is not what the inventory says of it, "" where that is all that can be said; None: it is."""
     try:
-        status = os.lstat(directory / name)
-        if stat.S_ISREG(status.st_mode) is listed.link:
-            return "it is a file, and was a link" if listed.link else "it is no regular file"
-        grown = name == _LOG and status.st_size > listed.size
-        if not listed.link and status.st_size != listed.size and not grown:
-            return f"it has {status.st_size:,} bytes, and had {listed.size:,}"
-        if quick and name.startswith(_BY_SIZE):
-            return None
-        found = _listed(directory, name, listed.size if grown else None)
+        if listed.link:
+            return None if _listed(directory, name) == listed else ""
+        with regular.opened(directory / name) as file:
+            size = os.fstat(file.fileno()).st_size
+            grown = name == _LOG and size > listed.size
+            if size != listed.size and not grown:
+                return f"it has {size:,} bytes, and had {listed.size:,}"
+            if quick and name.startswith(_BY_SIZE):
+                return None
+            digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")
+    except regular.NotRegularError:
+        return "it is no regular file"
     except OSError as error:
         return f"it can't be read: {error.strerror}"
-    return None if found == listed else ""
+    return None if digest.hexdigest() == listed.sha256 else ""
 
 
-def _listed(directory: Path, name: str, size: int | None = None) -> Listed:
-    """What an inventory says of a file, or of its first bytes."""
+def _listed(directory: Path, name: str) -> Listed:
+    """What an inventory says of a file, or of a link, which is not followed."""
     path = directory / name
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         target = os.fsencode(os.readlink(path)) if stat.S_ISLNK(status.st_mode) else b""
         return Listed(len(target), hashlib.sha256(target).hexdigest(), link=True)
     with regular.opened(path) as file:
-        if size is not None:
-            return Listed(size, hashlib.sha256(file.read(size)).hexdigest())
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Listed(file.tell(), digest)
 

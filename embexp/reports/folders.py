@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError
-from embexp.records import summaries
+from embexp.records import inventory, summaries
 from embexp.records.folder import RunFolder
+from embexp.records.inventory import ChangeKind
+from embexp.reports.jobs import changes_by_ledger
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
 from embexp.specs.models import Task
@@ -39,12 +41,13 @@ def stages_of_study(directory: Path) -> list[Path]:
     return [] if kind == "none" else [each for each in runs if is_run(each)]
 
 
-def read(directory: Path, *, spec: Mapping[str, Any] | None = None) -> Record:
+def read(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: str | None = None) -> Record:
     """The record of a run.
 
     Args:
         directory: of the run, which `is_run`.
         spec: of the run, for a folder in which none was written.
+        noted: digest of the run's inventory in the ledger of its sweep, or None.
     """
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
@@ -68,6 +71,7 @@ def read(directory: Path, *, spec: Mapping[str, Any] | None = None) -> Record:
         metric=metric,
         direction=direction,
         summary=summary,
+        changes=_changes(directory, noted),
     )
 
 
@@ -140,6 +144,13 @@ def _is_written(folder: RunFolder) -> bool | None:
         return bool(folder.lock.writer())
     except OSError:
         return None
+
+
+def _changes(directory: Path, noted: str | None) -> str | None:
+    """Files of a run that were changed or removed since it ended; None: it has no inventory."""
+    found = inventory.changes(directory, quick=True) + changes_by_ledger(directory, noted)
+    lost = tuple(each for each in found if each.kind is not ChangeKind.ADDED)
+    return inventory.sentence(lost) if lost or inventory.digest_of(directory) is not None else None
 
 
 def _written(folder: RunFolder) -> float:

@@ -130,6 +130,7 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
         "metrics": dict(record.metrics),
         "compared": {key: at(record.summary, key) for key in compared},
         "same_as": record.same_as,
+        "record": record.record,
     }
 
 

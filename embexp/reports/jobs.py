@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.records import inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.records.inventory import Change
 
-_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as")
+_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "inventory")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Job:
         directory: of the run, which need not exist; None if the job has none.
         seconds: from its start to its end; None if unknown.
         same_as: number of the earlier job with the same run, or None.
+        inventory: digest of the run's inventory when the job ended; None: none was noted.
     """
 
     number: int
@@ -38,6 +41,7 @@ class Job:
     directory: Path | None
     seconds: float | None
     same_as: int | None = None
+    inventory: str | None = None
 
 
 def is_sweep(directory: Path) -> bool:
@@ -51,23 +55,54 @@ def read(sweep: Path) -> list[Job]:
     return sorted(jobs, key=lambda job: job.number)
 
 
+def changes_by_ledger(directory: Path, noted: str | None) -> tuple[Change, ...]:
+    """What shows that the inventory of a run is not the one that the ledger of its sweep has noted.
+
+    Args:
+        directory: of a run.
+        noted: the digest in the ledger, see `noted_inventory`; None: there is none.
+    """
+    return inventory.compare(directory, noted, where="the ledger of the sweep")
+
+
+def noted_inventory(directory: Path) -> str | None:
+    """The digest of a run's inventory in the ledger of the sweep that it is a job of; None: it is in none.
+
+    Args:
+        directory: of a run.
+    """
+    own = directory.resolve()
+    for sweep in own.parents:
+        if (sweep / LEDGER).is_file():
+            for row in _selected(sweep / LEDGER, "directory, inventory, same_as"):
+                if row["directory"] and row["same_as"] is None and (sweep / str(row["directory"])).resolve() == own:
+                    return row["inventory"] if isinstance(row["inventory"], str) else None
+    return None
+
+
 def _of_ledger(sweep: Path) -> list[Job]:
     path = sweep / LEDGER
     if not path.is_file():
         return []
-    # Read-only, so that a report changes nothing. A ledger whose writer was killed amid a change must be written to be
-    # read: SQLite then takes the change back first.
+    return [_job_of_row(sweep, row) for row in _selected(path, "*") if isinstance(row.get("number"), int)]
+
+
+def _selected(ledger: Path, columns: str) -> list[dict[str, Any]]:
+    """Columns of all jobs of a ledger; none, if it can't be read or has no such column.
+
+    Read-only, so that a report changes nothing. A ledger whose writer was killed amid a change must be written to be
+    read: SQLite then takes the change back first.
+    """
     for mode in ("ro", "rw"):
         with contextlib.suppress(sqlite3.Error):
-            rows = _rows(f"{path.absolute().as_uri()}?mode={mode}")
-            return [_job_of_row(sweep, row) for row in rows if isinstance(row.get("number"), int)]
+            return _rows(f"{ledger.absolute().as_uri()}?mode={mode}", columns)
     return []
 
 
-def _rows(address: str) -> list[dict[str, Any]]:
+def _rows(address: str, columns: str) -> list[dict[str, Any]]:
     with contextlib.closing(sqlite3.connect(address, uri=True)) as ledger:
         ledger.row_factory = sqlite3.Row
-        return [dict(row) for row in ledger.execute("SELECT * FROM jobs")]
+        return [dict(row) for row in ledger.execute(f"SELECT {columns} FROM jobs")]
 
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
@@ -83,6 +118,7 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
         directory=sweep / str(directory) if directory else None,
         seconds=ended - started if isinstance(started, int | float) and isinstance(ended, int | float) else None,
         same_as=known["same_as"] if isinstance(known["same_as"], int) else None,
+        inventory=known["inventory"] if isinstance(known["inventory"], str) else None,
     )
 
 

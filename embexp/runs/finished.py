@@ -57,9 +57,11 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
     Raises:
         NotARunError: the directory has no run, or an unfinished one without a checkpoint.
         RunError: another process writes it.
+        DataError: its spec or summary is not what the run wrote.
     """
     folder = RunFolder(Path(directory))
     with folder.reading():
+        folder.check(folder.spec, folder.summary)
         spec = folder.read_spec()
         if folder.summary.exists():
             return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
@@ -98,7 +100,12 @@ class Run:
         return notebook.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, parsed."""
+        """The lines of metrics.jsonl, parsed.
+
+        Raises:
+            DataError: it is not what the run wrote.
+        """
+        self.folder.check(self.folder.metrics)
         return list(self.folder.read_metrics())
 
     @property
@@ -118,7 +125,7 @@ class Run:
             self.spec.pretrained_of(table), NoPretrained
         )
         rows = self.summary["tables"][table]["vocabulary_size"]
-        return Vocabulary.read_for(self.folder.vocabularies / table, rows, exactly=whole)
+        return Vocabulary.read_for(self.folder.checked_vocabulary(table), rows, exactly=whole)
 
     def table(self, name: str) -> np.ndarray:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.
@@ -317,6 +324,7 @@ class Run:
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         self._check_code()
         arguments.require_eager("the model of a loaded run")
+        self.folder.check(self.checkpoint)
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))

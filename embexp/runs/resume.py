@@ -42,6 +42,7 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
+        DataError: a file of the run was changed since it was interrupted.
         RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
         UsageError: the spec names code that isn't allowed.
     """
@@ -56,6 +57,7 @@ def resume(
         say(f"{ended}, and was killed before its last file: completing its files")
         return finish(spec, folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
+    inventory.check_whole(directory)
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, say)

@@ -40,10 +40,12 @@ class RunResult:
     Attributes:
         directory: of the run.
         summary: the content of summary.json.
+        inventory: SHA-256 of inventory.json, as it was when the run ended; None: of a run that had ended before.
     """
 
     directory: Path
     summary: Mapping[str, Any]
+    inventory: str | None = None
 
     @property
     def status(self) -> str:
@@ -132,10 +134,8 @@ def complete(
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
             folder.write_json(folder.summary, summary)
-            _finish(spec, folder, summary, tracking)
-    with interruption.finished_first():
-        inventory.seal(folder.path)  # the last file of a run: trackers have written theirs
-    return RunResult(folder.path, summary)
+            digest = _finish(spec, folder, summary, tracking)
+    return RunResult(folder.path, summary, digest)
 
 
 def finish(spec: RunSpec, folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
@@ -155,19 +155,22 @@ def finish(spec: RunSpec, folder: RunFolder, *, listeners: Sequence[Listener] = 
         track(spec, folder, run_id, first_step=steps, listeners=listeners) as tracking,
         interruption.finished_first(),
     ):
-        _finish(spec, folder, summary, tracking)
-    with interruption.finished_first():
-        inventory.seal(folder.path)
-    return RunResult(folder.path, summary)
+        digest = _finish(spec, folder, summary, tracking)
+    return RunResult(folder.path, summary, digest)
 
 
-def _finish(spec: RunSpec, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking) -> None:
-    """What follows the summary, and can be repeated: a killed process may have done some of it."""
+def _finish(spec: RunSpec, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking) -> str:
+    """What follows the summary, and can be repeated: a killed process may have done some of it.
+
+    Returns:
+        The digest of the inventory, the last file of a run.
+    """
     if spec.checkpoint.save is not Save.NEVER:
         remove_earlier(folder, spec.checkpoint, summary["status"])
     if spec.output.plots:
         plot(folder, summary, kept_step(spec, summary["steps"], summary["best_step"]))
     tracking.finished(summary)
+    return tracking.seal(lambda: inventory.seal(folder.path))
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,11 @@ def run(
         announce: called with a heading before each run.
 
     Raises:
+        DataError: a file was changed since the study was interrupted.
         RunError: a run fails for a reason in the data, a file or the machine.
     """
     folder = RunFolder(directory)
+    inventory.check_whole(directory)
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, StudyRun] = {}
@@ -64,8 +66,7 @@ def run(
     folder.write_json(folder.summary, content)
     if spec.output.plots and len(runs) == len(specs):
         plot.write(content, folder.plots, name=spec.name)
-    inventory.seal(directory)
-    return RunResult(directory, content)
+    return RunResult(directory, content, inventory.seal(directory))
 
 
 def _stage(

@@ -80,6 +80,10 @@ class MLflowRun:
             else:
                 self._store.client.log_artifact(self._run, str(path))
 
+    def sealed(self, inventory: str) -> None:
+        """Stores the digest as the tag `inventory`."""
+        self._store.client.set_tag(self._run, "inventory", inventory)
+
     def end(self, status: str) -> None:
         """Ends the run, and its parent unless other runs in it go on."""
         self._store.client.set_terminated(self._run, _STATUS.get(status, "FAILED"))

@@ -16,6 +16,7 @@ from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import summary as sessions
 
+from embexp.records.inventory import EVENT_SUFFIX
 from embexp.tracking.tracker import Point, TrackedRun
 
 _SESSION = ("config", "final")
@@ -66,6 +67,14 @@ class TensorBoard:
 
     def artifacts(self, paths: Sequence[Path]) -> None:
         """Writes nothing: the files are beside the events."""
+
+    def sealed(self, inventory: str) -> None:
+        """Writes the digest into a file of its own, as the inventory lists the others."""
+        suffix = f".v2{EVENT_SUFFIX}"
+        writer = tf.summary.create_file_writer(str(self._directory), filename_suffix=suffix)
+        with writer.as_default(step=0):
+            tf.summary.text("inventory", inventory)
+        writer.close()
 
     def end(self, status: str) -> None:
         """Writes how the run ended, and closes the files."""

@@ -18,6 +18,7 @@ import embexp
 from embexp.cli import commands
 from embexp.config import folders
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
+from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.runs import run as single
 from embexp.specs import addresses
@@ -66,6 +67,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         single.run(spec, files.new_directory(folder / "run"))
         shutil.copytree(folder / "run", folder / "unfinished")
         (folder / "unfinished" / "summary.json").unlink()
+        inventory.unseal(folder / "unfinished")
         patch.delitem(sys.modules, "bomb")
         yield folder
         sys.modules.pop("bomb", None)
@@ -83,11 +85,13 @@ def unmarked(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rewritten(run: Path, to: Path, function: str, **args: Any) -> Path:
-    """A copy of a run whose spec names another function."""
+    """A copy of a run whose spec names another function, with an inventory that fits."""
     shutil.copytree(run, to)
     spec = json.loads((to / "spec.json").read_text())
     spec["model"] = {"kind": "keras", "function": function, "args": args}
     (to / "spec.json").write_text(json.dumps(spec))
+    if inventory.read(to) is not None:
+        inventory.seal(to)
     return to
 
 

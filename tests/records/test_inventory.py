@@ -90,7 +90,7 @@ def _link(path: Path) -> None:
         (lambda folder: (folder / "notes.txt").write_text("mine"), [("notes.txt", "added")]),
         (
             lambda folder: _link(folder / ".hydra/overrides.yaml"),
-            [(".hydra/overrides.yaml", "changed"), ("elsewhere", "added")],
+            [("elsewhere", "added")],
         ),
         (lambda folder: (folder / "inventory.json").write_text("{}"), [("inventory.json", "changed")]),
         (lambda folder: shutil.copytree(folder / ".hydra", folder / "copy"), [("copy/overrides.yaml", "added")]),
@@ -99,6 +99,20 @@ def _link(path: Path) -> None:
 def test_each_change_is_named(folder: Path, change: Callable[[Path], object], expected: list[tuple[str, str]]) -> None:
     change(folder)
     assert _named(inventory.changes(folder)) == expected
+
+
+def test_a_folder_that_became_a_link_is_the_same(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As of somebody who has moved the checkpoints to another disk."""
+    disk = tmp_path_factory.mktemp("disk") / "checkpoints"
+    shutil.move(folder / "checkpoints", disk)
+    (folder / "checkpoints").symlink_to(disk)
+    assert inventory.changes(folder) == ()
+    inventory.check(folder, folder / "checkpoints" / "final")
+    _flip(disk / "final" / "checkpoint.data")
+    assert _named(inventory.changes(folder)) == [(name, "changed") for name in _WEIGHTS]
+    (folder / "spec.json").unlink()
+    (folder / "spec.json").symlink_to("/dev/zero")
+    assert [str(each) for each in inventory.changes(folder)][-1] == "spec.json changed (it is no regular file)"
 
 
 def test_a_quick_comparison_takes_the_sizes_of_checkpoints(folder: Path) -> None:

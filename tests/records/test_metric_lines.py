@@ -45,6 +45,19 @@ def test_a_missing_line_is_a_difference() -> None:
     assert [str(each) for each in found.differences()] == ["step 20, evaluation validation: a line in A, nothing in B"]
 
 
+def test_a_line_that_is_there_twice_is_a_difference() -> None:
+    found = metric_lines.compare([*LINES, LINES[1]], LINES)
+    assert not found.same
+    assert [str(each) for each in found.differences()] == ["step 20, log: a line 2 times in A, fewer in B"]
+
+
+def test_a_line_in_another_place_is_a_difference() -> None:
+    found = metric_lines.compare([LINES[1], LINES[0], *LINES[2:]], LINES)
+    assert not found.same
+    assert (found.different, found.only_a, found.only_b) == (0, 0, 0)
+    assert [str(each) for each in found.differences()] == ["step 20, log: its line stands in another place"]
+
+
 def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:
     assert metric_lines.compare([log(1, "NaN")], [log(1, "NaN")]).same
     assert not metric_lines.compare([log(1, 0.0)], [log(1, -0.0)]).same

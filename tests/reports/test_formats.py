@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import RunError
+from embexp.records import inventory
 from embexp.reports import formats
+from embexp.reports.page import content
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
 from embexp.reports.tabulate import report, tabulate
@@ -94,7 +97,7 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
     found = report(folder)
     rows = list(csv.reader(io.StringIO(formats.as_csv(found, by_number=True))))
     names = ["test rmse", "test mae", "test loss", "validation rmse", "validation mae", "validation loss", "train loss"]
-    assert rows[0] == ["number", "run", "seed", "status", *names, "seconds", "directory", "reason"]
+    assert rows[0] == ["number", "run", "seed", "status", *names, "seconds", "directory", "reason", "record"]
     assert rows[1] == [
         "0",
         "0",
@@ -110,6 +113,7 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
         "1.500",
         str(folder / "0"),
         "",
+        "",
     ]
     content = json.loads(formats.as_json(found, by_number=True))
     assert [job["number"] for job in content["jobs"]] == [0, 1]
@@ -119,6 +123,36 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
     assert (mean["overrides"], mean["jobs"]) == ({}, 2)
     assert mean["metrics"]["test rmse"]["mean"] == 1.6
     assert [row[0] for row in csv.reader(io.StringIO(formats.as_csv(found)))] == ["number", "1", "0"]
+
+
+def test_a_changed_record_is_marked_everywhere(tmp_path: Path) -> None:
+    """Job 0 is edited; job 1 with an inventory that fits, so that only the ledger shows it; job 2 only gets notes."""
+    folder = sweep(tmp_path / "s", optimizers={"sgd": [2.0, 1.0, 3.0, 4.0]})
+    with sqlite3.connect(folder / "sweep.sqlite") as connection:
+        connection.execute("ALTER TABLE jobs ADD COLUMN inventory TEXT")
+        for number in range(3):
+            digest = inventory.seal(folder / str(number))
+            connection.execute("UPDATE jobs SET inventory = ? WHERE number = ?", (digest, number))
+    assert "warning" not in str(report(folder))
+    for number in (0, 1):
+        summary = folder / str(number) / "summary.json"
+        summary.write_text(summary.read_text().replace("rmse", "RMSE"))
+    inventory.seal(folder / "1")
+    (folder / "2" / "notes.txt").write_text("mine")
+    found = report(folder)
+    rows = {row["job"]: row["record"] for row in found}
+    assert (rows[0], rows[2], rows[3]) == ("changed: summary.json", "intact", None)
+    assert rows[1].startswith("changed: inventory.json (its digest is ")
+    assert rows[1] == next(row["record"] for row in report(folder / "1"))
+    [read] = [row for row in csv.DictReader(io.StringIO(formats.as_csv(found))) if row["number"] == "0"]
+    assert read["record"] == "changed: summary.json"
+    assert json.loads(formats.as_json(found, by_number=True))["jobs"][2]["record"] == "intact"
+    text = str(found)
+    assert text.splitlines()[0].split()[-2:] == ["record", "seconds"]
+    assert "warning: the record of job 0 was changed since it ended (changed: summary.json); embexp verify" in text
+    reasons = {each["number"]: each["reason"] for each in content.of_runs(found.records)["runs"]}
+    assert "its record was changed since it ended (changed: summary.json)" in reasons[0]
+    assert reasons[2] == ""
 
 
 def test_an_empty_report() -> None:

@@ -61,6 +61,7 @@ def test_a_run_from_its_start_to_its_end(uri: str, tmp_path: Path) -> None:
     tracker, store, number = started(uri, run, experiment="my experiment/ü")
     tracker.log([Point(step, 100.0 + step, {"train/loss": 1.0 / step}) for step in range(1, 2501)])
     tracker.log([Point(2500, 2600.0, {"final/test/auc": math.nan})])
+    tracker.sealed("c0ffee")
     tracker.artifacts([run.directory / "spec.json", run.directory / "plots"])
     tracker.end("completed")
     found = store.client.get_run(number)
@@ -71,7 +72,7 @@ def test_a_run_from_its_start_to_its_end(uri: str, tmp_path: Path) -> None:
     assert len(found.data.params) == len(values)
     assert len(found.data.params["long"]) == 6000
     tags = found.data.tags
-    assert (tags["run_id"], tags["mlflow.source.git.commit"]) == ("ab", "c0ffee")
+    assert (tags["run_id"], tags["mlflow.source.git.commit"], tags["inventory"]) == ("ab", "c0ffee", "c0ffee")
     assert tags["directory"] == str(run.directory)
     points = history(store, number, "train/loss")
     assert points[-1] == (2500, 1.0 / 2500)
