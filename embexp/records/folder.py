@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import NotARunError
-from embexp.records import summaries
+from embexp.records import metric_lines, summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -154,7 +154,9 @@ class RunFolder:
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
             raise NotARunError(words) from None
         except ValidationError as error:
-            raise NotARunError(f"{self.spec} is not a spec that this version understands: {_told(error)}") from None
+            raise NotARunError(
+                f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
+            ) from None
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -191,10 +193,12 @@ class RunFolder:
         return content
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
-        with self.metrics.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        """The lines of metrics.jsonl.
+
+        Raises:
+            DataError: a line is damaged.
+        """
+        return metric_lines.read(self.metrics)
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
@@ -205,7 +209,7 @@ class RunFolder:
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _told(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """The first of the faults of a spec, in one line."""
     first, count = error.errors(include_url=False)[0], error.error_count()
     place = ".".join(map(str, first["loc"]))

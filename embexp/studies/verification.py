@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import shlex
@@ -68,13 +69,16 @@ def verify(
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: the run has not ended, can't be repeated, or fails this time.
+        RunError: the run has not ended, is damaged, can't be repeated, or fails this time.
         UsageError: the spec names code that isn't allowed, or `keep` exists.
     """
     folder = RunFolder(directory)
     spec = folder.recorded_spec()
     allowed_code.check(spec, allow_code, record=folder.spec)
     rerun = running.planned(folder, spec, _ended(folder))
+    collections.deque(
+        folder.read_metrics() if folder.metrics.exists() else (), maxlen=0
+    )  # damage is no reason to train
     with _place(keep) as place:
         again(rerun, place)
         return _compared(folder, RunFolder(place), None if keep is None else place)
