@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import fetched, patterns, record, values
+from embexp.config import fetched, patterns, record, values, yaml_files
 from embexp.config.compose import absolute_paths, resolved
 from embexp.config.loader import Loader
 from embexp.config.outline import outline, package_of
@@ -184,6 +184,7 @@ class QuickComposer:
 def _plain_content(file: Path) -> tuple[dict[str, Any], str | None] | None:
     """What a file holds, and its package; None: its defaults list has a form that is left to Hydra."""
     try:
+        yaml_files.checked(file)
         config = OmegaConf.load(file)
         content: Any = OmegaConf.to_container(config, resolve=False)
     except Exception:  # which Hydra tells

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from embexp.errors import DataError, NotARunError
-from embexp.records import inventory, summaries
+from embexp.errors import NotARunError
+from embexp.records import inventory, metric_lines, summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -204,7 +204,9 @@ class RunFolder:
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
             raise NotARunError(words) from None
         except ValidationError as error:
-            raise NotARunError(f"{self.spec} is not a spec that this version understands: {_told(error)}") from None
+            raise NotARunError(
+                f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
+            ) from None
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -244,18 +246,9 @@ class RunFolder:
         """The lines of metrics.jsonl.
 
         Raises:
-            DataError: a line is no JSON object with an event and a step.
+            DataError: a line is damaged.
         """
-        with self.metrics.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    content = json.loads(line)
-                    good = isinstance(content["event"], str) and type(content["step"]) is int
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    good = False
-                if not good:
-                    raise DataError(f"{self.metrics} is damaged: line {number:,} is no JSON object with event and step")
-                yield content
+        return metric_lines.read(self.metrics)
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
@@ -270,7 +263,7 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
-def _told(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """The first of the faults of a spec, in one line."""
     first, count = error.errors(include_url=False)[0], error.error_count()
     place = ".".join(map(str, first["loc"]))

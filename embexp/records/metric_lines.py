@@ -1,15 +1,20 @@
-"""What differs between the lines of metrics.jsonl of two runs; times do not count."""
+"""The lines of metrics.jsonl: read, and compared between two runs, where times do not count."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from embexp.errors import DataError
 from embexp.records.differences import Difference, Kind, between
 
 _EVENTS = ("log", "evaluation", "drift")
+_LONGEST = 120
+"""Characters of what a library says about a damaged line."""
 _Key = tuple[int, int, str, int]
 """Step, place of the event, split, and how many lines before had the same."""
 
@@ -45,6 +50,43 @@ class MetricsCompared:
         """The first line that differs, that only one of the two has, and that was moved, the earliest one first."""
         found = [*self.first, *(each for each in (self.first_only, self.moved) if each is not None)]
         return sorted(found, key=lambda each: each.step or 0)
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics.jsonl, each checked for what readers of its event rely on.
+
+    Raises:
+        DataError: a line is damaged; names it.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield _parsed(line)
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+                what = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_LONGEST]
+                raise DataError(f"{path}:{number}: this line of metrics is damaged: {what}") from None
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A line of metrics; raises any of several errors if it is none."""
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError(f"it is not a mapping, but a {type(content).__name__}")
+    step, event = content["step"], content["event"]
+    if type(step) is not int or step < 0:
+        raise ValueError(f"its step is {step!r:.40}, not a whole number")
+    match event:
+        case "log":
+            float(content["loss"])
+        case "evaluation":
+            if not isinstance(content["split"], str):
+                raise ValueError("its split is not a name")
+            for value in content["metrics"].values():
+                float(value)
+        case "drift":
+            for each in content["drift"].values():
+                dict(each)
+    return content
 
 
 def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]]) -> MetricsCompared:

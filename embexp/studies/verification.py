@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import shlex
@@ -115,7 +116,7 @@ def verify(
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: the run has not ended, is being written, can't be repeated, or fails this time.
+        RunError: the run has not ended, is damaged, is being written, can't be repeated, or fails this time.
         UsageError: the spec names code that isn't allowed, or `keep` exists.
     """
     folder = RunFolder(directory)
@@ -131,6 +132,8 @@ def verify(
         say(record)
         rerun = running.planned(folder, spec, _ended(folder))
         addresses.check([rerun.spec], folder.spec)
+        if folder.metrics.exists():
+            collections.deque(folder.read_metrics(), maxlen=0)  # damage is no reason to train
         with _place(keep) as place:
             again(rerun, place)
             found = _compared(folder, RunFolder(place), record)

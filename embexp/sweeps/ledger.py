@@ -10,11 +10,17 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import NoneType
 from typing import Any
 
+from pydantic import ValidationError
+
+from embexp.config.shown import shown
 from embexp.errors import RunError
+from embexp.records.folder import first_fault
 from embexp.reports.record import Status
+from embexp.specs.run import RunSpec
 from embexp.system import machine_faults
 
 NAME = "sweep.sqlite"
@@ -39,6 +45,16 @@ _SCHEMA = (
     )""",
     "CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
+_COLUMNS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("number", "attempts"), (int,)),
+    **dict.fromkeys(("overrides", "settings", "spec", "identity", "hydra", "state", "reason"), (str,)),
+    **dict.fromkeys(("run_id", "directory"), (str, NoneType)),
+    **dict.fromkeys(("started", "ended"), (float, int, NoneType)),
+    "same_as": (int, NoneType),
+}
+"""What each column of a job holds: SQLite takes anything in any."""
+_NOTED = {"command": ("folder",), "engine": ("name", "hydra", "folder")}
+"""Keys of what is noted about a sweep without which it can't go on."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,18 @@ class LedgerJob:
     def seconds(self) -> float | None:
         """Duration of the last attempt."""
         return None if self.started is None or self.ended is None else self.ended - self.started
+
+    @property
+    def checked_spec(self) -> RunSpec:
+        """What to run.
+
+        Raises:
+            RunError: it is not a spec that this version understands.
+        """
+        try:
+            return RunSpec.model_validate_json(self.spec)
+        except ValidationError as error:
+            raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
 
 
 class Ledger:
@@ -149,19 +177,23 @@ class Ledger:
             )
 
     def jobs(self) -> list[LedgerJob]:
-        """All jobs, by number."""
-        return [_job(row) for row in self._connection.execute("SELECT * FROM jobs ORDER BY number")]
+        """All jobs, by number.
+
+        Raises:
+            RunError: one of them is damaged.
+        """
+        return [self._job(row) for row in self._rows("SELECT * FROM jobs ORDER BY number")]
 
     def job(self, number: int) -> LedgerJob:
         """One job.
 
         Raises:
-            RunError: there is no job of that number.
+            RunError: there is no job of that number, or it is damaged.
         """
-        row = self._connection.execute("SELECT * FROM jobs WHERE number = ?", (number,)).fetchone()
-        if row is None:
+        rows = self._rows("SELECT * FROM jobs WHERE number = ?", number)
+        if not rows:
             raise RunError(f"{self.path} has no job {number}")
-        return _job(row)
+        return self._job(rows[0])
 
     def begin(self, number: int, now: float) -> None:
         """Notes that an attempt at a job begins."""
@@ -187,9 +219,34 @@ class Ledger:
         )
 
     def noted(self, key: str) -> Any:
-        """A fact about the whole sweep, or None."""
-        row = self._connection.execute("SELECT value FROM sweep WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row["value"])
+        """A fact about the whole sweep, a mapping, or None.
+
+        Raises:
+            RunError: it is damaged.
+        """
+        rows = self._rows("SELECT value FROM sweep WHERE key = ?", key)
+        content = json_of(rows[0]["value"]) if rows else None
+        if content is None and (not rows or rows[0]["value"] == "null"):
+            return None
+        if not isinstance(content, dict):
+            raise RunError(f"{self.path} is damaged: what it notes as {key} is not a mapping in JSON")
+        if missing := [each for each in _NOTED.get(key, ()) if each not in content]:
+            raise RunError(f"{self.path} is damaged: what it notes as {key} lacks {', '.join(missing)}")
+        return content
+
+    def _rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if (sentence := machine_faults.sentence(error)) is not None:
+                raise RunError(f"{self.path}: {sentence}") from error
+            raise RunError(f"{self.path} is damaged: {error}") from None
+
+    def _job(self, row: sqlite3.Row) -> LedgerJob:
+        try:
+            return _job(dict(row))
+        except ValueError as error:
+            raise RunError(f"{self.path} is damaged: job {row['number']}: {error}") from None
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
         with self._transaction() as connection:
@@ -229,8 +286,32 @@ def exists(directory: Path) -> bool:
     return (directory / NAME).is_file()
 
 
-def _job(row: sqlite3.Row) -> LedgerJob:
-    values = dict(row)
-    values["overrides"] = tuple(json.loads(values["overrides"]))
-    values |= {key: json.loads(values[key]) for key in ("settings", "hydra")}
-    return LedgerJob(**{**values, "state": Status(values["state"])})
+def _job(values: dict[str, Any]) -> LedgerJob:
+    """A job from the columns of its row; raises ValueError if there is something else in one of them."""
+    for key, kinds in _COLUMNS.items():
+        if not isinstance(values.get(key), kinds):
+            raise ValueError(f"its {key} is {shown(values[key])}" if key in values else f"there is no column {key}")
+    overrides = json_of(values["overrides"])
+    if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
+        raise ValueError(f"its overrides are no list of texts in JSON: {shown(values['overrides'])}")
+    mappings = {key: json_of(values[key]) for key in ("settings", "hydra")}
+    for key, found in mappings.items():
+        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+            raise ValueError(f"its {key} is no mapping to texts in JSON: {shown(values[key])}")
+    if not isinstance(json_of(values["spec"]), dict):
+        raise ValueError(f"its spec is no mapping in JSON: {shown(values['spec'])}")
+    if values["state"] not in list(Status):
+        raise ValueError(f"its state is {shown(values['state'])}, not one of {', '.join(Status)}")
+    directory = PurePath(values["directory"] or ".")
+    if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
+        raise ValueError(f"its directory is {shown(str(directory))}, which is not inside the sweep's")
+    known = {key: values[key] for key in _COLUMNS}
+    return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
+
+
+def json_of(text: Any) -> Any:
+    """A text as JSON; None for one that is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None

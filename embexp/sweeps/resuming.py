@@ -14,7 +14,6 @@ from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
 from embexp.specs import addresses
-from embexp.specs.run import RunSpec
 from embexp.sweeps import launching
 from embexp.sweeps.checking import key_of
 from embexp.sweeps.engines import Engine
@@ -60,8 +59,8 @@ def resume(
             raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
         folder = Path(noted["folder"])
         permission = Permission(frozenset(allow_code), own=False)
-        if not noted["search"]:
-            launched = launching.changed(recorded, overrides, composition.loader())
+        if not noted.get("search"):
+            launched = launching.changed(recorded or {}, overrides, composition.loader())
             engine = ledger.noted("engine")
             _check_code(ledger, engine, folder, allow_code)
             with (
@@ -81,10 +80,10 @@ def resume(
     changed = set(map(key_of, overrides))
     with contextlib.chdir(folder):
         return sweep(
-            [*(each for each in noted["overrides"] if key_of(each) not in changed), *overrides],
-            config_dir=noted["config_dir"],
-            config_name=noted["config_name"],
-            config_path=noted["config_path"],
+            [*(each for each in noted.get("overrides", ()) if key_of(each) not in changed), *overrides],
+            config_dir=noted.get("config_dir"),
+            config_name=noted.get("config_name", "config"),
+            config_path=noted.get("config_path"),
             directory=place,
             command=command,
             permission=permission,
@@ -93,15 +92,21 @@ def resume(
 
 def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
     """Raises UsageError if what is to be run names code that isn't allowed."""
-    jobs = [(job.state.is_settled, RunSpec.model_validate_json(job.spec)) for job in ledger.jobs()]
+    jobs = [(job.state.is_settled, job.checked_spec) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
     addresses.check(left, ledger.path)
     done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
     allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
-    target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
+    target = "" if engine is None else named_code.function_of(_target(engine["hydra"]))
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
     recorded_code.check(left, allowed, others=others, record=record)
+
+
+def _target(hydra: Any) -> str:
+    """The class of the launcher in Hydra's node, as the ledger has it."""
+    node = hydra.get("launcher") if isinstance(hydra, Mapping) else None
+    return str(node.get("_target_")) if isinstance(node, Mapping) else ""
 
 
 def _finish(ledger: Ledger, runner: Runner) -> bool:

@@ -86,7 +86,7 @@ class Scheduler:
             numbers: of the jobs.
         """
         waiting = deque(numbers)
-        specs = {number: RunSpec.model_validate_json(self._ledger.job(number).spec) for number in numbers}
+        specs = {number: self._ledger.job(number).checked_spec for number in numbers}
         at_once = shares.jobs_at_once(self._launching, list(specs.values()), self._free)
         with interruption.counted() as signals, self._shown.live():
             try:

@@ -13,7 +13,6 @@ from embexp.config.loader import Loader
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError
 from embexp.reports.record import Status
-from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import objective, planned, shares, unchanged
 from embexp.sweeps.enrolling import Enrolment
@@ -138,7 +137,7 @@ class Sweep:
         before = {job.number for job in ledger.jobs()}
         if self._plan.jobs is None:
             command = ledger.noted("command")
-            if command is not None and not command["search"]:
+            if command is not None and not command.get("search"):
                 remedy = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
                 raise CommandLineError(f"{ledger.directory} has another sweep\n    {remedy}")
             ledger.add([], notes)
@@ -211,7 +210,7 @@ class Sweep:
 
     def objective(self, outcomes: Sequence[Outcome]) -> float | list[float]:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
-        spec = RunSpec.model_validate_json(self._runner.ledger.job(outcomes[0].number).spec)
+        spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
         values = objective.values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
