@@ -19,11 +19,12 @@ THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include
 OVERRIDES ?=
 NAMES ?=
 FUZZ ?=
+TORTURE ?= kills
 
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
 
-.PHONY: interpreter run test test-fast test-thorough fuzz check graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run test test-fast test-thorough fuzz torture check graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -59,6 +60,9 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+torture: $(STAMP) ## kill runs at operations on their files, or let them lose power or share a folder (TORTURE='power --number 50', TORTURE=--help)
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
 	$(BIN)/ruff format --check .

@@ -5,17 +5,30 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.torture import outcome, shim
-from tests.torture.kinds import NAMES, RUN, Commands, Ended
+from tests.torture.kinds import RUN, Commands, Ended
 from tests.torture.shim import Control, Kill, Operation
 
-OPERATIONS = ("rename", "link", "unlink", "rmdir", "mkdir", "create", "truncate", "resize", "fsync", "fsync_folder", "write")
+_KEPT = "faults.txt"
+OPERATIONS = (
+    "rename",
+    "link",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "create",
+    "truncate",
+    "resize",
+    "fsync",
+    "fsync_folder",
+    "write",
+)
 
 
 @dataclass
@@ -36,8 +49,8 @@ class Case:
     """What came of one kill, or of one loss of power.
 
     Attributes:
-        label: what makes it again.
-        what: the operation at which it was.
+        label: its number and kind.
+        what: what was done.
         outcome: such as resumed, begun again, refused.
         faults: what went wrong, a line for each.
     """
@@ -56,30 +69,31 @@ class Torture:
         self._references: dict[str, Reference] = {}
 
     def reference(self, kind: str) -> Reference:
-        """The run of a kind that nobody kills; made twice, and both must be the same."""
+        """The run of a kind that nobody kills."""
         if kind not in self._references:
             words = self.commands.words(kind)
-            found = []
-            for number in range(2):
-                with self.place(f"reference {number}") as folder:
-                    control = Control(folder / "control", folder / "work")
-                    ended = self.commands.ended(words, folder / "work", control)
-                    if ended.status:
-                        raise RuntimeError(f"{kind}: {ended.err}")
-                    found.append(Reference(outcome.content(folder / "work" / RUN), control.operations()))
-            if lines := outcome.differences(found[0].content, found[1].content):
-                raise RuntimeError(f"{kind}: two runs differ: {lines}")
-            self._references[kind] = found[1]
+            with self.place("reference") as folder:
+                control = Control(folder / "control", folder / "work")
+                ended = self.commands.ended(words, folder / "work", control)
+                if ended.status:
+                    raise RuntimeError(f"{kind}: {ended.err}")
+                self._references[kind] = Reference(outcome.content(folder / "work" / RUN), control.operations())
         return self._references[kind]
 
     @contextmanager
     def place(self, label: str) -> Iterator[Path]:
-        """An empty folder with another, `work`; removed if the block raises nothing and it is not marked `kept`."""
+        """An empty folder with another, `work`; removed at the end, unless it is kept."""
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=label.replace(" ", "_").replace("/", "_") + "_"))
         (folder / "work").mkdir()
         yield folder
-        if not (folder / "kept").exists():
+        if not (folder / _KEPT).exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self, case: Case, folder: Path) -> None:
+        """Keeps the folder of a case that has faults."""
+        if case.faults:
+            (folder / _KEPT).write_text("\n".join([case.label, case.what, case.outcome, *case.faults]) + "\n")
+            case.label += f" ({folder})"
 
     def finish(self, case: Case, kind: str, work: Path) -> None:
         """Resumes what is in a working directory, or runs it again if nothing has begun, and compares it."""
@@ -129,32 +143,25 @@ def drawn(generator: random.Random, operations: Sequence[Operation], kind: str) 
     return Kill(at, generator.choice(whens), whom)
 
 
-def one(torture: Torture, kind: str, seed: int, number: int) -> Case:
+def cases(torture: Torture, kinds: Sequence[str], seed: int, numbers: Iterable[int]) -> Iterator[Case]:
+    """The kills of these numbers, in turn over the kinds."""
+    for number in numbers:
+        yield _case(torture, kinds[number % len(kinds)], seed, number)
+
+
+def _case(torture: Torture, kind: str, seed: int, number: int) -> Case:
     """The kill of a number: the same for the same seed, but for the order of threads."""
     generator = random.Random(f"kill {kind} {seed} {number}")
     kill = drawn(generator, torture.reference(kind).operations, kind)
-    with torture.place(f"{kind} {number}") as folder:
+    with torture.place(f"kill {number}") as folder:
         work = folder / "work"
         control = Control(folder / "control", work, kill)
         ended = torture.commands.ended(torture.commands.words(kind), work, control)
-        at = control.killed()
-        what = "its end" if at is None else f"{at.path} {Path(at.other).relative_to(control.watched)}"
-        case = Case(f"kills --seed {seed} --kind '{kind}' --case {number}", f"{kill}: {what}")
-        if at is None and ended.status:
+        case = Case(f"{number}: {kind}", f"killed {kill}: {control.last()}")
+        if not control.killed and ended.status:
             case.faults.append(f"not killed, and exit status {ended.status}: {ended.message}")
         if left := shim.left(work):
             case.faults.append(f"still running: {[' '.join(each.cmdline()) for each in left]}")
         torture.finish(case, kind, work)
-        if case.faults:
-            (folder / "kept").touch()
-            case.label += f" ({folder})"
+        torture.keep(case, folder)
     return case
-
-
-def cases(torture: Torture, kinds: Sequence[str], seed: int, count: int) -> Iterator[Case]:
-    """So many kills, in turn over the kinds."""
-    for number in range(count):
-        yield one(torture, kinds[number % len(kinds)], seed, number // len(kinds))
-
-
-__all__ = ["NAMES", "Case", "Torture", "cases", "one"]

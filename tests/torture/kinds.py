@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,18 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "sweep": ("-m", *_SHORT, "optimizer.learning_rate=0.05,0.1", "seed=0,1", "hydra.launcher.jobs=2"),
 }
 NAMES = tuple(_KINDS)
+_KINDS["pairs"] = (
+    "experiment=ratings",
+    "data.path={ratings}",
+    "data.label=rating",
+    "train.batch_size=32",
+    "train.epochs=null",
+    "train.steps=12",
+    "train.log_every=1",
+    "train.evaluate_every=4",
+    "checkpoint.every_steps=2",
+    "output.tensorboard=false",
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,12 @@ class Commands:
         """
         self._embexp = preloaded.with_jobs(folder) / "embexp"
         self._shared = shared.resolve()
+        self.ratings = self._shared / "ratings.csv"
+        generator = random.Random(0)
+        lines = [
+            f"u{generator.randrange(30)},i{generator.randrange(20)},{generator.randint(1, 5)}\n" for _ in range(600)
+        ]
+        self.ratings.write_text("user,item,rating\n" + "".join(lines))
         planted_triples.divided(self._shared / "graph", planted_triples.circle(12), test=8, valid=6)
 
     def words(self, kind: str) -> list[str]:
@@ -117,13 +136,11 @@ class Commands:
             assert ended.status == 0, ended.err
         given = dict.fromkeys(_KINDS[kind])  # of two for one key, the last
         own = list({each.split("=")[0]: each for each in given}.values())
-        own = [each.format(earlier=earlier, graph=self._shared / "graph") for each in own]
+        own = [each.format(earlier=earlier, graph=self._shared / "graph", ratings=self.ratings) for each in own]
         place = "sweep" if "-m" in own else "run"
         return ["run", *own, f"output.cache={self._shared / 'cache'}", f"hydra.{place}.dir={RUN}"]
 
-    def start(
-        self, words: Sequence[str], folder: Path, control: Control | None = None
-    ) -> subprocess.Popen[str]:
+    def start(self, words: Sequence[str], folder: Path, control: Control | None = None) -> subprocess.Popen[str]:
         """Starts `embexp` with words in a working directory, watched if there is a control folder."""
         variables = {key: value for key, value in os.environ.items() if key != shim.VARIABLE}
         (folder.parent / "tmp").mkdir(exist_ok=True)
@@ -132,7 +149,13 @@ class Commands:
             variables[shim.VARIABLE] = str(control.folder)
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            [self._embexp, *words], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+            [self._embexp, *words],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
         )
 
     def ended(self, words: Sequence[str], folder: Path, control: Control | None = None) -> Ended:

@@ -35,11 +35,12 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """All that a run, a study or a sweep has come to, by relative path of each file; a checkpoint is one."""
+    """All that a run, a study or a sweep has come to, by relative path of each file, without temporary ones."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or "checkpoints/estimator/" in name:
+        temporary = any(_LEFTOVER.fullmatch(part) for part in Path(name).parts)
+        if path.is_dir() or temporary or "checkpoints/estimator/" in name:
             continue
         if _EVENTS.fullmatch(path.name):
             curves = found.setdefault(str(Path(name).parent / "events"), {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import time
@@ -66,7 +65,7 @@ class Kill:
     whom: str = "all"
 
     def __str__(self) -> str:
-        return f"{self.whom} {self.when} operation {self.at}"
+        return f"({self.whom}) {self.when}"
 
 
 NEVER = Kill()
@@ -100,20 +99,17 @@ class Control:
             found.append(Operation(int(number), name, path, other, int(inode), int(copy)))
         return found
 
-    def killed(self) -> Operation | None:
-        """The operation at which it was killed, as `path` after its `name`; None: it was not."""
-        return next((each for each in self.operations() if each.name == "killed"), None)
+    @property
+    def killed(self) -> bool:
+        """Whether it was killed at an operation."""
+        return any(each.name == "killed" for each in self.operations())
 
-    def processes(self) -> list[int]:
-        """Ids of the processes that have done an operation."""
-        _, count, _, *found = _STATE.unpack((self.folder / "state").read_bytes())
-        return list(found[:count])
-
-    def kill(self) -> None:
-        """Kills all of them."""
-        for each in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+    def last(self) -> str:
+        """The operation at which it was killed, for people."""
+        for each in self.operations():
+            if each.name == "killed":
+                return f"operation {each.number}, {each.path} {Path(each.other).relative_to(self.watched)}"
+        return "its end"
 
 
 def compiled(folder: Path) -> Path:
@@ -125,7 +121,18 @@ def compiled(folder: Path) -> Path:
     if COMPILER is None:
         raise RuntimeError("there is no C compiler: install gcc")
     library = folder / "torture.so"
-    command = [COMPILER, "-O1", "-Wall", "-Wno-parentheses", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"]
+    command = [
+        COMPILER,
+        "-O1",
+        "-Wall",
+        "-Wno-parentheses",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+    ]
     subprocess.run(command, check=True)
     return library
 
