@@ -21,11 +21,12 @@ NAMES ?=
 FUZZ ?=
 BASE ?= HEAD
 BITS ?=
+TORTURE ?= kills
 
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
 
-.PHONY: interpreter run test test-fast test-thorough fuzz check size bits graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run test test-fast test-thorough fuzz torture check size bits graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -61,6 +62,9 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 
 fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+torture: $(STAMP) ## kill runs at operations on their files, or let them lose power or share a folder (TORTURE='power --number 50', TORTURE=--help)
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 check: $(STAMP)  ## check format, lint, types and size, and run all tests, as in CI
 	$(BIN)/ruff format --check .

@@ -71,10 +71,13 @@ def train(
 
     saver = saving.RunSaver(Running(prepared, started, folder, stopping, resumed_at), warn)
     watch.report_to(*(listener.drifted for listener in everyone))
+    validation = _validation(prepared, execution, stopping, partial(saver.keep_best, outcome))
+    if saved is not None and validation is not None and outcome.best_step == outcome.steps:
+        validation.keep_best()  # the process may have been killed between this checkpoint and its copy as the best
     training = loop.Loop(
         execution.runtime,
         schedule,
-        _validation(prepared, execution, stopping, partial(saver.keep_best, outcome)),
+        validation,
         everyone,
         saver.saving(saved, replay),
     )

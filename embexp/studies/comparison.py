@@ -27,7 +27,7 @@ class StudyRun:
 
     name: str
     summary: Mapping[str, Any]
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _run(run: StudyRun) -> dict[str, Any]:
     summary = run.summary
     examples = summary["examples"]["train"]
     rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
-    best = summary["best_step"]
+    best, training = summary["best_step"], run.seconds["training"]
     epochs = steps * summary["batch_size"] / examples
     return {
         "directory": run.name,
@@ -101,7 +101,7 @@ def _run(run: StudyRun) -> dict[str, Any]:
         "best_epoch": None if best is None else round(epochs * best / steps, 2),
         "seconds": {
             **run.seconds,
-            "best": None if best is None else round(run.seconds["training"] * best / steps, 3),
+            "best": None if best is None or training is None else round(training * best / steps, 3),
             # Training steps alone, without tracing and evaluations.
             "steps": None if rate is None else round(epochs * examples / rate, 3),
         },

@@ -135,14 +135,17 @@ class Clock(Listener):
         """Training has ended."""
         self._times.append(time.perf_counter())
 
-    def seconds(self) -> dict[str, float]:
+    def seconds(self) -> dict[str, float | None]:
         """Seconds until now, by stage.
 
         Returns:
             setup: reading the data, creating and filling the tables; training: steps and evaluations; finishing: the
-            checkpoint, the last evaluations, digests and plots; total.
+            checkpoint, the last evaluations, digests and plots; total. All None if an earlier process has trained: it
+            was killed before it could note them.
         """
         times = [*self._times, time.perf_counter()]
         names = ("setup", "training", "finishing")
+        if len(times) <= len(names):
+            return dict.fromkeys((*names, "total"))
         passed = {name: after - before for name, before, after in zip(names, times, times[1:], strict=False)}
         return {name: round(seconds, 3) for name, seconds in (passed | {"total": times[-1] - times[0]}).items()}

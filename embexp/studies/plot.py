@@ -52,14 +52,15 @@ def _times(axes: Axes, runs: Mapping[str, Any]) -> None:
     for place, (run, facts) in enumerate(runs.items()):
         start = 0.0
         for stage, strength in _STAGES.items():
-            seconds = facts["seconds"].get(stage, 0.0)
+            seconds = facts["seconds"][stage] or 0.0
             axes.barh(place, seconds, 0.55, left=start, color=_COLOURS[run], alpha=strength)
             start += seconds
-        label = f" {start:.1f} s, training {facts['seconds']['training']:.1f} s"
+        training = facts["seconds"]["training"]
+        label = " unknown: killed at its end" if training is None else f" {start:.1f} s, training {training:.1f} s"
         axes.text(start, place, label, va="center", fontsize=8)
     axes.set_yticks(range(len(runs)), list(runs))
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] for facts in runs.values()))
+    axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] or 1.0 for facts in runs.values()))
     axes.set_xlabel("seconds (pale: before and after training)")
     axes.set_title("Time", loc="left", fontsize=10)
     _plain(axes, "x")

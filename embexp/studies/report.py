@@ -78,8 +78,8 @@ class Comparison:
             "rows trained": lambda run: f"{sum(run['trainable_rows'].values()):,}",
             "epochs": lambda run: f"{run['epochs']:.1f}",
             "best epoch": lambda run: _number(run["best_epoch"], ".1f"),
-            "seconds to set up": lambda run: f"{run['seconds']['setup']:.1f}",
-            "seconds to train": lambda run: f"{run['seconds']['training']:.1f}",
+            "seconds to set up": lambda run: _number(run["seconds"]["setup"], ".1f"),
+            "seconds to train": lambda run: _number(run["seconds"]["training"], ".1f"),
             "to the best epoch": lambda run: _number(run["seconds"]["best"], ".1f"),
         }
         for label, figure in figures.items():

@@ -216,6 +216,29 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_study_killed_before_it_noted_how_long_a_run_took(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json = RunFolder.write_json
+
+    def killed(self: RunFolder, path: Path, content: Any) -> None:
+        if path.name == "seconds.json":
+            raise KeyboardInterrupt
+        write_json(self, path, content)
+
+    spec = embexp.compose(words(graph, epochs=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            studies.run(spec, tmp_path)
+    runs = studies.resume(tmp_path).summary["runs"]
+    assert runs["base"]["seconds"]["training"] is None
+    assert runs["grown"]["seconds"]["training"] > 0
+    assert (tmp_path / "plots" / "comparison.png").exists()
+    assert commands.main(["resume", str(tmp_path)]) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = words(graph, "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1)

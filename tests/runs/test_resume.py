@@ -19,6 +19,7 @@ from embexp.checkpoints.plain_paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder
+from embexp.runs import saving
 from tests.thoroughness import chosen, left_out, thorough
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -347,6 +348,30 @@ def test_a_schedule_that_spans_the_training_is_named(
 ) -> None:
     embexp.resume(run("optimizer=adam_clicks"), ["train.steps=70"])
     assert "optimizer.schedule: the schedule spans the whole training" in capsys.readouterr().out
+
+
+def test_a_run_killed_between_a_checkpoint_and_its_copy_as_the_best(
+    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, calls = saving.RunSaver.keep_best, []
+
+    def killed(self: saving.RunSaver, outcome: Any) -> None:
+        calls.append(outcome.steps)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        kept(self, outcome)
+
+    overrides = ("checkpoint.keep_best=true", "train.evaluate_every=20")
+    whole = run(*overrides)
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.RunSaver, "keep_best", killed)
+        with pytest.raises(KeyboardInterrupt):
+            embexp.run(RunFolder(whole).read_spec(), tmp_path / "run")
+    assert series.read_state(tmp_path / "run" / "checkpoints" / "best").step < calls[-1]
+    embexp.resume(tmp_path / "run")
+    found = [series.read_state(each / "checkpoints" / "best").step for each in (whole, tmp_path / "run")]
+    assert found == [calls[-1]] * 2
+    assert content(tmp_path / "run") == content(whole)
 
 
 def test_checkpoints_are_kept_as_configured(run: Callable[..., Path], whole: Path) -> None:
