@@ -87,6 +87,15 @@ def test_a_second_run_never_writes_into_the_first_ones_directory(
     assert [(spec.seed, str(directory)) for spec, directory in runner.runs] == [(0, "same"), (3, "same_2"), (0, "same")]
 
 
+def test_a_directory_that_is_given_in_python(elsewhere: Path) -> None:
+    spec = embexp.compose(["output.existing=refuse"])
+    runner = FakeRunner(steps=1)
+    assert run.main(["hydra.run.dir=same"], runner=runner) == 0
+    with pytest.raises(ConfigError, match=r"directory = same: there is a run in it already"):
+        embexp.run(spec, "same")
+    assert [each.name for each in elsewhere.iterdir()] == ["same"]
+
+
 def test_directories_that_the_time_names_are_numbered() -> None:
     runner = FakeRunner(steps=1)
     for _ in range(2):
