@@ -89,8 +89,8 @@ def _told(arguments: list[str]) -> int:
         return _say(str(error), MISUSED)
     except EmbexpError as error:
         return _say(str(error), FAILED)
-    except KeyboardInterrupt:
-        return _say(INTERRUPTED, FAILED, before="\n")
+    except KeyboardInterrupt as error:
+        return _say(str(error) or INTERRUPTED, FAILED, before="\n")
     except BrokenPipeError:
         # The reader has closed the pipe; without this, Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -66,12 +66,16 @@ def execute(sweep: Path, job: LedgerJob) -> int:
 
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
+    from embexp.records.folder import RunFolder
+    from embexp.specs.run import RunSpec
+
+    spec, folder = RunSpec.model_validate_json(spec_json), RunFolder(directory)
+    if not (has_begun := folder.spec.exists()):
+        folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
     environment.load_tensorflow()
     from rich.console import Console
 
     from embexp.records import allowed_code
-    from embexp.records.folder import RunFolder
-    from embexp.specs.run import RunSpec
     from embexp.studies import report
     from embexp.studies import run as studies
     from embexp.training.progress import ProgressLines
@@ -83,8 +87,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     reached = progress_file.ProgressFile(directory)
-    spec = RunSpec.model_validate_json(spec_json)
-    if RunFolder(directory).spec.exists():
+    if has_begun:
         result = studies.resume(
             directory,
             allow_code=allowed_code.named(spec),  # the sweep has checked it

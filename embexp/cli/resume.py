@@ -20,8 +20,8 @@ HELP = f"""\
 usage: {USAGE}
 
 Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
-had never been interrupted. Without a checkpoint, it starts again. A finished run does not change, unless an override
-makes it longer.
+had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
+last files. A finished run does not change, unless an override makes it longer.
 
 In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
 are kept, interrupted ones continue from their newest checkpoints, and failed ones are tried again.
@@ -65,11 +65,18 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.resuming import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
-    result = _resume(directory, options.overrides, options.allow_code)
+    result = resume_run(directory, options.overrides, options.allow_code)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
-def _resume(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
+def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
+    """Completes a run, or a study, with progress and results on the terminal and in run.log.
+
+    Args:
+        directory: of the run.
+        overrides: of its spec.
+        allow_code: functions that the recorded spec may run.
+    """
     from embexp.cli.logged import Shown, logged
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder

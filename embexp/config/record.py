@@ -34,6 +34,11 @@ def run_directory(config: DictConfig) -> Path:
     return _path(config, "hydra.run.dir")
 
 
+def is_dated(config: DictConfig) -> bool:
+    """Whether the directory of a single run is named by the time, and so is a new one each time."""
+    return "${now:" in str(OmegaConf.to_container(config.hydra.run, resolve=False))
+
+
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
     return _path(config, "hydra.sweep.dir")

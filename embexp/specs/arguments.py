@@ -88,7 +88,7 @@ def _shown(value: Any) -> str:
 
 
 def require_eager(function: str) -> None:
-    """Checks that TensorFlow, which is imported, executes eagerly: a run would fail deep inside otherwise.
+    """Checks that TensorFlow executes eagerly: a run would fail deep inside otherwise. It does until it is imported.
 
     Args:
         function: the user's call.
@@ -96,7 +96,7 @@ def require_eager(function: str) -> None:
     Raises:
         UsageError: it does not, inside a graph or in a program of TensorFlow 1.
     """
-    if not sys.modules["tensorflow"].executing_eagerly():
+    if "tensorflow" in sys.modules and not sys.modules["tensorflow"].executing_eagerly():
         raise UsageError(
             f"{function} needs TensorFlow to execute eagerly, which it does not inside a tf.Graph, nor after"
             " tf.compat.v1.disable_v2_behavior(); call it outside of the graph, or in another process"

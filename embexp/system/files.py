@@ -123,16 +123,17 @@ def remove_leftovers(directory: Path) -> None:
     Folders in it that have a lock of their own, such as the runs of a study, are left to those who hold it.
     """
     for folder, folders, names in os.walk(directory):
-        found = [name for name in folders if _is_leftover(name)]
+        found = [name for name in folders if is_leftover(name)]
         for name in found:
             shutil.rmtree(Path(folder, name), ignore_errors=True)
-        for name in filter(_is_leftover, names):
+        for name in filter(is_leftover, names):
             with contextlib.suppress(OSError):
                 Path(folder, name).unlink()
         folders[:] = [name for name in folders if name not in found and not Path(folder, name, locks.NAME).exists()]
 
 
-def _is_leftover(name: str) -> bool:
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder of that name was being written or removed by a process that was killed."""
     return name.startswith(".") and name.endswith((UNFINISHED, REMOVED))
 
 
@@ -181,22 +182,27 @@ def _beside(path: Path, prefix: str | None = None) -> Path:
     return path.with_name(f".{path.name}.{token}{UNFINISHED}" if prefix is None else f"{prefix}{token}")
 
 
+def made_directory(path: Path) -> bool:
+    """Makes a directory, and those above it; returns False if there is something of that name."""
+    make_directories(path.parent)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    to_disk(path.parent)
+    return True
+
+
 def new_directory(path: Path) -> Path:
     """Creates `path`, or `path` with `_2`, `_3`, … behind it where that exists, and returns it.
 
     mkdir is exclusive, so two processes that ask for the same path at once get two directories.
     """
-    make_directories(path.parent)
-    number = 1
-    while True:
-        candidate = path if number == 1 else path.with_name(f"{path.name}_{number}")
-        try:
-            candidate.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            to_disk(path.parent)
-            return candidate
+    candidate, number = path, 1
+    while not made_directory(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}_{number}")
+    return candidate
 
 
 def make_directories(path: Path) -> None:

@@ -43,6 +43,15 @@ setattr(module, name, kill)
 directory.mkdir()
 studies.run(embexp.compose(overrides), directory)
 """
+STOP = """
+import json, os, signal, sys
+import embexp
+class Stop(embexp.Listener):
+    def logged(self, step, loss, examples_per_second):
+        if step == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+embexp.run(embexp.compose(json.loads(sys.argv[1])), sys.argv[2], listeners=[Stop()], quiet=True)
+"""
 PLACES = ("first removal", "plots", "inventory")
 SMALL = (
     "experiment=clicks",
@@ -111,3 +120,18 @@ def test_killed_after_its_summary(
     assert inventory.changes(directory) == ()
     embexp.resume(directory)
     assert "nothing is left to do" in capsys.readouterr().out
+
+
+def test_the_same_command_again_completes_what_was_stopped(settings: list[str], forked: Path, tmp_path: Path) -> None:
+    directory, words = tmp_path / "run", [*settings, "output.plots=false", "output.existing=continue"]
+    command = [forked / "embexp", "run", *words, f"hydra.run.dir={directory}"]
+    for said in ("resuming from step ", "nothing is left to do"):
+        if not directory.exists():
+            stopped = [forked / "python", "-c", STOP, json.dumps(words), directory]
+            assert subprocess.run(stopped, check=False).returncode == 128 + 9
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert said in done.stdout
+    assert json.loads((directory / "summary.json").read_bytes())["resumed_at"]
+    done = subprocess.run([*command, "seed=8"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "seed: 0 in its spec.json, 8 in this config" in done.stderr

@@ -281,7 +281,7 @@ def test_seeds_are_for_sweeps(command: Command) -> None:
 
 def test_fresh_is_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["run", "--fresh"]) == 2
-    assert "--fresh is for sweeps: a single run always gets a new directory" in capsys.readouterr().err
+    assert "--fresh is for sweeps; output.existing=number gives a single run a new directory" in capsys.readouterr().err
 
 
 def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
