@@ -252,7 +252,7 @@ def _changes(directory: Path, *, quick: bool) -> Iterator[Change]:
         return
     if inventory is None:
         return
-    nested = {name for name in inventory.files if PurePosixPath(name).name == NAME}
+    nested = {name for name in inventory.files if name.endswith(f"/{NAME}")}
     lost = [name for name in nested if not (directory / name).exists()]
     for name in sorted(nested.difference(lost)):
         folder = PurePosixPath(name).parent
@@ -274,14 +274,16 @@ def _compared(
 
     What counts is the content at a path: `checkpoints` may have become a link to another disk.
     """
-    there = [name for name in listed if os.path.lexists(directory / name)]
-    faults = at_once(lambda name: _fault(directory, name, listed[name], quick=quick), there)
+    there = [name for name in listed if os.path.lexists(os.path.join(directory, name))]
+    several = map if quick else at_once  # threads cost more than what little is read
+    faults = several(lambda name: _fault(directory, name, listed[name], quick=quick), there)
     yield from (
         Change(name, ChangeKind.CHANGED, fault) for name, fault in zip(there, faults, strict=True) if fault is not None
     )
     yield from (Change(name, ChangeKind.REMOVED) for name in set(listed).difference(there))
-    folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
-    yield from (Change(name, ChangeKind.ADDED) for name in inside.difference(listed, folders))
+    if added := inside.difference(listed):
+        folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+        yield from (Change(name, ChangeKind.ADDED) for name in added.difference(folders))
 
 
 def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | None:
@@ -289,19 +291,23 @@ def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | 
     try:
         if listed.link:
             return None if _listed(directory, name) == listed else ""
+        if quick and name.startswith(_BY_SIZE):
+            return _other_size(os.stat(os.path.join(directory, name)).st_size, listed.size)
         with regular.opened(directory / name) as file:
             size = os.fstat(file.fileno()).st_size
             grown = name == _LOG and size > listed.size
             if size != listed.size and not grown:
-                return f"it has {size:,} bytes, and had {listed.size:,}"
-            if quick and name.startswith(_BY_SIZE):
-                return None
+                return _other_size(size, listed.size)
             digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")
     except regular.NotRegularError:
         return "it is no regular file"
     except OSError as error:
         return f"it can't be read: {error.strerror}"
     return None if digest.hexdigest() == listed.sha256 else ""
+
+
+def _other_size(size: int, before: int) -> str | None:
+    return None if size == before else f"it has {size:,} bytes, and had {before:,}"
 
 
 def _listed(directory: Path, name: str) -> Listed:
@@ -347,8 +353,7 @@ def _is_one_of(name: str, paths: list[str]) -> bool:
 
 def _of_json(name: str, content: Mapping[str, Any]) -> Listed:
     size, digest, link = content["bytes"], content["sha256"], content.get("link", False)
-    parts = PurePosixPath(name).parts
-    if not parts or ".." in parts or parts[0] == "/" or "\0" in name:
+    if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise ValueError(f"{name!r} is not a path in the folder")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not isinstance(link, bool):
         raise ValueError(f"{name} has {content!r}")
