@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,8 +9,7 @@ from embexp.checkpoints import bundles
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
 from embexp.system import regular
-from embexp.tensor_bundle import location
-from embexp.tensor_bundle.index import MAGIC
+from embexp.tensor_bundle import first_format, location
 from embexp.tensor_bundle.rekeying import object_index
 
 EXPECTED = (
@@ -29,7 +27,8 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
     Args:
         path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
             TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
-            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
+            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file. A checkpoint of TensorFlow's first
+            format (V1) is converted into the cache.
         as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
         named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
@@ -67,16 +66,13 @@ def find_index(path: Path) -> Path:
     """
     prefix = _ENDING.sub("", path.name)
     beside = path.parent / f"{prefix}.index"
+    if not beside.is_file() and first_format.is_first_format(path.parent / prefix):
+        return first_format.index_of(path.parent / prefix)
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
         if fault := regular.fault_of(path):
             raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
-        if _ends_as_table(path):
-            raise DataError(
-                f"{path}: found a checkpoint of TensorFlow's first format (V1), which can't be read; restore it with"
-                " TensorFlow and save it again"
-            )
         raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
     if _is_saved_model(path):
         variables = path / "variables" / "variables.index"
@@ -101,15 +97,11 @@ def _of_run(checkpoints: Path) -> list[Path]:
 def _newest(folder: Path) -> Path | None:
     """The index of the newest checkpoint in a folder; None: it has none."""
     found = location.indexes_in(folder)
+    if not found and (first := location.marked_first_format(folder)) is not None:
+        return first_format.index_of(first)
     if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
         return marked
     return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
-
-
-def _ends_as_table(path: Path) -> bool:
-    with regular.opened(path) as file:
-        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
-        return file.read() == MAGIC.to_bytes(8, "little")
 
 
 def _is_saved_model(folder: Path) -> bool:
