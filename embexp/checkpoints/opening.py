@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from embexp.checkpoints import bundles
@@ -41,11 +42,13 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         from embexp.checkpoints import keras_weights
 
         return keras_weights.contents(path, zipped=_start(path).startswith(_ZIP))
-    index = find_index(path)
+    found = find(path)
+    index = found if found.suffix == ".index" else first_format.index_of(found)
     if as_objects and index.name == _OF_RUN:
         index = object_index(index.parent)
     saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
-    return bundles.contents(path, index, saved_model=saved_model, named=named)
+    contents = bundles.contents(path, index, saved_model=saved_model, named=named)
+    return contents if found.suffix == ".index" else replace(contents, source=found)
 
 
 def starts_as_keras(path: Path) -> bool:
@@ -62,12 +65,22 @@ def find_index(path: Path) -> Path:
     """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
 
     Raises:
+        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
+    """
+    found = find(path)
+    return found if found.suffix == ".index" else first_format.index_of(found)
+
+
+def find(path: Path) -> Path:
+    """As `find_index`; of a checkpoint of the first format (V1) its own path, as it is not converted.
+
+    Raises:
         DataError: there is none.
     """
     prefix = _ENDING.sub("", path.name)
     beside = path.parent / f"{prefix}.index"
     if not beside.is_file() and first_format.is_first_format(path.parent / prefix):
-        return first_format.index_of(path.parent / prefix)
+        return path.parent / prefix
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
@@ -95,10 +108,10 @@ def _of_run(checkpoints: Path) -> list[Path]:
 
 
 def _newest(folder: Path) -> Path | None:
-    """The index of the newest checkpoint in a folder; None: it has none."""
+    """The index of the newest checkpoint in a folder, or a file of the first format; None: it has none."""
     found = location.indexes_in(folder)
-    if not found and (first := location.marked_first_format(folder)) is not None:
-        return first_format.index_of(first)
+    if not found:
+        return location.marked_first_format(folder)
     if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
         return marked
     return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)

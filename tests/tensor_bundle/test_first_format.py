@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import embexp
 from embexp import checkpoints
 from embexp.checkpoints import difference, opening
 from embexp.errors import DataError
@@ -95,6 +97,7 @@ def test_listed_restored_and_converted(tmp_path: Path, cache: Path) -> None:
             np.testing.assert_array_equal(into[name].numpy(), value)
             into[name].assign(tf.zeros_like(into[name]))
     assert str(checkpoints.restore(path, into)) == f"{path}: 3 restored"
+    assert opening.open_checkpoint(path).source == path
     names = checkpoints.convert(path, tmp_path / "out" / "names", kind="name").prefix
     objects = checkpoints.convert(path, tmp_path / "out" / "objects", kind="object").prefix
     for converted, end in ((names, ""), (objects, "/.ATTRIBUTES/VARIABLE_VALUE")):
@@ -152,3 +155,36 @@ def test_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no checkpoint")
     for name in ("new", "new.index", "new.data-00000-of-00001", "text", "nothing", "."):
         assert not first_format.is_first_format(tmp_path / name)
+
+
+def test_commands_and_runs(tmp_path: Path, forked: Path) -> None:
+    """A table and a weight of a program of TensorFlow 1, in a run; and messages that name the file."""
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([forked / "embexp", *words], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    save(tmp_path / "old", {"t": RANDOM.normal(size=(40, 8)).astype(np.float32), "b": np.ones(1, np.float32)})
+    save(tmp_path / "new", {"t": MATRIX, "b": np.ones(1, np.float32)}, version=2)
+    listed = command("checkpoint", "list", "old")
+    assert listed.stdout.startswith("name-based checkpoint old\n")
+    shown = command("checkpoint", "diff", "old", "new").stdout
+    assert shown.startswith("A  name-based checkpoint old\nB  name-based checkpoint new\n")
+    graph = command("checkpoint", "graph", "old")
+    assert graph.returncode == 1
+    assert graph.stderr.startswith("embexp: old is a name-based checkpoint, of TensorFlow's first format (V1), and has")
+    (tmp_path / "old.tokens.txt").write_text("".join(f"{row}\n" for row in range(40)))
+    overrides = [
+        *("data.examples=500", "data.items=40", "model=mlp", "train.steps=2", "train.epochs=null"),
+        *("output.plots=false", "output.tensorboard=false", f"output.cache={tmp_path}/cache"),
+        *("pretrained@tables.item.pretrained=file", f"tables.item.pretrained.path={tmp_path}/old"),
+        *("tables.item.pretrained.key=t", "tables.item.dim=8", "freeze@tables.item.freeze=pretrained_rows"),
+        *(f"restore.path={tmp_path}/old", "restore.only=[b]", "+restore.rename={b: head.logit/bias}"),
+    ]
+    result = embexp.run(embexp.compose(overrides), tmp_path / "out", quiet=True)
+    assert result.summary["restored"]["checkpoint"] == str(tmp_path / "old")
+    trained = embexp.load_run(tmp_path / "out")
+    tokens = trained.vocabulary("item").tokens(0, 41)
+    matrix = checkpoints.read_rows(tmp_path / "old", "t", 0, 40)
+    of_file = [row for row, token in enumerate(tokens) if token.isdigit()]
+    assert len(of_file) > 20
+    np.testing.assert_array_equal(trained.table("item")[of_file], matrix[[int(tokens[row]) for row in of_file]])
