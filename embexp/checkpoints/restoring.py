@@ -27,6 +27,7 @@ from embexp.checkpoints import (
     matching,
     naming,
     objects,
+    opening,
     partitioned,
     renaming,
     taking,
@@ -133,7 +134,7 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
         status = _read(checkpoint.restore if counted else checkpoint.read, index, found, tensor_of, without)
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    source = str(path) if locating.is_keras_file(path) else str(index).removesuffix(".index")
+    source = str(_source(path, index)).removesuffix(".index")
     account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
 
     def run(session: Any = None) -> None:
@@ -153,6 +154,14 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         run()
         return LiveAccount(account.take, lambda session: None, initialize)
     return LiveAccount(account.take, run, initialize)
+
+
+def _source(path: Path, index: Path) -> Path:
+    """What the account calls the checkpoint: its index or, of a format that is converted, the file itself."""
+    if locating.is_keras_file(path):
+        return path
+    found = opening.find(path)
+    return index if found.suffix == ".index" else found
 
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import locating
+from embexp.checkpoints import locating, opening
 from embexp.data import tails
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
@@ -276,9 +276,12 @@ def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
 
 
 def _source(path: Path) -> Path:
-    """The index of the checkpoint that variables are restored from, or Keras' file of weights.
+    """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
 
     Raises:
         DataError: there is none.
     """
-    return path if locating.is_keras_file(path) else locating.index_of(path)
+    if locating.is_keras_file(path):
+        return path
+    found = opening.find(path)
+    return locating.index_of(path) if found.suffix == ".index" else found

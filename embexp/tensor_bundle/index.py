@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,14 +130,23 @@ def _no_index(index: Path, error: Exception) -> DataError:
 
 
 def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
-    table = dict(_table(index.read_bytes()))
+    table = dict(entries_of_table(index.read_bytes()))
     header = wire.fields(table.pop(b""))
     if wire.number(header, 2) != 0:
         raise ValueError("its numbers are big-endian")
     return table, wire.number(header, 1, 1)
 
 
-def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a sorted table of the LevelDB family, in the order of their keys.
+
+    Args:
+        data: all bytes of the file.
+
+    Raises:
+        ValueError: it is no such table, or it is damaged.
+        IndexError: it is cut short.
+    """
     footer = data[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
         raise ValueError("it does not end as one")
@@ -158,7 +168,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
 
 
-def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + TRAILER_BYTES > len(data):
         raise ValueError("a block is behind its end")
     if data[offset + size]:

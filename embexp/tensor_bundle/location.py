@@ -9,26 +9,42 @@ from pathlib import Path
 
 from embexp.errors import DataError
 from embexp.system import files, regular
+from embexp.tensor_bundle import first_format
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 _STATE = "checkpoint"
 _LONGEST = 1 << 20
 
 
-def index_of(path: Path) -> Path | None:
+def index_of(path: Path, *, cache: Path | None = None) -> Path | None:
     """The `.index` file of a checkpoint named by its prefix, its index or its folder; None: it is no checkpoint.
 
+    Args:
+        path: of the checkpoint; one of TensorFlow's first format (V1) is converted.
+        cache: folder of what was converted before; None: the user's.
+
     Raises:
-        DataError: a folder with several checkpoints, of which none is marked as the latest.
+        DataError: a folder with several checkpoints, of which none is marked as the latest; or one of the first format
+            is damaged.
     """
+    found = find(path)
+    return found if found is None or found.suffix == ".index" else first_format.index_of(found, cache=cache)
+
+
+def find(path: Path) -> Path | None:
+    """As `index_of`; of a checkpoint of the first format its path, as it is not converted."""
     if path.name.endswith(".index"):
         return path
     beside = path.parent / f"{path.name}.index"
     if beside.is_file():
         return beside
+    if first_format.is_first_format(path):
+        return path
     found = indexes_in(path)
-    if len(found) < 2:
-        return found[0] if found else None
+    if not found:
+        return marked_first_format(path)
+    if len(found) == 1:
+        return found[0]
     if (marked := marked_latest(path)) is not None:
         return marked
     listed = ", ".join(each.name.removesuffix(".index") for each in found)
@@ -49,6 +65,13 @@ def marked_latest(folder: Path) -> Path | None:
         if word == b"model_checkpoint_path":
             return folder / f"{Path(name).name}.index"
     return None
+
+
+def marked_first_format(folder: Path) -> Path | None:
+    """The latest checkpoint by TensorFlow's file `checkpoint`, if it is of the first format (V1)."""
+    index = marked_latest(folder)
+    found = None if index is None else index.with_name(index.name.removesuffix(".index"))
+    return found if found is not None and first_format.is_first_format(found) else None
 
 
 def marked(folder: Path) -> list[Path]:

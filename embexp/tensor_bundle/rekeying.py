@@ -46,6 +46,11 @@ class Slice:
     shape: tuple[int, ...]
     whole: tuple[int, ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the larger one."""
+        return self.shape == self.whole
+
 
 def hard_linked(file: Path, new: Path) -> None:
     """A hard link, or a copy where the file system has none."""
@@ -88,7 +93,7 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         writer = BundleWriter(prefix, adding=True)
         try:
             for key, value in strings.items():
-                writer.add_string(key, value)
+                writer.add_strings(key, (), [value])
             writer.finish()
         finally:
             writer.close()

@@ -100,7 +100,7 @@ def format_of(path: Path) -> Format:
     found = BY_SUFFIX.get(inner.suffix.lower())
     if found is not None and not path.is_dir():
         return found
-    if location.index_of(path) is not None:
+    if location.find(path) is not None:
         return Format.CHECKPOINT
     if path.is_dir():
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
@@ -184,7 +184,7 @@ def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column
             from embexp.tensor_bundle import location
             from embexp.vectors import checkpoint
 
-            index = location.index_of(path)
+            index = location.index_of(path, cache=cache)
             if index is None:
                 raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
             return checkpoint.read(index, key)

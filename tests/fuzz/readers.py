@@ -19,12 +19,14 @@ from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.factory import source_of
 from embexp.data.vocabulary import Vocabulary
+from embexp.errors import DataError
 from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.tables import Feature
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.progress import quiet
+from embexp.tensor_bundle import first_format
 from embexp.vectors import token_files
 from embexp.vectors.open import open_vectors
 from tests.fuzz import corpus
@@ -96,6 +98,12 @@ def _tensorflow(path: Path, random: Random) -> int:
     return _checkpoint(random.choice((path, path.parent, path.with_suffix(""))), random)
 
 
+def _first_format(path: Path, random: Random) -> int:
+    if not first_format.is_first_format(path):
+        raise DataError(f"{path}: opening it, no reader takes it")
+    return _checkpoint(first_format.index_of(path, cache=path.parent / "cache"), random)
+
+
 def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
     place = path.parent if settings["kind"] == "triples" else path
     data: Any = TypeAdapter(Data).validate_python({"path": str(place), **settings})
@@ -159,6 +167,7 @@ READERS = (
     Reader("Arrow", corpus.arrow, _vectors, (b"ARROW1", b"\xff\xff\xff\xff")),
     Reader("Parquet", corpus.parquet, _vectors, (b"PAR1",)),
     Reader("TensorFlow checkpoints", corpus.checkpoints, _tensorflow, (b"\x0a\x00", b"\x12\x00", b"..")),
+    Reader("first format", corpus.first_format, _first_format, (b"\x0a\x00", b"\x12\x00", b"\x80\x80")),
     Reader("Keras weights", corpus.keras, _checkpoint, (b"TREE", b"SNOD", b"PK\x03\x04", b"bfloat16")),
     Reader(
         "CSV",
