@@ -21,7 +21,8 @@ from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_path
 
-NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
+LOGS = ("job_logging", "hydra_logging")
+NODES = ("callbacks", "launcher", "sweeper", *LOGS)
 """Parts of the node `hydra` that name code."""
 VARIABLES = "hydra.job.env_set"
 _FINE = (
@@ -50,7 +51,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
         ConfigError: it names code that may not be run, or can't be resolved.
     """
     try:
-        with hydra_globals.borrowed(config):
+        with (hydra_globals.recorded if kind in LOGS else hydra_globals.borrowed)(config):
             node = _resolved(config, kind)
     except Exception as error:  # also of a resolver
         text = str(error).split("\n")[0]
@@ -71,7 +72,7 @@ def check_variables(config: DictConfig, permission: Permission) -> dict[str, str
         ConfigError: a file sets one that it may not, or they can't be resolved.
     """
     try:
-        with hydra_globals.borrowed(config):
+        with hydra_globals.recorded(config):
             variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
     except Exception as error:  # also of a resolver
         text = str(error).splitlines()[0]
@@ -119,7 +120,7 @@ def _resolved(config: DictConfig, kind: str) -> Any:
 
 def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
     path = f"hydra.{kind}"
-    logs = kind.endswith("_logging")
+    logs = kind in LOGS
     if logs and isinstance(node, Mapping):
         with hydra_globals.borrowed(config):
             key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
