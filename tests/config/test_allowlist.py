@@ -276,3 +276,22 @@ def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
     assert given.faults == ()
     assert (given.container["name"], Path(given.container["output"]["cache"]).name) == ("hunter2", "hunter2")
     assert OmegaConf.create({"x": secret}).x == "hunter2"  # as before for everybody else
+
+
+def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm = pytest.importorskip("submitit.slurm.slurm")
+    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "cpus_per_task": 2}
+    script = slurm._make_sbatch_string(command="true", folder="logs", setup=evil["setup"])
+    assert "touch pwned" in script.splitlines()  # it would be run
+    head = {"defaults": ["config", "_self_", {"override hydra/launcher": "submitit_slurm"}]}
+    theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": evil, "job": {"name": "a\ntouch pwned\n"}}}))
+    paths = {"hydra.launcher.setup.0", "hydra.launcher.partition", "hydra.launcher.name"}
+    found = {each.path: each for each in compose(loader(), []).faults}
+    assert found.keys() == paths
+    function = "hydra_plugins.hydra_submitit_launcher.submitit_launcher:SlurmLauncher"
+    assert f"--allow-code {function}" in found["hydra.launcher.setup.0"].remedy
+    allowed = composition.loader("theirs", "theirs", permission=Permission(frozenset({function})))
+    assert compose(allowed, []).faults == ()
+    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.setup=['module load x']", "hydra.launcher.partition=gpu"]
+    assert compose(composition.loader(), words).faults == ()
