@@ -28,6 +28,9 @@ are kept, interrupted ones continue from their newest checkpoints, and failed on
 
     --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
 
+Other machines that the folder names are used only if the environment names them, too: a tracker's server by
+MLFLOW_TRACKING_URI or WANDB_MODE=online, a TPU by TPU_NAME, the database of a search by OPTUNA_STORAGE.
+
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.
     output.KEY=VALUE, checkpoint.KEY=VALUE   Changes the output, but no result.

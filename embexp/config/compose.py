@@ -98,7 +98,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
     of_hydra = hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
     faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
-    with hydra_globals.borrowed(config):
+    with hydra_globals.recorded(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
@@ -208,6 +208,9 @@ def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictC
     if found := re.search(r"Environment variable '([^']+)' not found", first):
         rule = f"the environment has no variable {found[1]}"
         remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif found := re.search(f"{hydra_globals.SECRET}'([^']+)'", first):
+        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
+        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
     elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
         known = set(values.paths(OmegaConf.to_container(root))) - {path}
         remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"

@@ -21,7 +21,8 @@ from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_path
 
-NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
+LOGS = ("job_logging", "hydra_logging")
+NODES = ("callbacks", "launcher", "sweeper", *LOGS)
 """Parts of the node `hydra` that name code."""
 VARIABLES = "hydra.job.env_set"
 _FINE = (
@@ -50,7 +51,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
         ConfigError: it names code that may not be run, or can't be resolved.
     """
     try:
-        with hydra_globals.borrowed(config):
+        with (hydra_globals.recorded if kind in LOGS else hydra_globals.borrowed)(config):
             node = _resolved(config, kind)
     except Exception as error:  # also of a resolver
         text = str(error).split("\n")[0]
@@ -71,7 +72,7 @@ def check_variables(config: DictConfig, permission: Permission) -> dict[str, str
         ConfigError: a file sets one that it may not, or they can't be resolved.
     """
     try:
-        with hydra_globals.borrowed(config):
+        with hydra_globals.recorded(config):
             variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
     except Exception as error:  # also of a resolver
         text = str(error).splitlines()[0]
@@ -119,7 +120,7 @@ def _resolved(config: DictConfig, kind: str) -> Any:
 
 def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
     path = f"hydra.{kind}"
-    logs = kind.endswith("_logging")
+    logs = kind in LOGS
     if logs and isinstance(node, Mapping):
         with hydra_globals.borrowed(config):
             key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
@@ -128,12 +129,37 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
             path, Given(config, permission), folder, lambda place, target: _fault(place, target, permission)
         )
         yield from loggers.faults(node)
+    if kind == "launcher":
+        yield from _launcher_faults(config, node, permission)
     for place, key, value in _texts(node, path):
         fine = logs or key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))
         if not fine:
             yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
             yield Fault(place, shown(value), "it is an interpolation behind another one", "write out what it names")
+
+
+def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
+    """The faults of texts that files set of a launcher of others, which may run them: `setup` of Slurm is a script."""
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
+    function = function_of(target)
+    if target.startswith(_FINE) or function in permission.allowed:
+        return
+    choice = config.hydra.runtime.choices.get("hydra/launcher")
+    stored = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {}).get(f"{choice}.yaml")
+    own = {} if stored is None else dict(_places(OmegaConf.to_container(stored.node, resolve=False)))
+    written = dict(_places(OmegaConf.to_container(config.hydra.launcher, resolve=False)))
+    given = Given(config, permission)
+    for path, _, value in _texts(node, "hydra.launcher"):
+        same = path in own and written.get(path) == own[path]
+        if path not in given and not path.endswith("_target_") and (not same or not value.isprintable()):
+            rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
+            remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
+            yield Fault(path, shown(value), rule, remedy)
+
+
+def _places(node: Any) -> Iterator[tuple[str, str]]:
+    return ((path, value) for path, _, value in _texts(node, "hydra.launcher"))
 
 
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:

@@ -85,7 +85,7 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
 
 def _path(config: DictConfig, key: str) -> Path:
     try:
-        with hydra_globals.borrowed(config):
+        with hydra_globals.recorded(config):
             return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
     except OmegaConfBaseException as error:
         raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error

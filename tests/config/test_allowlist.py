@@ -254,3 +254,44 @@ def test_the_command_line_may_name_any_handler_of_python_and_any_file(theirs: Pa
     called = ["+hydra.job_logging.handlers.b={class: logging.handlers.QueueHandler, queue: os.abort}"]
     [fault] = compose(composition.loader(), called).faults
     assert (fault.path, "os.abort" in fault.value) == ("hydra.job_logging.handlers.b.queue", True)
+
+
+def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "PLAIN"):
+        monkeypatch.setenv(name, "hunter2")
+    secret = "${oc.env:AWS_SECRET_ACCESS_KEY}"
+    indirect = "${${part}.env:${which}}"  # neither name is written out
+    content = {"name": secret, "output": {"cache": indirect}, "hydra": {"run": {"dir": f"/tmp/{secret}"}}}
+    head = {"defaults": ["config", "_self_"], "part": "oc", "which": "AWS_SECRET_ACCESS_KEY"}
+    theirs.write_text(yaml.safe_dump({**head, **content}))
+    composed = compose(loader(), [])
+    found = {each.path: each for each in composed.faults}
+    assert {"name", "output.cache", "hydra.run.dir"} <= found.keys()
+    assert "hunter2" not in str(composed.container)
+    assert found["name"].remedy == f"if you want that, give it on the command line: 'name={secret}'"
+    assert found["name"].source == "theirs/theirs.yaml:7"
+    given = compose(composition.loader(), [f"name={secret}", "output.cache=${oc.env:PLAIN}"])
+    assert given.faults == ()
+    assert (given.container["name"], Path(given.container["output"]["cache"]).name) == ("hunter2", "hunter2")
+    assert OmegaConf.create({"x": secret}).x == "hunter2"  # as before for everybody else
+
+
+def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm = pytest.importorskip("submitit.slurm.slurm")
+    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "cpus_per_task": 2}
+    script = slurm._make_sbatch_string(command="true", folder="logs", setup=evil["setup"])
+    assert "touch pwned" in script.splitlines()  # it would be run
+    head = {"defaults": ["config", "_self_", {"override hydra/launcher": "submitit_slurm"}]}
+    theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": evil, "job": {"name": "a\ntouch pwned\n"}}}))
+    paths = {"hydra.launcher.setup.0", "hydra.launcher.partition", "hydra.launcher.name"}
+    found = {each.path: each for each in compose(loader(), []).faults}
+    assert found.keys() == paths
+    function = "hydra_plugins.hydra_submitit_launcher.submitit_launcher:SlurmLauncher"
+    assert f"--allow-code {function}" in found["hydra.launcher.setup.0"].remedy
+    allowed = composition.loader("theirs", "theirs", permission=Permission(frozenset({function})))
+    assert compose(allowed, []).faults == ()
+    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.setup=['module load x']", "hydra.launcher.partition=gpu"]
+    assert compose(composition.loader(), words).faults == ()
