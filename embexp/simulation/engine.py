@@ -165,7 +165,7 @@ class Engine:
 
     def _look_up(self, _: list[Any]) -> list[list[Any]]:
         kind = self._queues.kind_to_take()
-        return self._require_step().look_up(self._require_configured("dequeue"), kind, self._queues.of_kind(kind))
+        return self._require_step().look_up(self._require_configured("dequeue"), kind, self._queues)
 
     def _update(self, values: list[Any]) -> list[None]:
         self._require_step().update(self._require_configured("apply_gradients"), values)

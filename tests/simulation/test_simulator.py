@@ -55,6 +55,8 @@ def new_embedding(
 
 def on_each_replica(strategy: Any, ids: Any) -> Any:
     """The same ids on each replica."""
+    if isinstance(ids, tf.distribute.DistributedValues):
+        return {"seen": ids}
     return {"seen": strategy.experimental_distribute_values_from_function(lambda _: ids)}
 
 
@@ -262,6 +264,38 @@ class TestSteps:
             found = step(IDS).values[0]
             np.testing.assert_allclose(rows(embedding)[1], START[1] - 0.5 * 4)
             np.testing.assert_array_equal(found, START[IDS + 1])
+
+    def test_a_batch_of_another_kind_that_was_left_is_an_error(self) -> None:
+        """A core has one queue: a TPU would give the step the batch that was left. The error removes it."""
+        with simulated() as strategy:
+            embedding = new_embedding(strategy)
+            train = trainer(strategy, embedding)
+
+            @tf.function
+            def enqueue(ids: Any) -> None:
+                embedding.enqueue(on_each_replica(strategy, ids), training=False)
+
+            np.testing.assert_array_equal(train(IDS).values[0], START[IDS])
+            enqueue(IDS + 1)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave the queue of a core in the order"):
+                train(IDS + 2)
+            np.testing.assert_array_equal(train(IDS + 3).values[1], START[IDS + 3])
+            assert rows(embedding)[5].tolist() == START[5].tolist()  # of the step that failed
+
+    def test_a_failed_step_leaves_no_batch(self) -> None:
+        """Not even on the cores whose ids were fine."""
+        with embexp.tpu_simulator(cores=4) as strategy:
+            embedding = new_embedding(strategy)
+            train = trainer(strategy, embedding)
+            bad = strategy.experimental_distribute_values_from_function(
+                lambda context: IDS + ROWS * (context.replica_id_in_sync_group == 0)
+            )
+            for _ in range(5):
+                with pytest.raises(tf.errors.InvalidArgumentError, match="items"):
+                    train(bad)
+                before = rows(embedding)
+                for found in train(IDS).values:
+                    np.testing.assert_array_equal(found, before[IDS])
 
     def test_features_with_one_name_stay_separate(self) -> None:
         with embexp.tpu_simulator(cores=1) as strategy:
