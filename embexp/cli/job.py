@@ -67,17 +67,16 @@ def execute(sweep: Path, job: LedgerJob) -> int:
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
     environment.load_tensorflow()
-    from rich.console import Console
-
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
     from embexp.specs.run import RunSpec
     from embexp.studies import report
     from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
     from embexp.training.progress import ProgressLines
 
     collector.begin()
-    console = Console(file=sys.stdout, width=160)
+    console = SafeConsole(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
