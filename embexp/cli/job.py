@@ -73,15 +73,14 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     if not (has_begun := folder.spec.exists()):
         folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
     environment.load_tensorflow()
-    from rich.console import Console
-
     from embexp.records import allowed_code
     from embexp.studies import report
     from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
     from embexp.training.progress import ProgressLines
 
     collector.begin()
-    console = Console(file=sys.stdout, width=160)
+    console = SafeConsole(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)

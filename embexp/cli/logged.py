@@ -124,15 +124,14 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
     with interruption.leaving_at_once(), collector.paused():
         environment.load_tensorflow()
-        from rich.console import Console
-
         import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.cli.stages import Stages
         from embexp.records import inventory
         from embexp.studies import report
+        from embexp.system.terminal import SafeConsole
 
-    terminal = Console()
-    shown = Shown(Stages(terminal), terminal, Console(file=cast(IO[str], log), width=160))
+    terminal = SafeConsole()
+    shown = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     try:
         result = execute(shown)
     finally:

@@ -91,10 +91,9 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
 
     tpu_address.check_strategy(rerun.spec.strategy)
     environment.load_tensorflow()
-    from rich.console import Console
-
     from embexp.cli.stages import Stages
     from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
     from embexp.training.listeners import Listener
     from embexp.training.progress import progress
 
@@ -109,7 +108,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
                 stages.close()
                 _tell(told)
 
-    terminal = Console()
+    terminal = SafeConsole()
     stages = Stages(terminal)
 
     def listeners() -> list[Listener]:

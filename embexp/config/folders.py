@@ -34,7 +34,7 @@ class Folders:
         """The file of a config such as `optimizer/adam`, or None."""
         for folder in self.in_order:
             path = folder / f"{config}.yaml"
-            if path.is_file():
+            if os.path.isfile(path):  # unlike that of a Path, false for a name that is too long
                 return path
         return None
 
@@ -63,7 +63,7 @@ def find(config_dir: Path | None = None, *, config_path: str | None = None) -> F
     Raises:
         CommandLineError: one of them is not a folder.
     """
-    if config_dir is not None and not config_dir.is_dir():
+    if config_dir is not None and not os.path.isdir(config_dir):
         raise CommandLineError(f"--config-dir {config_dir}: there is no such folder")
     shipped = _shipped() if config_path is None else _replacing(config_path)
     return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())
@@ -81,7 +81,7 @@ def _replacing(config_path: str) -> Path:
         folder: Path | None = Path(config_path).expanduser().absolute()
     else:
         folder = _of_package(*name.replace("/", ".").split("."))
-    if folder is None or not folder.is_dir():
+    if folder is None or not os.path.isdir(folder):
         raise CommandLineError(
             f"--config-path {config_path}: there is no such {'folder' if name == config_path else 'package'}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from embexp.system.progress import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import token_files
 from embexp.vectors.open import open_vectors
-from tests.fuzz import corpus
+from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
 
 _MOST = 1 << 26
@@ -45,12 +45,14 @@ class Reader:
         corpus: makes small files of it.
         read: reads a file as far as it goes, and returns the bytes of what it gave; `Random` chooses among options.
         words: that mean something in such a file.
+        mutated: makes an input of files; None: the mutations of all binary forms.
     """
 
     name: str
     corpus: Callable[[], list[Files]]
     read: Callable[[Path, Random], int]
     words: tuple[bytes, ...] = ()
+    mutated: Callable[[Files, Sequence[Files], Random], dict[str, bytes]] | None = None
 
 
 def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
@@ -191,5 +193,7 @@ READERS = (
     Reader("triples", corpus.triples, partial(_data, features=_GRAPH, settings={"kind": "triples"}), (b"\t", b"knows")),
     Reader("vocabularies", corpus.vocabularies, _vocabulary, (b"token", b"oov", b"\t", b"identity", b"-1")),
     Reader("numeric columns", corpus.numeric_columns, _numbers, (b"quantile", b"log1p", b"null", b"digest")),
+    Reader("configs", configs.configs, configs.plan_config, mutated=configs.mutated_config),
+    Reader("command lines", configs.command_lines, configs.run_line, mutated=configs.mutated_line),
     Reader("masks", corpus.masks, _mask, (b"|b1", b"(8,)")),
 )

@@ -20,6 +20,7 @@ from embexp.reports.page import content
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
 from embexp.reports.tabulate import report, tabulate
+from embexp.system import printable
 from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
@@ -39,10 +40,38 @@ def test_csv_reads_back(rows: list[tuple[str, float]]) -> None:
     found = tabulate([record(number, text, value) for number, (text, value) in enumerate(rows)])
     text = formats.as_csv(found, by_number=True)
     read = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [row["reason"] for row in read] == [text for text, _ in rows]
+    assert [_unquoted(row["reason"]) for row in read] == [printable.visible(text) for text, _ in rows]
     assert [repr(float(row["validation rmse"])) for row in read] == [repr(value) for _, value in rows]
     if "key" in found.keys:
-        assert [row["key"] for row in read] == [text for text, _ in rows]
+        assert [_unquoted(row["key"]) for row in read] == [printable.visible(text) for text, _ in rows]
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("-1", "-1"),
+        ("+1e-3", "+1e-3"),
+        ("-.5", "-.5"),
+        ("-inf", "-inf"),
+        ("1-1", "1-1"),
+        ("\x1b]0;owned\x07", "␛]0;owned␇"),
+        ("\r=1", "␍=1"),
+    ],
+)
+def test_no_cell_is_computed_by_a_spreadsheet_or_obeyed_by_a_terminal(text: str, cell: str) -> None:
+    found = tabulate([record(0, text, -1.5), record(1, "other", 0.5)])
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(found, by_number=True), newline="")))
+    assert (rows[0]["reason"], rows[0]["key"], rows[0]["validation rmse"]) == (cell, cell, "-1.5")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", formats.as_latex(found))
 
 
 @given(st.lists(st.tuples(TEXTS, st.floats()), min_size=2, max_size=5))

@@ -15,7 +15,7 @@ __all__ = ["planned", "two"]
 
 ENGINE = json.dumps({"name": "basic", "folder": "."})
 DAMAGES = {
-    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "job 1: its state is 'finished', not"),
+    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "its state is 'finished', not"),
     "a number for a state": ("UPDATE jobs SET state = x'00ff'", "job 0: its state is "),
     "settings that are no JSON": ("UPDATE jobs SET settings = '{seed: 1'", "its settings is no mapping"),
     "settings that are a list": ("UPDATE jobs SET settings = '[1]'", "its settings is no mapping to texts in JSON"),
@@ -25,7 +25,7 @@ DAMAGES = {
     "no column hydra": ("ALTER TABLE jobs DROP COLUMN hydra", "there is no column hydra"),
     "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
     "a spec that is no JSON": ("UPDATE jobs SET spec = 'x'", "its spec is no mapping"),
-    "a spec of something else": ("UPDATE jobs SET spec = '{\"name\": 5}'", "the spec of job 0 of the ledger is damaged"),
+    "a spec of something else": ("UPDATE jobs SET spec = '{\"name\": 5}'", "spec of job 0 of the ledger is damaged"),
     "a directory elsewhere": ("UPDATE jobs SET directory = '../../x'", "which is not inside the sweep's"),
     "a text for a time": ("UPDATE jobs SET started = 'now'", "its started is 'now'"),
     "notes that are no JSON": ("UPDATE sweep SET value = 'x' WHERE key = 'command'", "command is not a mapping"),
