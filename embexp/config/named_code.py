@@ -27,6 +27,18 @@ _FINE = (
     "hydra.experimental.callbacks.",
 )
 """Starts of classes of embexp and Hydra that run nothing but jobs."""
+_LAUNCHERS = frozenset(
+    (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+        "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    )
+)
+"""The launchers of others that the documentation lists."""
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f()`$]*")
+"""Texts that are neither a second line of a script nor a call."""
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -50,7 +62,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     except Exception as error:  # also of a resolver
         text = str(error).split("\n")[0]
         raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
-    if found := list(_faults(node, kind, permission)):
+    if found := list(_faults(node, kind, permission, str(config.hydra.sweep.get("dir")))):
         raise ConfigError(found)
     return node if isinstance(node, dict) else {}
 
@@ -64,8 +76,43 @@ def faults(config: DictConfig, permission: Permission) -> list[Fault]:
                 node = _resolved(config, kind)
             except Exception:  # also of a resolver
                 continue
-            found += _faults(node, kind, permission)
+            found += _faults(node, kind, permission, str(config.hydra.sweep.get("dir")))
     return found
+
+
+def is_known_launcher(config: DictConfig) -> bool:
+    """Whether a config's launcher is a known one that is installed, and has no settings that run or write anything.
+
+    Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
+    folders outside of the sweep's.
+
+    Args:
+        config: with Hydra's node.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            node = _resolved(config, "launcher")
+            sweep = str(config.hydra.sweep.dir)
+    except Exception:  # also of a resolver
+        return False
+    return _is_known_launcher(node, sweep)
+
+
+def _is_known_launcher(node: Any, sweep: str) -> bool:
+    if not isinstance(node, dict) or node.get("_target_") not in _LAUNCHERS or node["_target_"] not in plugins():
+        return False
+    return all(_is_plain(key, value, sweep) for key, value in node.items())
+
+
+def _is_plain(key: str, value: Any, sweep: str) -> bool:
+    """Whether a setting of a known launcher is a number, or a text that only names something."""
+    if isinstance(value, str):
+        if "folder" in key and not (value.startswith(f"{sweep}/") and ".." not in value):
+            return False
+        return _PLAIN.fullmatch(value) is not None
+    if isinstance(value, dict | list):
+        return not any(_texts(value, ""))
+    return value is None or isinstance(value, bool | int | float)
 
 
 def plugins() -> Mapping[str, type]:
@@ -86,7 +133,9 @@ def _resolved(config: DictConfig, kind: str) -> Any:
     return OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
 
 
-def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
+def _faults(node: Any, kind: str, permission: Permission, sweep: str) -> Iterator[Fault]:
+    if kind == "launcher" and _is_known_launcher(node, sweep):
+        return
     logs = kind.endswith("_logging")
     for path, key, value in _texts(node, f"hydra.{kind}"):
         if logs:

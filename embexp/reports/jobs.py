@@ -1,18 +1,37 @@
-"""The jobs of a sweep, as its ledger has them; without a ledger, as `sweep.json` has them. Nothing is written."""
+"""The jobs of a sweep, as its ledger has them; without a ledger, as `sweep.json` has them. Nothing is written.
+
+What a job does at the moment is in the ledger only while the process of the sweep works, or has ended by itself. So
+jobs that are queued or running by the ledger are looked at once more: by the locks of their folders, and in Slurm.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
+import platform
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.reports.record import Status
+from embexp.system import slurm
 
-_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as")
+LOCK = ".lock"
+"""File in the folder of a sweep, and in that of a job, which the process that works there has locked."""
+_WRITTEN = (".progress.json", "run.log", "metrics.jsonl")
+"""Files of a job that change while it runs."""
+_RECENT = 120.0
+"""Seconds since one of them has changed within which a job on another machine is taken to be running."""
+_COLUMNS = (
+    "number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "scheduler",
+    "scheduler_job",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,7 +45,7 @@ class Job:
         state: such as `completed`; of a duplicate, that of the job that it repeats.
         reason: why it failed, was skipped or pruned, or "".
         directory: of the run, which need not exist; None if the job has none.
-        seconds: from its start to its end; None if unknown.
+        seconds: of all its attempts that have ended; None if unknown.
         same_as: number of the earlier job with the same run, or None.
     """
 
@@ -51,6 +70,32 @@ def read(sweep: Path) -> list[Job]:
     return sorted(jobs, key=lambda job: job.number)
 
 
+def in_use(directory: Path) -> bool:
+    """Whether a process works in the folder of a sweep or a job: of any machine, if the file system shares locks."""
+    try:
+        handle = os.open(directory / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
+def last_written(directory: Path) -> float:
+    """When a job last wrote something, in seconds since 1970; 0 if it never did."""
+    times = [0.0]
+    for name in _WRITTEN:
+        with contextlib.suppress(OSError):
+            times.append((directory / name).stat().st_mtime)
+    return max(times)
+
+
 def _of_ledger(sweep: Path) -> list[Job]:
     path = sweep / LEDGER
     if not path.is_file():
@@ -59,21 +104,34 @@ def _of_ledger(sweep: Path) -> list[Job]:
     # read: SQLite then takes the change back first.
     for mode in ("ro", "rw"):
         with contextlib.suppress(sqlite3.Error):
-            rows = _rows(f"{path.absolute().as_uri()}?mode={mode}")
-            return [_job_of_row(sweep, row) for row in rows if isinstance(row.get("number"), int)]
+            rows, attempts = _rows(f"{path.absolute().as_uri()}?mode={mode}")
+            known = [row for row in rows if isinstance(row.get("number"), int)]
+            slurm_says = _asked_of_slurm(known)
+            jobs = []
+            for row in known:
+                own = attempts.get(row["number"], [])
+                job = _job_of_row(sweep, row, own)
+                jobs.append(replace(job, **_at_the_moment(sweep, job, row, own, slurm_says)))
+            return jobs
     return []
 
 
-def _rows(address: str) -> list[dict[str, Any]]:
+def _rows(address: str) -> tuple[list[dict[str, Any]], dict[Any, list[dict[str, Any]]]]:
+    """The jobs of a ledger, and the attempts by job."""
     with contextlib.closing(sqlite3.connect(address, uri=True)) as ledger:
         ledger.row_factory = sqlite3.Row
-        return [dict(row) for row in ledger.execute("SELECT * FROM jobs")]
+        jobs, attempts = [dict(row) for row in ledger.execute("SELECT * FROM jobs")], dict[Any, list[dict[str, Any]]]()
+        with contextlib.suppress(sqlite3.OperationalError):  # a ledger of an earlier version has no such table
+            for row in ledger.execute("SELECT job, host, started, ended FROM attempts ORDER BY attempt"):
+                attempts.setdefault(row["job"], []).append(dict(row))
+        return jobs, attempts
 
 
-def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
+def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
     known = {key: row.get(key) for key in _COLUMNS}
     spec, overrides, directory = _json(known["spec"]), _json(known["overrides"]), known["directory"]
-    started, ended = known["started"], known["ended"]
+    times = [(each["started"], each["ended"]) for each in attempts] or [(known["started"], known["ended"])]
+    durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
         number=row["number"],
         overrides=tuple(map(str, overrides)) if isinstance(overrides, list) else (),
@@ -81,9 +139,55 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
         state=str(known["state"] or ""),
         reason=str(known["reason"] or ""),
         directory=sweep / str(directory) if directory else None,
-        seconds=ended - started if isinstance(started, int | float) and isinstance(ended, int | float) else None,
+        seconds=sum(durations) if durations else None,
         same_as=known["same_as"] if isinstance(known["same_as"], int) else None,
     )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _asked_of_slurm(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str] | None:
+    """What Slurm says of the jobs that it had at last; None if it does not answer."""
+    under_way = [Status.QUEUED.value, Status.RUNNING.value]
+    ids = [
+        str(row.get("scheduler_job")) for row in rows if row.get("scheduler") == "slurm" and row["state"] in under_way
+    ]
+    try:
+        return slurm.states(ids)
+    except slurm.NoAnswerError:
+        return None
+
+
+def _at_the_moment(
+    sweep: Path,
+    job: Job,
+    row: Mapping[str, Any],
+    attempts: Sequence[Mapping[str, Any]],
+    slurm_says: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """State and reason of a job, if the ledger's are not those of the moment."""
+    if job.state not in (Status.QUEUED, Status.RUNNING) or job.directory is None or job.same_as is not None:
+        return {}
+    if in_use(job.directory):
+        return {"state": Status.RUNNING.value}
+    if row.get("scheduler") == "slurm":
+        state = None if slurm_says is None else slurm_says.get(str(row.get("scheduler_job")))
+        if state is None:
+            return {}
+        if state in slurm.QUEUED | slurm.RUNNING:
+            return {"state": (Status.QUEUED if state in slurm.QUEUED else Status.RUNNING).value}
+        if state == "CANCELLED":
+            return {"state": Status.CANCELLED.value, "reason": "cancelled in Slurm"}
+    elif in_use(sweep):  # by a process that notes what becomes of the job
+        return {}
+    host = attempts[-1]["host"] if attempts else platform.node()
+    if host != platform.node() and time.time() - last_written(job.directory) < _RECENT:
+        return {}
+    if job.state == Status.QUEUED:
+        return {"state": Status.PLANNED.value, "reason": "the process of the sweep was killed"}
+    return {"state": Status.INTERRUPTED.value, "reason": "it was killed; `embexp resume` continues it"}
 
 
 def _of_results(sweep: Path) -> list[Job]:

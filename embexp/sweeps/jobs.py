@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from embexp.errors import RunError
+from embexp.reports.jobs import LOCK
 from embexp.reports.query import at
 from embexp.reports.record import Status
 from embexp.sweeps import locks, outcomes, progress_file
@@ -17,7 +18,10 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.system import files
 
-LOCK = ".lock"
+CANCEL = ".cancel"
+"""File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""
+BUSY = 75
+"""Exit status of a job in whose folder another process works (`EX_TEMPFAIL`)."""
 _OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """The files that Hydra writes for a run."""
 _PATIENCE = 15.0
@@ -38,10 +42,17 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
     status, found = outcomes.ending(directory, exit_status)
     if reason and not status.has_results:
         status, found = Status.FAILED, reason
+    if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
+        status = Status.CANCELLED
     run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
     ledger.end(number, status, time.time() if ended is None else ended, reason=found, run_id=run_id)
     (directory / progress_file.NAME).unlink(missing_ok=True)
     return outcome(ledger.directory, ledger.job(number))
+
+
+def is_cancelled(sweep: Path) -> bool:
+    """Whether a sweep is to be cancelled."""
+    return (sweep / CANCEL).exists()
 
 
 def summary_of(sweep: Path) -> dict[str, Any]:
