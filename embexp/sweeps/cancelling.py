@@ -127,7 +127,8 @@ def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object], pat
     states = [ledger.job(number).state for number in before]
     cancelled = [state for state in states if state is Status.CANCELLED]
     ended = [job for job in ledger.jobs() if job.same_as is None and job.state is Status.CANCELLED]
-    text = f"{count(cancelled)} cancelled" if before else f"{count(ended)} cancelled" if ended else "no job is running"
+    found = cancelled if before else ended
+    text = f"{count(found)} cancelled" if found else "all have ended by themselves" if before else "no job is running"
     say(f"{text}; `embexp resume {sweep}` continues the sweep")
     for job in watch.under_way:
         where = f"Slurm's job {job.scheduler_job}" if job.scheduler == SLURM else "its process"

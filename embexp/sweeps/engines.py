@@ -248,15 +248,13 @@ class _Run:
         except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
             lines = str(error).splitlines() or [""]
             problem = f"hydra/launcher={self._engine.name}: {type(error).__name__}: {lines[0]}"
-        for job in map(self._ledger.job, numbers):
-            if job.number in self._watch:
-                if not self._engine.submits and not elsewhere.starts(self._sweep, job.number):
-                    self._watch.forget(job.number)
-                    self._ledger.leave(job.number, Status.FAILED if problem else Status.PLANNED, problem)
-                    self._end(self._ledger, job.number)
-            elif job.state is Status.QUEUED:  # it was not submitted
-                self._ledger.leave(job.number, Status.FAILED if problem else Status.PLANNED, problem)
-                self._end(self._ledger, job.number)
+        for number in numbers:
+            if not self._engine.submits and not elsewhere.starts(self._sweep, number):
+                self._watch.forget(number)  # the launcher has returned without having begun it
+            if number not in self._watch and self._ledger.job(number).state is Status.QUEUED:
+                state = Status.CANCELLED if jobs.is_cancelled(self._sweep) else Status.PLANNED
+                self._ledger.leave(number, Status.FAILED if problem else state, problem)
+                self._end(self._ledger, number)
 
     def _submitted(self, numbers: Sequence[int], cluster: str, submitted: Sequence[Any]) -> None:
         """Notes the ids of jobs at once: this process may be killed at any time."""

@@ -60,11 +60,9 @@ def resume(
         permission = Permission(frozenset(allow_code), own=False)
         if not noted["search"]:
             launched = launching.changed(recorded, overrides, composition.loader())
-            noted_engine = ledger.noted("engine")
             engine = None
-            if noted_engine is not None:
-                values = (noted_engine[key] for key in ("name", "hydra", "folder"))
-                engine = Engine(*values, permission=permission)
+            if (known := ledger.noted("engine")) is not None:
+                engine = Engine(known["name"], known["hydra"], known["folder"], permission=permission)
             _check_code(ledger, engine, folder, allow_code)
             with (
                 locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),

@@ -149,7 +149,9 @@ def _rest(reached: Reached | None) -> float | None:
 
 
 def _ended(outcome: Outcome) -> str:
-    text = f"{outcome.status.value.replace('_', ' ')} after {outcome.seconds or 0:.1f} s"
+    text = outcome.status.value.replace("_", " ")
+    if outcome.seconds is not None:
+        text += f" after {outcome.seconds:.1f} s"
     if outcome.reason:
         return f"{text}: {outcome.reason}"
     shown = [f"{name} {value:.4f}" for name, value in outcome.metrics.items() if name.startswith("test ")]

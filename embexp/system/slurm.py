@@ -62,7 +62,7 @@ def cancel(ids: Iterable[str], below: Path) -> list[str]:
     """
     wanted = [each for each in ids if is_id(each)]
     queued = [(each, script) for each, _, script in _queue(wanted) if each in wanted] if wanted else []
-    own = [each for each, script in queued if Path(script).is_relative_to(below)]
+    own = [each for each, script in queued if Path(script).resolve().is_relative_to(below.resolve())]
     if own:
         _run(["scancel", *own])
     return [each for each, _ in queued if each not in own]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import signal
@@ -11,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from embexp.cli import commands
 from embexp.config import composition
 from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
@@ -22,9 +25,10 @@ from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import CANCEL
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
+from embexp.sweeps.shown import Shown
 from embexp.sweeps.sweep import sweep
 from embexp.sweeps.watching import Watch
-from tests.sweeps.engine_jobs import engine, ledger, log
+from tests.sweeps.engine_jobs import engine, finish, ledger, log
 
 # Of workers of submitit that are waited for by other means than their process.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -104,6 +108,43 @@ def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> No
         made.run(jobs, [0, 1], outcomes.append, watch=watch)
         assert [each.status for each in outcomes] == [Status.COMPLETED, Status.COMPLETED]
     assert len(log(sweep, 0)) == 1
+
+
+def test_the_terminal_shows_what_is_queued(tmp_path: Path) -> None:
+    printed = io.StringIO()
+    shown = Shown(Console(file=printed, force_terminal=True, width=100), tmp_path, lambda job: "")
+    with ledger(tmp_path / "sweep", "works", "works", "works", "works") as jobs:
+        jobs.begin(0, time.time())
+        jobs.queue([1, 2], time.time())
+        shown.expect(4, 4)
+        with shown.live():
+            shown.update(jobs.jobs()[:3])
+            shown.say("a line, and what runs below it")
+    assert "1 running  ·  2 queued  ·  0 done  ·  1 waiting" in printed.getvalue()
+
+
+@pytest.mark.slow
+def test_a_launcher_that_waits_for_its_jobs_is_followed_and_cancelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep, made, printed = tmp_path / "sweep", engine("basic", tmp_path), list[str]()
+    ledger(sweep, "works", "waits", "works").__exit__()
+    process = threading.Thread(target=lambda: printed.append(finish(sweep, made)))
+    process.start()
+    give_up = time.monotonic() + 60
+    states: list[str] = []
+    while states != ["completed", "running", "queued"] and time.monotonic() < give_up:
+        time.sleep(0.05)
+        with Ledger(sweep) as jobs:
+            states = [job.state.value for job in jobs.jobs()]
+    assert states == ["completed", "running", "queued"]
+    assert commands.main(["sweep", "cancel", str(sweep)]) == 0
+    process.join()
+    with Ledger(sweep) as jobs:
+        assert [(job.state, job.attempts) for job in jobs.jobs()] == [
+            (Status.COMPLETED, 1), (Status.CANCELLED, 1), (Status.CANCELLED, 0),
+        ]  # fmt: skip
+    assert "1 running, 1 queued" in capsys.readouterr().out
 
 
 def test_a_worker_of_an_earlier_submission_runs_nothing(tmp_path: Path) -> None:
