@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.reports.jobs import last_written
 from embexp.reports.record import Status
 from embexp.sweeps import jobs
 from embexp.sweeps.ledger import LedgerJob
@@ -84,6 +85,7 @@ class RunElsewhere:
         job = read(sweep, number)
         directory = jobs.job_directory(sweep, job)
         directory.mkdir(parents=True, exist_ok=True)
+        earlier = [_closed(each, directory) for each in starts(sweep, number)]
         command = [*self.command, self.sweep, str(number)]
         if not self.command:  # `-P`: no file of the folder hides a module
             command = [sys.executable, "-P", "-m", "embexp.cli.job", *command, "--elsewhere"]
@@ -97,7 +99,6 @@ class RunElsewhere:
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
-        earlier = starts(sweep, number)
         start = Start(socket.gethostname(), process.pid, time.time())
         self._note(sweep, number, [*earlier, start])
         try:
@@ -162,6 +163,11 @@ def starts(sweep: Path, number: int) -> list[Start]:
         return [Start(**each) for each in content["starts"]]
     except (KeyError, TypeError):
         return []
+
+
+def _closed(start: Start, directory: Path) -> Start:
+    """A start whose worker was killed before it could note the end: that is when the job last wrote something."""
+    return dataclasses.replace(start, ended=start.ended or max(start.started, last_written(directory)))
 
 
 def _content(path: Path) -> dict[str, Any] | None:

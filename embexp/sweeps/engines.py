@@ -55,6 +55,9 @@ class JobNumbers:
             config.hydra.sweep.subdir = "."  # the job makes its directory itself
             config.hydra.output_subdir = None  # and writes there what Hydra would
             config.hydra.job.chdir = False
+            # A sweep has neither, so what a record says here comes from elsewhere, and would run code in the worker.
+            config.hydra.job.env_set = {}
+            config.hydra.job_logging = {"version": 1, "root": None}
         return config
 
 

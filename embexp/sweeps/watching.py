@@ -197,18 +197,16 @@ class Watch:
             jobs.settle(known, number, 0, ended=ended)
             return
         begun, word = started >= (each.job.queued or 0.0) and started > 0, each.says or ""
-        name = f"Slurm: {word}" if each.job.scheduler == SLURM and word else word
+        name = f"Slurm: {word or 'it has left the queue'}" if each.job.scheduler == SLURM else ""
         if jobs.is_cancelled(self._sweep) or word == "CANCELLED":
             why = "" if jobs.is_cancelled(self._sweep) else "cancelled in Slurm"
             known.end(number, Status.CANCELLED, ended, reason=why)
         elif word in _FAILURES:
             known.end(number, Status.FAILED, ended, reason=name + ("" if begun else ", before it began"))
         elif begun:
-            why = name if word else "its process was killed"
-            known.end(number, Status.INTERRUPTED, ended, reason=why)
+            known.end(number, Status.INTERRUPTED, ended, reason=name if word else "its process was killed")
         else:
-            lost = f"{name or 'it has ended'}, before it began" if each.job.scheduler == SLURM else ""
-            known.leave(number, Status.PLANNED, lost)
+            known.leave(number, Status.PLANNED, f"{name}, before it began" if name else "")
 
 
 def interrupt(sweep: Path, job: LedgerJob) -> bool:

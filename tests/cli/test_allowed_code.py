@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import open_dict, read_write
 
 import embexp
 from embexp.cli import commands
@@ -276,6 +277,15 @@ def test_a_launcher_that_a_sweep_names_is_code_too(
     module, _, name = launcher["_target_"].rpartition(".")
     assert f"names code to run, {module}:{name} (hydra.launcher)" in capsys.readouterr().err
     assert not (unmarked / "pwned").exists()
+
+
+def test_a_recorded_sweep_brings_no_loggers_and_no_variables() -> None:
+    config = compose(composition.loader(), ["hydra/launcher=basic"]).config
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.job.env_set = {"LD_PRELOAD": "bomb.so"}
+        config.hydra.job_logging = {"version": 1, "root": {}, "handlers": {"bomb": {"()": "bomb.tower"}}}
+    job = engines.JobNumbers().load_sweep_config(config, ["job=3"])
+    assert (job.job, job.hydra.job.env_set, job.hydra.job_logging) == (3, {}, {"version": 1, "root": None})
 
 
 @pytest.mark.parametrize("name", ["basic", "submitit_local", "submitit_slurm"])

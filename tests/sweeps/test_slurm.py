@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -161,6 +162,11 @@ def test_a_job_that_slurm_kills_is_interrupted_and_one_that_it_starts_again_goes
     threading.Thread(target=preempt, daemon=True).start()
     finish(sweep, made)
     assert states(sweep) == [("completed", 3)]
+    with Ledger(sweep) as known:
+        times = [(each.started, each.ended or 0) for each in known.attempts(0)]
+        assert known.job(0).seconds == pytest.approx(sum(ended - started for started, ended in times))
+    assert sorted(times) == times  # one after the other
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(times))
     assert len(fake_slurm.calls(state, "sbatch")) == 2
 
 
