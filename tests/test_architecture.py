@@ -37,7 +37,7 @@ ALLOWED = {
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
     "studies": "checkpoints data errors records reports runs specs system training",
-    "sweeps": "config errors records reports runs specs system training",
+    "sweeps": "config errors records reports runs specs system tracking training",
     "system": "errors",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",

@@ -24,6 +24,7 @@ COMMANDS = {
     "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
     "new": "Looks at a file and writes a first experiment for it.",
     "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
+    "sweep": "Cancels the jobs of a sweep, here or on a cluster.",
     "report": "Compares runs and sweeps: a table, and a page to browse them.",
     "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",

@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.errors import EmbexpError
+from embexp.errors import EmbexpError, RunError
+from embexp.reports.jobs import in_use
 from embexp.sweeps import elsewhere, failures, jobs, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
@@ -42,12 +43,20 @@ def execute(sweep: Path, job: LedgerJob) -> int:
         job: of the ledger, which is left as it is.
 
     Returns:
-        The exit status of the process: 0, or another one if the job failed.
+        The exit status of the process: 0, `jobs.BUSY` if another process works there, or another one if the job failed.
     """
     encoding.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
-        with jobs.lock(sweep, job).exclusive(patience=_PATIENCE):
+        with contextlib.ExitStack() as locked:
+            lock = jobs.lock(sweep, job)
+            try:
+                locked.enter_context(lock.exclusive(patience=_PATIENCE))
+            except RunError as error:
+                if in_use(directory):
+                    print(error, file=sys.stderr, flush=True)
+                    return jobs.BUSY
+                locked.enter_context(lock.exclusive(patience=_PATIENCE))
             (directory / failures.NAME).unlink(missing_ok=True)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:

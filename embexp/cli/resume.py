@@ -24,7 +24,8 @@ had never been interrupted. Without a checkpoint, it starts again. A run that wa
 last files. A finished run does not change, unless an override makes it longer.
 
 In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
-are kept, interrupted ones continue from their newest checkpoints, and failed ones are tried again.
+are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs
+that a cluster has queued, or that run in another process, are waited for.
 
     --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
 

@@ -56,6 +56,7 @@ sweeps
     seeds=5                                  Runs each setting with five seeds.
     sweep.exclude='[{{init: constant, freeze: table}}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
+    `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
 
 The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
 129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.

@@ -33,6 +33,18 @@ _FINE = (
 """Starts of classes of embexp and Hydra that run nothing but jobs."""
 _DIRECTORY = "/the/directory/of/the/run"
 """Stands for that of a run which does not have one yet."""
+_LAUNCHERS = frozenset(
+    (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+        "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    )
+)
+"""The launchers of others that the documentation lists."""
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f()`$]*")
+"""Texts that are neither a second line of a script nor a call."""
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -100,6 +112,41 @@ def faults(config: DictConfig, permission: Permission) -> list[Fault]:
     return found
 
 
+def is_known_launcher(config: DictConfig) -> bool:
+    """Whether a config's launcher is a known one that is installed, and has no settings that run or write anything.
+
+    Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
+    folders outside of the sweep's.
+
+    Args:
+        config: with Hydra's node.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            node = _resolved(config, "launcher")
+            sweep = str(config.hydra.sweep.dir)
+    except Exception:  # also of a resolver
+        return False
+    return _is_known_launcher(node, sweep)
+
+
+def _is_known_launcher(node: Any, sweep: str) -> bool:
+    if not isinstance(node, dict) or node.get("_target_") not in _LAUNCHERS or node["_target_"] not in plugins():
+        return False
+    return all(_is_plain(key, value, sweep) for key, value in node.items())
+
+
+def _is_plain(key: str, value: Any, sweep: str) -> bool:
+    """Whether a setting of a known launcher is a number, or a text that only names something."""
+    if isinstance(value, str):
+        if "folder" in key and not (value.startswith(f"{sweep}/") and ".." not in value):
+            return False
+        return _PLAIN.fullmatch(value) is not None
+    if isinstance(value, dict | list):
+        return not any(_texts(value, ""))
+    return value is None or isinstance(value, bool | int | float)
+
+
 def plugins() -> Mapping[str, type]:
     """The classes of installed plugins of Hydra, by their path."""
     return {f"{each.__module__}.{each.__name__}": each for each in Plugins.instance().discover()}
@@ -130,6 +177,8 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         )
         yield from loggers.faults(node)
     if kind == "launcher":
+        if _is_known_launcher(node, str(config.hydra.sweep.get("dir"))):
+            return
         yield from _launcher_faults(config, node, permission)
     for place, key, value in _texts(node, path):
         fine = logs or key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))

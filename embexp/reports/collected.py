@@ -17,7 +17,7 @@ from embexp.reports.record import NO_RESULT, Record, Status
 
 __all__ = ["Record", "Status", "collect", "is_run", "varying"]
 
-_UNDECIDED = (Status.RUNNING, Status.PLANNED, Status.INTERRUPTED)
+_UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
 
 

@@ -22,8 +22,10 @@ class Status(StrEnum):
     COMPLETED = "completed"
     STOPPED_EARLY = "stopped_early"
     RUNNING = "running"
+    QUEUED = "queued"
     PLANNED = "planned"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
     PRUNED = "pruned"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -37,6 +39,11 @@ class Status(StrEnum):
     def has_metrics(self) -> bool:
         """Whether there are metrics: those of a pruned training are not of its end."""
         return self.has_results or self is Status.PRUNED
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a job runs, or a scheduler will run it."""
+        return self in (Status.RUNNING, Status.QUEUED)
 
     @property
     def is_settled(self) -> bool:

@@ -25,9 +25,11 @@ _MOST = 12
 _WORDS = {
     Status.FAILED: "failed",
     Status.INTERRUPTED: "interrupted",
+    Status.CANCELLED: "cancelled",
     Status.PRUNED: "pruned",
     Status.SKIPPED: "skipped",
-    Status.RUNNING: "still running",
+    Status.RUNNING: "running",
+    Status.QUEUED: "queued",
     Status.PLANNED: "not started",
 }
 """In the order of the output."""

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from embexp.errors import RunError
+from embexp.records import inventory
 from embexp.reports.query import at
 from embexp.reports.record import Status
 from embexp.sweeps import outcomes, progress_file
@@ -16,6 +17,10 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.system import files, locks
 from embexp.system.locks import FileLock
 
+CANCEL = ".cancel"
+"""File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""
+BUSY = 75
+"""Exit status of a job in whose folder another process works (`EX_TEMPFAIL`)."""
 _OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """The files that Hydra writes for a run."""
 
@@ -34,10 +39,18 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
     status, found = outcomes.ending(directory, exit_status)
     if reason and not status.has_results:
         status, found = Status.FAILED, reason
+    if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
+        status = Status.CANCELLED
     run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
-    ledger.end(number, status, time.time() if ended is None else ended, reason=found, run_id=run_id)
+    ended = time.time() if ended is None else ended
+    ledger.end(number, status, ended, reason=found, run_id=run_id, inventory=inventory.digest_of(directory))
     (directory / progress_file.NAME).unlink(missing_ok=True)
     return outcome(ledger.directory, ledger.job(number))
+
+
+def is_cancelled(sweep: Path) -> bool:
+    """Whether a sweep is to be cancelled."""
+    return (sweep / CANCEL).exists()
 
 
 def summary_of(sweep: Path) -> dict[str, Any]:

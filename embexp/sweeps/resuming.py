@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from embexp.config import composition, named_code
+from embexp.config import composition
 from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
@@ -40,7 +39,7 @@ def resume(
     Args:
         directory: of the sweep.
         overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
-        allow_code: functions that its jobs may run, and the classes that it names, such as that of another launcher.
+        allow_code: functions that its jobs may run, and the classes that it names, such as that of an unknown launcher.
         command: runs a job; None: jobs are forked where their devices allow that.
         console: shows progress and results; None: the terminal. A search shows them on the terminal.
 
@@ -61,7 +60,9 @@ def resume(
         permission = Permission(frozenset(allow_code), own=False)
         if not noted.get("search"):
             launched = launching.changed(recorded or {}, overrides, composition.loader())
-            engine = ledger.noted("engine")
+            engine = None
+            if (known := ledger.noted("engine")) is not None:
+                engine = Engine(known["name"], known["hydra"], known["folder"], permission=permission)
             _check_code(ledger, engine, folder, allow_code)
             with (
                 locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
@@ -71,9 +72,7 @@ def resume(
                     console or terminal.console(),
                     folder=folder,
                     command=command,
-                    engine=None
-                    if engine is None
-                    else Engine(engine["name"], engine["hydra"], engine["folder"], permission=permission),
+                    engine=engine,
                 ) as runner,
             ):
                 return _finish(ledger, runner)
@@ -90,23 +89,17 @@ def resume(
         )
 
 
-def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
+def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str]) -> None:
     """Raises UsageError if what is to be run names code that isn't allowed."""
     jobs = [(job.state.is_settled, job.checked_spec) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
     addresses.check(left, ledger.path)
     done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
     allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
-    target = "" if engine is None else named_code.function_of(_target(engine["hydra"]))
+    target = "" if engine is None else engine.named_code(ledger.directory)
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
     recorded_code.check(left, allowed, others=others, record=record)
-
-
-def _target(hydra: Any) -> str:
-    """The class of the launcher in Hydra's node, as the ledger has it."""
-    node = hydra.get("launcher") if isinstance(hydra, Mapping) else None
-    return str(node.get("_target_")) if isinstance(node, Mapping) else ""
 
 
 def _finish(ledger: Ledger, runner: Runner) -> bool:

@@ -215,6 +215,25 @@ def _tracker(settings: Settings) -> Tracker | None:
             assert_never(settings)
 
 
+def open_store(settings: Settings) -> None:
+    """Makes the store of MLflow runs if it is new, before several processes, or machines, use it at once.
+
+    Raises:
+        RunError: a package is not installed, or the store can't be opened.
+    """
+    if not isinstance(settings, MLflow):
+        return
+    tracker = _tracker(settings)
+    from embexp.tracking import mlflow_store
+
+    if tracker is not None and not mlflow_store.is_served(settings.uri):
+        try:
+            mlflow_store.connect(settings.uri)
+        except Exception as error:
+            remedy = "Correct the settings of tracking, or set tracking=none"
+            raise RunError(f"{tracker.name} can't be reached: {reason(error)}\n    {remedy}") from error
+
+
 @contextlib.contextmanager
 def _told_of_termination(tracking: Tracking) -> Iterator[None]:
     """Within the block, SIGTERM ends the process by an exception, so that trackers learn of it.

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import open_dict, read_write
 
 import embexp
 from embexp.cli import commands
-from embexp.config import folders
+from embexp.config import composition, folders, named_code
+from embexp.config.compose import compose
+from embexp.config.permission import OWN_MODULES
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory
 from embexp.reports.record import Status
@@ -25,7 +28,7 @@ from embexp.specs import addresses
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.studies import verification
-from embexp.sweeps import jobs, resuming
+from embexp.sweeps import engines, jobs, resuming
 from embexp.sweeps.checking import PlannedJob
 from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -382,16 +385,60 @@ def test_what_only_jobs_that_are_done_name_may_be_allowed_too(unmarked: Path, sw
     assert not (unmarked / "pwned").exists()
 
 
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
+FOLDER = "${hydra.sweep.dir}/.submitit/%j"
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        {"_target_": "bomb.Launcher"},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": FOLDER, "setup": ["touch pwned"]},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": FOLDER, "comment": "x'\ntouch pwned #"},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": "/elsewhere/%j"},
+        {"_target_": f"{SUBMITIT}.LocalLauncher", "submitit_folder": f"{FOLDER}/../../../elsewhere"},
+    ],
+    ids=["of another module", "shell commands", "a second line", "another folder", "a folder above"],
+)
 def test_a_launcher_that_a_sweep_names_is_code_too(
-    unmarked: Path, sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    unmarked: Path, sweep: Callable[..., Path], launcher: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-    engine = {"name": "basic", "hydra": {"launcher": {"_target_": target}}, "folder": str(unmarked)}
-    directory = sweep(engine | {"command": ["touch", str(unmarked / "pwned")]})
+    pytest.importorskip("submitit")
+    directory = sweep({"name": "any", "hydra": {"launcher": launcher}, "folder": str(unmarked)})
     allowed = ["--allow-code", "bomb:tower"]
     assert commands.main(["resume", str(directory), *allowed]) == 2
-    launcher = "hydra._internal.core_plugins.basic_launcher:BasicLauncher"
-    assert f"names code to run, {launcher} (hydra.launcher)" in capsys.readouterr().err
+    module, _, name = launcher["_target_"].rpartition(".")
+    assert f"names code to run, {module}:{name} (hydra.launcher)" in capsys.readouterr().err
+    assert not (unmarked / "pwned").exists()
+
+
+def test_a_recorded_sweep_brings_no_loggers_and_no_variables() -> None:
+    config = compose(composition.loader(), ["hydra/launcher=basic"]).config
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.job.env_set = {"LD_PRELOAD": "bomb.so"}
+        config.hydra.job_logging = {"version": 1, "root": {}, "handlers": {"bomb": {"()": "bomb.tower"}}}
+    job = engines.JobNumbers().load_sweep_config(config, ["job=3"])
+    assert (job.job, job.hydra.job.env_set, job.hydra.job_logging) == (3, {}, {"version": 1, "root": None})
+
+
+@pytest.mark.parametrize("name", ["basic", "submitit_local", "submitit_slurm"])
+def test_a_known_launcher_needs_no_permission(
+    unmarked: Path, sweep: Callable[..., Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    engine = engines.engine(compose(composition.loader(), [f"hydra/launcher={name}"]).config, OWN_MODULES)
+    directory = sweep(engine.as_json() | {"command": ["touch", str(unmarked / "pwned")]})
+    launched: list[str] = []
+
+    def launch(self: object, job_overrides: object, initial_job_idx: int) -> list[object]:
+        launched.append(type(self).__name__)
+        return []
+
+    for target in named_code.plugins():
+        if target == engine.hydra["launcher"]["_target_"]:
+            monkeypatch.setattr(named_code.plugins()[target], "launch", launch)
+    assert not resuming.resume(directory, allow_code=["bomb:tower"])
+    assert launched == [engine.hydra["launcher"]["_target_"].rpartition(".")[2]]
     assert not (unmarked / "pwned").exists()
 
 

@@ -178,7 +178,7 @@ def _commands(record: Record) -> list[tuple[str, str]]:
             ("verify", shlex.join(["embexp", "verify", path])),
             ("evaluate", shlex.join(["embexp", "evaluate", path])),
         ]
-    elif record.status in (Status.INTERRUPTED, Status.RUNNING):
+    elif record.status in (Status.INTERRUPTED, Status.CANCELLED, Status.RUNNING):
         found.append(("go on", shlex.join(["embexp", "resume", path])))
     return found
 
