@@ -29,7 +29,7 @@ from embexp.tables import bounds
 _XLA = "XLA_CPU_JIT"
 _LEFT_OUT = frozenset({"Assert", "AssertNextDataset"})
 """Those that a TPU does not compute, nor whatever is computed for them alone."""
-_ARGUMENTS = frozenset({"Placeholder", "_Arg", "_Retval", "NoOp"})
+_ARGUMENTS = frozenset({"Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval", "NoOp"})
 _DYNAMIC = frozenset(
     {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition"}
 )

@@ -209,11 +209,15 @@ def _as_replica(computation: Callable[..., Any], arguments: Sequence[Any]) -> Ca
 
 
 def _input(value: Any) -> Any:
-    """Marks an input of a TPU computation as TensorFlow does; `TPUEmbedding.enqueue` checks for the mark."""
+    """An input of a TPU computation, marked as TensorFlow does; `TPUEmbedding.enqueue` checks for the mark.
+
+    Its value is known only when the computation runs, also that of a constant: a TPU compiles for any value.
+    """
     if value is None:
         return None
     with tf.device(value.device if isinstance(value, tf.Tensor) else None):  # it checks the device, too
-        tensor = tf.identity(value)
+        given = tf.convert_to_tensor(value)
+        tensor = tf.raw_ops.PlaceholderWithDefault(input=given, shape=given.shape)
     tensor.op._set_attr("_tpu_input_identity", attr_value_pb2.AttrValue(b=True))
     return tensor
 

@@ -130,6 +130,17 @@ def test_soft_placement_gives_no_shapes(strategy: Any, name: str) -> None:
         tf.config.set_soft_device_placement(False)
 
 
+def test_the_value_of_an_argument_is_not_known(strategy: Any) -> None:
+    """A TPU compiles a step for any value of its arguments, also of those that are constants here."""
+
+    def step(count: Any) -> Any:
+        assert tf.get_static_value(count) is None
+        return tf.range(count)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Range \(.*depends on values"):
+        tf.function(lambda: strategy.run(step, args=(3,)))()
+
+
 def test_all_are_named_at_once(strategy: Any) -> None:
     def step(x: Any) -> Any:
         return tf.unique(x)[0], squares(x)
