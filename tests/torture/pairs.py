@@ -23,7 +23,7 @@ _WRITERS = ("run", "resume")
 _READERS = ("verify", "report", "evaluate", "predict", "export")
 _STATES = ("complete", "unfinished", "empty")
 """Of the folder before: a run that has ended, one that was killed, and none."""
-_HOLDER = re.compile(r"process \d+|pid \d+")
+_HOLDER = re.compile(r"process \d+")
 _UNFINISHED = re.compile(
     r"has not ended|no finished run|unfinished|not complete|being written|not the directory of a run|no run in"
 )
@@ -111,10 +111,9 @@ def _check(pairs: Pairs, case: Case, command: str, other: str, state: str, out: 
     kills.check_sentence(case, command, ended)
     if other in _READERS and command in _READERS and state == "complete":
         case.faults.append(f"{command} of a finished run was refused beside {other}: {ended.message}")
-    if command in _WRITERS and other in _WRITERS and not (_HOLDER.search(ended.err) or state == "complete"):
-        case.faults.append(
-            f"{command} was refused beside {other} without a word of who has the folder: {ended.message}"
-        )
+    held = command in _WRITERS and other in _WRITERS and "not the directory of a run" not in ended.err
+    if held and not _HOLDER.search(ended.err):
+        case.faults.append(f"{command} was refused beside {other} without a word of who has it: {ended.message}")
     if out.exists():
         case.faults.append(f"{command} was refused and left {out.name}")
 

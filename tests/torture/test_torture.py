@@ -121,14 +121,14 @@ def torture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kills.Torture]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [0, 1, 3])
 def test_a_killed_run_is_resumed(torture: kills.Torture, number: int) -> None:
     [case] = kills.cases(torture, ["keep", "incremental"], 0, [number])
     assert case.faults == [], case
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [2])
 def test_a_run_that_lost_power_is_resumed(torture: kills.Torture, number: int) -> None:
     [case] = power.cases(torture, ["keep"], 0, [number])
     assert case.faults == [], case
