@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 from embexp.specs.tracking import scheme_of
 from embexp.system import files
+from embexp.system.locks import FileLock
 
 DEFAULT = "sqlite:///mlflow.db"
 """The store without a setting: a database in the working folder, as MLflow's own default."""
