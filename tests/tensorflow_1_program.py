@@ -22,6 +22,7 @@ from embexp import checkpoints, initialization, rows
 from embexp.errors import CheckpointError, UsageError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from tests import exact_rules
+from tests.checkpoints import made
 
 v1 = tf.compat.v1
 ROWS, DIM = 9, 4
@@ -163,6 +164,30 @@ def check_checkpoint(case: str, resource: bool) -> None:
     key = "table" if case == "name" else "t"
     np.testing.assert_array_equal(checkpoints.read_rows(path, key, 2, 5), wanted["table"][2:5])
     assert {info.variable for info in checkpoints.keys(path).values()} - {None} == set(wanted)
+
+
+def check_partitioned(case: str, resource: bool) -> None:
+    """Three parts become four, from a saver's checkpoint of either format."""
+
+    def parted(number: int, value: np.ndarray) -> Any:
+        return v1.get_variable(
+            "parted",
+            value.shape,
+            initializer=made.initializer(value),
+            partitioner=v1.fixed_size_partitioner(number),
+            use_resource=resource,
+        )
+
+    parted(3, MATRIX)
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        saver = v1.train.Saver(write_version=1 if case == "V1" else 2)
+        path = saver.save(session, f"parted-{case}-{resource}")
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = parted(4, MATRIX * 0)
+        session.run(v1.global_variables_initializer())
+        checkpoints.restore(path, v1.global_variables()).assert_consumed().run_restore_ops(session)
+        np.testing.assert_array_equal(session.run(tf.convert_to_tensor(variable)), MATRIX)
 
 
 def check_monitored(case: str, resource: bool) -> None:

@@ -14,6 +14,7 @@ CHECKS = {
     "frozen": ["range", "list", "empty list", "array", "mask", "tensor", "placeholder"],
     "fill": ["scaffold", "scaffold, local", "assign", "placeholder_feed", "variable_load", "constant"],
     "checkpoint": ["name", "object"],
+    "partitioned": ["V1", "V2"],
     "monitored": ["name", "object"],
     "estimator": ["scaffold"],
     "api": ["run"],
@@ -31,8 +32,8 @@ def outcomes(forked: Path, root: Path, tmp_path_factory: pytest.TempPathFactory)
         capture_output=True,
         text=True,
         check=False,
-        cwd=tmp_path_factory.mktemp("tensorflow_1"),
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        cwd=(folder := tmp_path_factory.mktemp("tensorflow_1")),
+        env={**os.environ, "PYTHONWARNINGS": "ignore", "XDG_CACHE_HOME": str(folder / "cache")},
     )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -185,8 +185,9 @@ def dropped(matching: Matching) -> dict[str, Stored]:
     So TensorFlow decides, too, where two objects of a checkpoint are one object of the program.
     """
     of_node: dict[int, list[Stored]] = {}
+    unused = matching.unused
     for stored in matching.stored:
-        if stored.node is not None and stored.key not in matching.unused:
+        if stored.node is not None and stored.key not in unused:
             of_node.setdefault(stored.node, []).append(stored)
     found: dict[str, Stored] = {}
     for nodes in matching.nodes_by_object():

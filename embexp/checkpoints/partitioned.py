@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.variables import PartitionedVariable
 
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle.rekeying import Slice
@@ -54,8 +55,7 @@ def is_whole(value: Any) -> bool:
     if isinstance(value, list | tuple):
         parts = [part_of(each) for each in value]
         return bool(parts) and all(each is not None and each.name == getattr(parts[0], "name", "") for each in parts)
-    # TensorFlow has no public name for its class, which is no variable.
-    return type(value).__name__ == "PartitionedVariable" and hasattr(value, "as_tensor")
+    return isinstance(value, PartitionedVariable)
 
 
 def require_whole(parts: Mapping[str, Sequence[Part]]) -> None:

@@ -56,9 +56,9 @@ def restore(
     them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
 
     Args:
-        path: a checkpoint's prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
-            `.weights.h5` or `.keras` file. The names in such a file are those of its datasets, such as
-            `layers/dense/vars/0`.
+        path: a checkpoint's prefix, one of its files, or its folder, also of TensorFlow's first format (V1); a
+            SavedModel; a run's directory; or a `.weights.h5` or `.keras` file. The names in such a file are those of
+            its datasets, such as `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root. Parts of a partitioned
             variable of TensorFlow 1 get their slices of a name-based checkpoint, whatever its parts.
@@ -202,11 +202,12 @@ def _parts(found: Matching) -> dict[str, Any]:
     """The parts of partitioned variables that are restored from slices, by the keys of their values."""
     if not found.by_name:
         return {}
+    unused = found.unused
     objects = {each.key: found.objects.get(each.node) for each in found.stored if each.node is not None}
     return {
         key: variable
         for key, variable in objects.items()
-        if key not in found.unused and partitioned.part_of(variable) is not None
+        if key not in unused and partitioned.part_of(variable) is not None
     }
 
 

@@ -108,8 +108,9 @@ class Taking:
         """See `Matching.dropped`; also for objects made since, which have the value that was bound to them first."""
         found, known = dict(self._found.dropped), {id(each) for each in self._found.objects.values()}
         stored_at: dict[int, list[Stored]] = {}
+        unused = self._found.unused
         for stored in self._found.stored:
-            if stored.node is not None and stored.key not in self._found.unused:
+            if stored.node is not None and stored.key not in unused:
                 stored_at.setdefault(stored.node, []).append(stored)
         first: dict[int, Stored] = {}
         for node, each in self._coordinator.object_by_proto_id.items():
