@@ -64,7 +64,9 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
       `strategy.run` is given; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
       or the reverse, is an error while tracing; a TPU waits forever. So is a step that dequeues when nothing was
-      enqueued, when it runs.
+      enqueued, when it runs, or when a batch for training was left and the step evaluates, or the reverse: batches
+      leave a TPU in their order.
+    - Arguments of `strategy.run` have no known value while it is traced, constants neither.
     - Replicas of several cores (`experimental_device_assignment`): each core looks up its part of its replica's batch;
       everything else is computed once, whatever core it is assigned to.
     - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
