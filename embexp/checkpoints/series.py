@@ -12,6 +12,7 @@ from typing import Any
 
 from embexp.checkpoints.locating import NAME
 from embexp.errors import DataError, EmbexpError
+from embexp.system import files
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.tensor import Tensor
 
@@ -123,6 +124,7 @@ def remove(directory: Path) -> None:
         directory.rename(gone)
     except FileNotFoundError:
         return
+    files.to_disk(directory.parent)  # else it may come back when the power is lost, after the run has ended
     shutil.rmtree(gone, ignore_errors=True)
 
 
