@@ -144,4 +144,5 @@ def remove(directory: Path) -> None:
         directory.rename(gone)
     except FileNotFoundError:
         return
+    files.to_disk(directory.parent)  # else it may come back when the power is lost, after the run has ended
     shutil.rmtree(gone, ignore_errors=True)
