@@ -60,7 +60,7 @@ test-fast: $(STAMP) ## run the tests that take a few seconds at most
 test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all cases that `make test` has one of
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics $(THOROUGH)
 
-fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
+fuzz: $(STAMP)   ## read 100,000 mutated files, configs and command lines each (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 torture: $(STAMP) ## kill runs at operations on their files, or let them lose power or share a folder (TORTURE='power --number 50', TORTURE=--help)

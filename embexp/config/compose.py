@@ -14,7 +14,18 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import additions, fetched, hydra_checks, hydra_globals, misplaced, patterns, record, validate, values
+from embexp.config import (
+    additions,
+    fetched,
+    hydra_checks,
+    hydra_globals,
+    interpolations,
+    misplaced,
+    patterns,
+    record,
+    validate,
+    values,
+)
 from embexp.config.data_columns import data_columns
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean
@@ -98,6 +109,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
     of_hydra = hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
     faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
+    interpolations.check(config)
     with hydra_globals.recorded(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
@@ -142,6 +154,7 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
         folder: from which relative paths start.
         without: keys at its top to leave out, beside `hydra`.
     """
+    interpolations.check(config)
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}

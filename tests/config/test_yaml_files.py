@@ -108,3 +108,26 @@ def test_an_override_of_five_thousand_digits(override: str, path: str) -> None:
 def test_digits_of_a_text_are_no_number() -> None:
     found: Any = composition.job(composition.loader(), [f"name='{NINES}'"]).composition.container["name"]
     assert found == NINES
+
+
+_REFERENCE = "'${b%d}'"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["b0: x", *(f"b{level}: {f'${{b{level - 1}}}' * 10}" for level in range(1, 10))],
+        ["b0: {x: 1}", *(f"b{level}: {{l: '${{b{level - 1}}}', r: '${{b{level - 1}}}'}}" for level in range(1, 40))],
+        ["b0: x", *(f"b{level}: [{', '.join([_REFERENCE % (level - 1)] * 10)}]" for level in range(1, 10))],
+    ],
+)
+def test_interpolations_that_stand_for_a_text_of_a_gigabyte(lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("\n".join(["defaults: [config, _self_]", *lines]))
+    with pytest.raises(ConfigError, match="its interpolations stand for more than 10,000 values"):
+        composition.job(composition.loader(tmp_path, "mine"), [])
+
+
+def test_interpolations_that_lead_back_to_themselves_are_no_matter_of_number(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [config, _self_]\nseed: ${seeds}\nseeds: ${seed}\n")
+    with pytest.raises(ConfigError, match="it can't be resolved"):
+        composition.job(composition.loader(tmp_path, "mine"), [])
