@@ -73,8 +73,14 @@ def test_what_a_killed_sweep_has_queued_is_waited_for(state: Path, tmp_path: Pat
     sweep = tmp_path / "sweep"
     killed_with_one_job_running(sweep, state)
     assert [(each.status, each.reason) for each in collect([sweep])] == [(Status.RUNNING, ""), (Status.QUEUED, "")]
-    threading.Timer(1.0, (sweep / "go").touch).start()
-    printed = finish(sweep, engine("submitit_slurm", tmp_path))
+    made, asked = engine("submitit_slurm", tmp_path), len(fake_slurm.calls(state, "squeue"))
+
+    def go() -> None:
+        until(lambda: len(fake_slurm.calls(state, "squeue")) > asked)  # the sweep has looked
+        (sweep / "go").touch()
+
+    threading.Thread(target=go, daemon=True).start()
+    printed = finish(sweep, made)
     assert "1 running, 1 queued already: this waits for them" in printed
     assert "job 1 started on " in printed
     assert states(sweep) == [("completed", 1), ("completed", 1)]
