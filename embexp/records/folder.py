@@ -202,6 +202,8 @@ class RunFolder:
                 words = f"{self.path} is not the directory of a run: there is no such directory"
             if (self.path / RESULTS).exists():
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
+            elif self.lock.path.exists() and not (self.path / LEDGER).exists():
+                words += ", so no run has begun there; start it again"
             raise NotARunError(words) from None
         except ValidationError as error:
             raise NotARunError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import embexp
-from embexp.errors import ConfigError, RunError
+from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.records import inventory, output_directory
 from embexp.records.folder import RunFolder
 from embexp.records.output_directory import OutputDirectory
@@ -176,3 +176,11 @@ def test_what_differs_from_the_run_that_is_to_be_continued(tmp_path: Path, spec:
         use(tmp_path / "run", other, Existing.CONTINUE)
     same = embexp.compose(["seed=1", "output.existing=continue"])
     assert use(tmp_path / "run", same, Existing.CONTINUE).continues
+
+
+def test_a_run_that_was_killed_before_it_had_a_spec(tmp_path: Path, spec: RunSpec) -> None:
+    with RunFolder(tmp_path).writing():
+        pass
+    with pytest.raises(NotARunError, match=r"no spec\.json in it, so no run has begun there; start it again"):
+        embexp.resume(tmp_path)
+    assert use(tmp_path, spec) == OutputDirectory(tmp_path)
