@@ -82,8 +82,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(repositories, "states", lambda folders: {})  # somebody may be at work in the checkout
         single.run(spec, run)
         with sqlite3.connect(sweep / "sweep.sqlite") as ledger:
-            ledger.execute("CREATE TABLE jobs (number INTEGER, directory TEXT, inventory TEXT)")
-            ledger.execute("INSERT INTO jobs VALUES (0, '0', ?)", (inventory.digest_of(run),))
+            ledger.execute("CREATE TABLE jobs (number INTEGER, directory TEXT, inventory TEXT, same_as INTEGER)")
+            ledger.execute("INSERT INTO jobs VALUES (0, '0', ?, NULL)", (inventory.digest_of(run),))
         yield run
 
 
