@@ -11,7 +11,7 @@ from typing import Any
 from embexp.checkpoints import graph_protos, live, locating, publishing, renaming
 from embexp.checkpoints.kinds import Kind
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, location, rekeying
+from embexp.tensor_bundle import increments, rekeying
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
 
@@ -70,9 +70,8 @@ def convert(
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with publishing.published(prefix) as folder:
         rekeying.rekey(index, folder / locating.NAME, keys, strings, rekeying.hard_linked)
-    if kind is Kind.NAME and location.marked_latest(prefix.parent) is None:
-        # Where another one is marked, a program may go on from that.
-        location.mark_latest(prefix.parent, [prefix])
+    if kind is Kind.NAME:
+        publishing.mark_latest(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 
 

@@ -13,7 +13,7 @@ from embexp.checkpoints.kinds import Kind
 from embexp.checkpoints.partitioned import Part
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import location, rekeying
+from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.rekeying import KEY_END, Slice
 
 
@@ -64,8 +64,7 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
             rekeying.rewrite(folder / f"{locating.NAME}.index", keys, slices)
     if kind is Kind.NAME:
-        earlier = [each for each in location.marked(prefix.parent) if each != prefix]
-        location.mark_latest(prefix.parent, [*earlier, prefix])
+        publishing.mark_latest(prefix)
     return prefix
 
 
