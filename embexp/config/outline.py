@@ -125,6 +125,8 @@ class _Reader:
             return
         for key, choice in entry.items() if isinstance(entry, dict) else ():
             words = str(key).split()
+            if not words:  # no group, which composing reports
+                continue
             name, _, place = words[-1].partition("@")
             target = _absolute(name, group)
             relative = name.removeprefix("/").replace("/", ".")

@@ -207,7 +207,7 @@ def _is_plain_entry(entry: Any) -> bool:
     [(key, choice)] = entry.items()
     words = str(key).split()
     named = isinstance(choice, str | None) and "$" not in str(choice)
-    return named and len(words) <= 2 and words[:-1] in ([], ["override"]) and "_here_" not in words[-1]
+    return named and 1 <= len(words) <= 2 and words[:-1] in ([], ["override"]) and "_here_" not in words[-1]
 
 
 def _prefixed(override: Override) -> bool:

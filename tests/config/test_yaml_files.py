@@ -131,3 +131,12 @@ def test_interpolations_that_lead_back_to_themselves_are_no_matter_of_number(tmp
     (tmp_path / "mine.yaml").write_text("defaults: [config, _self_]\nseed: ${seeds}\nseeds: ${seed}\n")
     with pytest.raises(ConfigError, match="it can't be resolved"):
         composition.job(composition.loader(tmp_path, "mine"), [])
+
+
+@pytest.mark.parametrize("key", ["''", "' '"])
+def test_a_defaults_list_that_names_no_group(key: str, tmp_path: Path) -> None:
+    """Found by `make fuzz`."""
+    (tmp_path / "mine.yaml").write_text(f"defaults: [config, {{{key}: x}}, _self_]\n")
+    assert outline.outline(composition.loader(tmp_path, "mine").folders, "mine").choices["strategy"] == "cpu"
+    with pytest.raises(ConfigError):
+        composition.job(composition.loader(tmp_path, "mine"), [])
