@@ -12,12 +12,13 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import device_util
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_tpu_partition_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.tpu import functional, tpu, tpu_embedding_v2, tpu_embedding_v2_utils
 from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow.python.util import nest, variable_utils
 
 from embexp.simulation import collectives, replicas, system
 from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
@@ -212,6 +213,7 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
     """`Function.__call__` that traces a tf.function inside a replica's step into that step's graph.
 
     Replicas exchange values in that graph, so no other may lie between. A TPU too compiles everything into one program.
+    Arguments and results become tensors, as those of any tf.function.
 
     Args:
         call: TensorFlow's own method.
@@ -224,10 +226,18 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
         function = self.python_function
         if self._autograph:
             function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
+        bound = function_type_utils.canonicalize_function_inputs(
+            args, kwargs, self._function_type, self._default_values
+        )
         with replicas.function():
-            return function(*args, **kwargs)
+            result = variable_utils.convert_variables_to_tensors(function(*bound.args, **bound.kwargs))
+        return nest.map_structure(_tensor, result, expand_composites=True)
 
     return called
+
+
+def _tensor(result: Any) -> Any:
+    return result if result is None or isinstance(result, tf.Operation) else tf.convert_to_tensor(result)
 
 
 @contextlib.contextmanager
