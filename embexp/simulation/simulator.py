@@ -140,9 +140,11 @@ def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
 def _served(engine: Engine) -> list[Replacement]:
     """Replacements of the TPU's operations."""
 
-    def called(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
+    @without_autograph
+    def partitioned_call(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
         return tf.raw_ops.StatefulPartitionedCall(args=args, Tout=Tout, f=f)
 
+    @without_autograph
     def first_core(name: str | None = None) -> Any:
         return tf.constant([0])
 
@@ -160,7 +162,7 @@ def _served(engine: Engine) -> list[Replacement]:
         (tpu_ops, "cross_replica_sum", collectives.cross_replica_sum),
         (tpu_ops, "all_to_all", collectives.all_to_all),
         (tpu_ops, "tpu_ordinal_selector", first_core),
-        (functional, "TPUPartitionedCall", called),
+        (functional, "TPUPartitionedCall", partitioned_call),
         (tpu, "split_compile_and_replicate", engine.replicate),
         (gen_tpu_partition_ops, "tpu_partitioned_input_v2", first),  # the copies of a variable on a replica's cores
         (tf2xla, "sharding", unchanged),
