@@ -12,12 +12,13 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import device_util
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_tpu_partition_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.tpu import functional, tpu, tpu_embedding_v2, tpu_embedding_v2_utils
 from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow.python.util import nest, variable_utils
 
 from embexp.simulation import collectives, replicas, system
 from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
@@ -139,9 +140,11 @@ def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
 def _served(engine: Engine) -> list[Replacement]:
     """Replacements of the TPU's operations."""
 
-    def called(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
+    @without_autograph
+    def partitioned_call(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
         return tf.raw_ops.StatefulPartitionedCall(args=args, Tout=Tout, f=f)
 
+    @without_autograph
     def first_core(name: str | None = None) -> Any:
         return tf.constant([0])
 
@@ -159,7 +162,7 @@ def _served(engine: Engine) -> list[Replacement]:
         (tpu_ops, "cross_replica_sum", collectives.cross_replica_sum),
         (tpu_ops, "all_to_all", collectives.all_to_all),
         (tpu_ops, "tpu_ordinal_selector", first_core),
-        (functional, "TPUPartitionedCall", called),
+        (functional, "TPUPartitionedCall", partitioned_call),
         (tpu, "split_compile_and_replicate", engine.replicate),
         (gen_tpu_partition_ops, "tpu_partitioned_input_v2", first),  # the copies of a variable on a replica's cores
         (tf2xla, "sharding", unchanged),
@@ -212,6 +215,7 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
     """`Function.__call__` that traces a tf.function inside a replica's step into that step's graph.
 
     Replicas exchange values in that graph, so no other may lie between. A TPU too compiles everything into one program.
+    Arguments and results become tensors, as those of any tf.function.
 
     Args:
         call: TensorFlow's own method.
@@ -224,10 +228,18 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
         function = self.python_function
         if self._autograph:
             function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
+        bound = function_type_utils.canonicalize_function_inputs(
+            args, kwargs, self._function_type, self._default_values
+        )
         with replicas.function():
-            return function(*args, **kwargs)
+            result = variable_utils.convert_variables_to_tensors(function(*bound.args, **bound.kwargs))
+        return nest.map_structure(_tensor, result, expand_composites=True)
 
     return called
+
+
+def _tensor(result: Any) -> Any:
+    return result if result is None or isinstance(result, tf.Operation) else tf.convert_to_tensor(result)
 
 
 @contextlib.contextmanager

@@ -372,6 +372,29 @@ class TestSteps:
             step(tf.constant([0, 1, 2], tf.int64))
             np.testing.assert_allclose(rows(embedding)[0], START[0] - 2.5)
 
+    def test_tensorflow_functions_inside_take_and_return_tensors(self) -> None:
+        """As TensorFlow's own do outside of a step: by their signature, and variables as they are at the call."""
+
+        def program(variable: Any) -> Any:
+            @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+            def by_signature(x: Any) -> Any:
+                return x
+
+            @tf.function
+            def read(plus: float = 1.0) -> Any:
+                return variable, {"plus": plus, "none": None}
+
+            before, others = read()
+            variable.assign_add(1.0)
+            return before, others["plus"], by_signature(3), tf.convert_to_tensor(variable)
+
+        with simulated() as strategy:
+            with strategy.scope():
+                made = tf.Variable(5.0, aggregation=tf.VariableAggregation.MEAN)
+            found = tf.nest.map_structure(lambda each: each.values[0], strategy.run(tf.function(lambda: program(made))))
+        expected = program(tf.Variable(5.0))
+        assert [(one.dtype, float(one)) for one in found] == [(one.dtype, float(one)) for one in expected]
+
     def test_tensorflow_functions_inside_are_traced_in(self) -> None:
         with simulated() as strategy:
             embedding = new_embedding(strategy)
