@@ -19,12 +19,14 @@ THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include
 OVERRIDES ?=
 NAMES ?=
 FUZZ ?=
+BASE ?= HEAD
+BITS ?=
 TORTURE ?= kills
 
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
 
-.PHONY: interpreter run test test-fast test-thorough fuzz torture check graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run test test-fast test-thorough fuzz torture check size bits graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -58,17 +60,24 @@ test-fast: $(STAMP) ## run the tests that take a few seconds at most
 test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all cases that `make test` has one of
 	$(BIN)/python -m pytest --hypothesis-profile=thorough --hypothesis-show-statistics $(THOROUGH)
 
-fuzz: $(STAMP)   ## read 100,000 mutated files with every reader (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
+fuzz: $(STAMP)   ## read 100,000 mutated files, configs and command lines each (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 torture: $(STAMP) ## kill runs at operations on their files, or let them lose power or share a folder (TORTURE='power --number 50', TORTURE=--help)
 	$(BIN)/python -m tests.torture $(TORTURE)
 
-check: $(STAMP)  ## check format, lint and types, and run all tests, as in CI
+check: $(STAMP)  ## check format, lint, types and size, and run all tests, as in CI
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.size
 	$(PYTEST)
+
+size: $(STAMP)   ## print lines of code, modules and the budget of each package
+	@$(BIN)/python -m tests.size
+
+bits: $(STAMP)   ## compare tables, metrics and run ids of 14 small runs with those of another commit (BASE=HEAD~3)
+	@$(BIN)/python -m tests.bits $(BASE) $(BITS)
 
 graph: $(STAMP)  ## print the import graph: rooms, floors, arrows
 	@$(BIN)/python -m tests.import_graph

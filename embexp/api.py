@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from embexp.config import composition, hydra_app
 from embexp.config.permission import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
-from embexp.records import allowed_code
+from embexp.records import allowed_code, output_directory
 from embexp.records.folder import RunFolder
-from embexp.specs import arguments
+from embexp.records.output_directory import OutputDirectory
+from embexp.specs import addresses, arguments
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Existing
 from embexp.sweeps import ledger
-from embexp.system import environment, files
+from embexp.system import environment
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
@@ -43,6 +46,9 @@ __all__ = [
     "verify",
 ]
 
+_used: set[Path] = set()
+"""Output directories of Hydra apps in which this process has run something."""
+
 
 def run(
     spec: RunSpec,
@@ -57,8 +63,9 @@ def run(
     Args:
         spec: from `embexp.compose` or `embexp.spec_of`.
         directory: directory of the run; None: in a Hydra app the output directory of its job, else
-            `outputs/DATE/TIME`. An existing directory is never written to: the run then takes the next free name,
-            `…_2`. The exception is the output directory of a Hydra app's job, which Hydra has just made.
+            `outputs/DATE/TIME`, or the next free name, `…_2`. If a directory that is given has a run already, or other
+            files, the run does what `spec.output.existing` says: it is refused, unless that is `number`, `replace` or
+            `continue`.
         listeners: called during training, in each run of a study.
         quiet: nothing is printed.
         allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
@@ -67,9 +74,10 @@ def run(
         The directory of the run and its summary.
 
     Raises:
-        UsageError: an argument is of the wrong type.
-        ConfigError: settings of the spec don't fit each other, the data or the files; with all faults.
-        RunError: the run fails for a reason in the data, a file or the machine.
+        UsageError: an argument is of the wrong type, or TensorFlow does not execute eagerly here.
+        ConfigError: settings of the spec don't fit each other, the data or the files; with all faults. Or the directory
+            has a run already.
+        RunError: the run fails for a reason in the data, a file or the machine, or another process has the directory.
     """
     spec = arguments.a_spec(spec, "embexp.run")
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
@@ -78,10 +86,16 @@ def run(
     checked, faults = composition.check_spec(spec, Permission(frozenset(allowed)))
     if checked is None or faults:
         raise ConfigError(faults)
-    environment.load_tensorflow()
-    from embexp.studies import run as studies
+    arguments.require_eager("embexp.run")
+    with _new_directory(chosen, checked) as found:
+        environment.load_tensorflow()
+        from embexp.studies import run as studies
 
-    return studies.run(checked, _new_directory(chosen, checked), listeners=_shown(added, quiet=quiet))
+        shown = _shown(added, quiet=quiet)
+        if found.continues:
+            say: Callable[[str], object] = (lambda sentence: None) if quiet else print
+            return studies.resume(found.path, allow_code=allowed_code.named(checked), listeners=shown, say=say)
+        return studies.run(checked, found.path, listeners=shown)
 
 
 def sweep(
@@ -185,7 +199,8 @@ def resume(
         has its `status` (completed, interrupted or failed) and its `jobs`, as in `sweep.json`.
 
     Raises:
-        UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
+        UsageError: an argument is of the wrong type, a spec names code that isn't allowed, or TensorFlow does not
+            execute eagerly here.
         ConfigError: an override is invalid; with all faults.
         NotARunError: there is no run in the directory.
         RunError: the run can't be resumed, or fails.
@@ -200,11 +215,13 @@ def resume(
         return _resume_sweep(folder, texts, allowed, quiet=quiet)
     recorded = RunFolder(folder).recorded_spec()
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
+    addresses.check([recorded], RunFolder(folder).spec)
     if texts:
         from embexp.config.changed_spec import changed_spec
 
         changed = changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
+    arguments.require_eager("embexp.resume")
     from embexp.studies import run as studies
 
     say: Callable[[str], object] = (lambda sentence: None) if quiet else print
@@ -281,16 +298,17 @@ def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[L
     return lambda: [*([] if quiet else [progress(Console())]), *listeners]
 
 
-def _new_directory(chosen: Path | None, spec: RunSpec) -> Path:
+def _new_directory(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:
     """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
     own = hydra_app.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():
-        try:  # exclusively: a second run of the same job gets a directory of its own
-            files.write_new_text(RunFolder(own).spec, spec.model_dump_json(indent=2) + "\n")
-        except FileExistsError:
-            return files.new_directory(own)
-        return own
-    return files.new_directory(chosen or _dated())
+        # A second run of the same job gets a directory of its own.
+        existing = Existing.NUMBER if own in _used else spec.output.existing
+        _used.add(own)
+        return output_directory.opened(own, spec, existing, own=True)
+    if chosen is None:
+        return output_directory.opened(_dated(), spec, Existing.NUMBER)
+    return output_directory.opened(chosen, spec, spec.output.existing, setting="directory")
 
 
 def _dated(ending: str = "") -> Path:

@@ -2,7 +2,8 @@
 
 The gradient is taken with respect to the rows that were looked up, each once. The optimizer updates only these rows, as
 in embexp's own runs. So time and memory do not depend on the size of the table. Everything works eagerly, inside a
-`tf.function`, and in a TensorFlow 1 graph, where `update` returns the operation to run.
+`tf.function`, and in a TensorFlow 1 graph, with resource and reference variables, where `update` returns the operation
+to run.
 
     found = embexp.rows.gradient(lambda looked_up: loss(looked_up), table, ids, frozen=frozen)
     embexp.rows.update(optimizer, table, slots, found)
@@ -31,7 +32,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import optimizers as rules
 from embexp.tables import schedules
 from embexp.tables.autograph import without_autograph
-from embexp.tables.variables import gather_rows, scatter_rows
+from embexp.tables.variables import gather_rows, is_writable, scatter_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +206,16 @@ def _without(frozen: Any, found: RowGradient) -> RowGradient:
         # -1 is not a row; it makes the list non-empty, so that searching it needs no special case.
         sorted_ids = tf.concat([[-1], tf.sort(tf.reshape(tf.cast(_integers(frozen, "frozen"), tf.int64), [-1]))], 0)
         ids = tf.cast(found.ids, tf.int64)
-        excluded = tf.gather(sorted_ids, tf.searchsorted(sorted_ids, ids, side="right") - 1) == ids
+        # Not `==`, which compares identities in a graph of TensorFlow 1.
+        excluded = tf.equal(tf.gather(sorted_ids, tf.searchsorted(sorted_ids, ids, side="right") - 1), ids)
     kept = tf.where(~excluded)[:, 0]
     return RowGradient(tf.gather(found.ids, kept), tf.gather(found.values, kept), found.loss)
 
 
 def _check(variable: Any) -> None:
-    if not hasattr(variable, "handle"):
+    if not is_writable(variable):
         raise ValueError(f"expected a tf.Variable (of a Keras variable, its value), got {type(variable).__name__}")
-    if variable.dtype != tf.float32 or variable.shape.rank != 2:
+    if variable.dtype.base_dtype != tf.float32 or variable.shape.rank != 2:
         raise ValueError(
             f"expected a float32 variable [rows, dim], got {variable.dtype.name} of shape {variable.shape}"
         )
@@ -222,5 +224,7 @@ def _check(variable: Any) -> None:
 def _integers(ids: Any, name: str) -> Any:
     ids = tf.convert_to_tensor(ids)
     if ids.dtype not in (tf.int32, tf.int64):
+        if ids.shape.num_elements() == 0:
+            return tf.cast(ids, tf.int64)  # an empty list, which TensorFlow calls float32
         raise ValueError(f"{name} must be int32 or int64, got {ids.dtype.name}")
     return ids

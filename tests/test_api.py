@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import embexp
 from embexp.runs.finished import Run
@@ -106,6 +107,16 @@ def test_model(made: tuple[Run, list[Any]]) -> None:
     assert isinstance(run.model, keras.Model)
     assert {each.name for each in run.model.inputs} == {*run.spec.features}
     assert run.model is run.model
+
+
+def test_in_a_graph_of_tensorflow_1_tables_are_read_and_runs_are_refused(made: tuple[Run, list[Any]]) -> None:
+    with tf.Graph().as_default():
+        run = embexp.load_run(made[0].folder.path)
+        np.testing.assert_array_equal(run.table("item"), made[0].table("item"))
+        with pytest.raises(embexp.UsageError, match=r"the model of a loaded run needs .* inside a tf.Graph"):
+            _ = run.model
+        with pytest.raises(embexp.UsageError, match=r"embexp.run needs .* call it outside of the graph"):
+            embexp.run(run.spec)
 
 
 def test_neighbors(made: tuple[Run, list[Any]]) -> None:

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.account import Account, LiveAccount, Mismatch, Value
+    from embexp.checkpoints.account import Account, Dropped, LiveAccount, Mismatch, Reordered, Value
     from embexp.checkpoints.contents import KeyInfo
     from embexp.checkpoints.converting import Conversion, convert
     from embexp.checkpoints.kinds import Kind
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Account",
     "Conversion",
+    "Dropped",
     "KeyInfo",
     "Kind",
     "LiveAccount",
     "Mismatch",
+    "Reordered",
     "Value",
     "convert",
     "keys",
@@ -37,10 +39,12 @@ __all__ = [
 _LATER = {
     "Account": "account",
     "Conversion": "converting",
+    "Dropped": "account",
     "KeyInfo": "contents",
     "Kind": "kinds",
     "LiveAccount": "account",
     "Mismatch": "account",
+    "Reordered": "account",
     "Value": "account",
     "convert": "converting",
     "keys": "reading",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,43 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A value of a checkpoint whose variable was restored from another one, as two objects of the checkpoint are one.
+
+    Attributes:
+        value: the value that is not used.
+        instead: the value that the variable has.
+    """
+
+    value: Value
+    instead: Value
+
+    def __str__(self) -> str:
+        return f"{self.value}, whose variable was restored from {self.instead.path}"
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """A variable of a list that has the value of another variable of the same list, to judge by their names.
+
+    Attributes:
+        path: object path of the variable.
+        name: of the variable.
+        stored: name of the variable whose value it has, as the checkpoint knows it.
+    """
+
+    path: str
+    name: str
+    stored: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.name}) has the value of {self.stored}"
+
+
+Listed = Value | Mismatch | Dropped | Reordered
+
+
+@dataclass(frozen=True)
 class Account:
     """Where every value went.
 
@@ -65,6 +103,8 @@ class Account:
         mismatched: of another shape or type.
         waiting: values of objects that are there, whose variables are not yet. They are restored when they are created.
         left_out: values in the checkpoint, and variables, that the restore was told to leave out.
+        dropped: values that have no variable of their own, since two objects of the checkpoint are one in the program.
+        reordered: restored variables of lists whose order seems to have changed. The asserts warn of them.
     """
 
     source: str
@@ -74,6 +114,8 @@ class Account:
     mismatched: tuple[Mismatch, ...] = ()
     waiting: tuple[Value, ...] = ()
     left_out: tuple[Value, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    reordered: tuple[Reordered, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {len(self.restored)} restored"]
@@ -81,6 +123,8 @@ class Account:
             lines += _listed(words, values)
         if self.left_out:
             lines += _listed("left out, as told", self.left_out)
+        if self.reordered:
+            lines += _listed("of lists whose order seems to have changed", self.reordered)
         return "\n".join(lines)
 
     def assert_complete(self) -> None:
@@ -90,34 +134,53 @@ class Account:
             CheckpointError: a variable is missing in the checkpoint, has another shape or type, or does not exist yet;
                 or nothing was restored. The message lists everything.
         """
-        self._check([fault for fault in self._faults() if fault[1] is not self.extra])
+        self._check(self._faults(self.missing, self.mismatched, self.waiting), nothing=False)
 
     def assert_consumed(self) -> None:
         """Checks that every variable of the program was restored, and every value of the checkpoint used.
 
         Raises:
-            CheckpointError: as `assert_complete`, or the checkpoint has extra values. The message lists everything.
+            CheckpointError: as `assert_complete`, or the checkpoint has values that are extra or dropped. The message
+                lists everything.
         """
-        self._check(self._faults())
+        self._check(self._faults(), nothing=False)
+
+    def assert_existing_objects_matched(self) -> None:
+        """Checks that every variable that exists was restored, as TensorFlow's assert of this name does.
+
+        It passes although values wait, are extra or dropped, or no variable exists yet.
+
+        Raises:
+            CheckpointError: a variable is missing in the checkpoint, or has another shape or type.
+        """
+        self._check(self._faults(self.missing, self.mismatched), nothing=True)
 
     def faults(self) -> list[str]:
-        """Lines that list all that is missing, extra, of another shape or type, or waiting; none if nothing is."""
+        """Lines that list all that `assert_consumed` takes for a fault; none if there is nothing."""
         return _whole(self._faults())
 
-    def _faults(self) -> list[tuple[str, Sequence[Value | Mismatch]]]:
-        faults: list[tuple[str, Sequence[Value | Mismatch]]] = [
+    def _faults(self, *lists: Sequence[Listed]) -> list[tuple[str, Sequence[Listed]]]:
+        """What is not as it should be, in all lists or in some."""
+        faults: list[tuple[str, Sequence[Listed]]] = [
             ("missing in the checkpoint", self.missing),
             ("of another shape or type", self.mismatched),
             ("waiting for variables that do not exist yet", self.waiting),
             ("extra in the checkpoint", self.extra),
+            ("dropped, for variables that are restored from another value", self.dropped),
         ]
-        return [(words, values) for words, values in faults if values]
+        return [(words, values) for words, values in faults if values and (not lists or values in lists)]
 
-    def _check(self, faults: Sequence[tuple[str, Sequence[Value | Mismatch]]]) -> None:
-        if not faults and self.restored:
-            return
-        lines = [f"{self.source} was not restored as expected: {len(self.restored) or 'nothing'} restored"]
-        raise CheckpointError("\n".join([*lines, *_whole(faults)]))
+    def _check(self, faults: Sequence[tuple[str, Sequence[Listed]]], *, nothing: bool) -> None:
+        if faults or not (self.restored or nothing):
+            lines = [f"{self.source} was not restored as expected: {len(self.restored) or 'nothing'} restored"]
+            raise CheckpointError("\n".join([*lines, *_whole(faults)]))
+        if self.reordered:
+            listed = "; ".join(map(str, self.reordered))
+            warnings.warn(
+                f"{self.source}: the order of a list seems to have changed since it was saved: {listed}. Restore with"
+                " the order of then, or with rename",
+                stacklevel=4,
+            )
 
 
 class LiveAccount:
@@ -171,6 +234,16 @@ class LiveAccount:
         """What the restore was told to leave out."""
         return self.now.left_out
 
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Values whose variables were restored from other ones."""
+        return self.now.dropped
+
+    @property
+    def reordered(self) -> tuple[Reordered, ...]:
+        """Variables of lists whose order seems to have changed."""
+        return self.now.reordered
+
     def __str__(self) -> str:
         return str(self.now)
 
@@ -184,6 +257,11 @@ class LiveAccount:
         self.now.assert_consumed()
         return self
 
+    def assert_existing_objects_matched(self) -> LiveAccount:
+        """See `Account.assert_existing_objects_matched`; returns itself."""
+        self.now.assert_existing_objects_matched()
+        return self
+
     def run_restore_ops(self, session: object = None) -> None:
         """Restores the variables of a graph in a session; None: the default one. Eagerly, there is nothing to run."""
         self._run(session=session)
@@ -193,10 +271,10 @@ class LiveAccount:
         self._initialize(session=session)
 
 
-def _whole(faults: Sequence[tuple[str, Sequence[Value | Mismatch]]]) -> list[str]:
+def _whole(faults: Sequence[tuple[str, Sequence[Listed]]]) -> list[str]:
     return [line for words, values in faults for line in _listed(words, values, len(values))]
 
 
-def _listed(words: str, values: Sequence[Value | Mismatch], shown: int = _SHOWN) -> list[str]:
+def _listed(words: str, values: Sequence[Listed], shown: int = _SHOWN) -> list[str]:
     lines = [f"  {len(values)} {words}:", *(f"    {each}" for each in values[:shown])]
     return lines + ([f"    … and {len(values) - shown} more"] if len(values) > shown else [])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from embexp.checkpoints.matching import Matching
+from embexp.checkpoints.partitioned import part_of
 from embexp.errors import CheckpointError
 from embexp.tables.streamed import StreamedTable
 from embexp.tensor_bundle.index import Entry
@@ -22,10 +23,13 @@ _BLOCK_BYTES = 1 << 22
 def assignable(found: Matching, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> dict[str, Any]:
     """What is assigned row by row, by the key of its value: tables of runs; eagerly, variables larger than a block."""
     chosen = {}
+    unused = found.unused
     for stored in found.stored:
-        if stored.node is None or stored.key not in tensor_of or stored.key in {*found.left_out, *found.mismatched}:
+        if stored.node is None or stored.key not in tensor_of or stored.key in unused:
             continue
         variable: Any = found.objects.get(stored.node)
+        if found.by_name and part_of(variable) is not None:
+            continue  # restored by slices
         if isinstance(variable, StreamedTable):
             chosen[stored.key] = variable
         elif not tf.executing_eagerly():

@@ -70,6 +70,8 @@ def convert(
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with publishing.published(prefix) as folder:
         rekeying.rekey(index, folder / locating.NAME, keys, strings, rekeying.hard_linked)
+    if kind is Kind.NAME:
+        publishing.mark_latest(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 
 

@@ -113,7 +113,7 @@ def move(proto: Any, moves: Mapping[str, str]) -> list[str]:
         moves: new object paths by old ones.
     """
     paths = {path: number for number, path in reversed([*enumerate(paths_of(proto))])}
-    reached = _slots(proto)
+    reached = slots_of(proto)
     faults = [f"there is no object {old}" for old in moves if old not in paths]
     faults += [
         f"{old} is a slot variable, which is where its variable is" for old in moves if paths.get(old) in reached
@@ -136,7 +136,8 @@ def move(proto: Any, moves: Mapping[str, str]) -> list[str]:
     return []
 
 
-def _slots(proto: Any) -> set[int]:
+def slots_of(proto: Any) -> set[int]:
+    """The nodes of slot variables, as the optimizers of TensorFlow 1 and of Keras 2 record them."""
     return {slot.slot_variable_node_id for node in proto.nodes for slot in node.slot_variables}
 
 

@@ -19,6 +19,8 @@ from tensorflow.python.checkpoint import graph_view, util
 from tensorflow.python.saved_model import registration
 from tensorflow.python.training.saving import saveable_object_util
 
+from embexp.checkpoints.partitioned import part_of
+
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""
 CALLBACK = "TPUEmbeddingCallback"
@@ -115,8 +117,8 @@ def global_name(value: Any) -> str:
         return str(value.path)
     if not is_variable(value):
         return ""
-    whole = getattr(value, "_save_slice_info", None)  # a part of a partitioned variable
-    return str(value.name if whole is None else whole.full_name).split(":")[0]
+    part = part_of(value)
+    return str(value.name if part is None else part.name).split(":")[0]
 
 
 def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:

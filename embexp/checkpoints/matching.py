@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import graph_protos, live
+from embexp.checkpoints import graph_protos, live, partitioned
 from embexp.checkpoints.account import Mismatch, Value
 from embexp.tensor_bundle.index import Entry
 
@@ -41,6 +41,8 @@ class Matching:
         objects: the objects of the program by node, as far as they exist.
         left_out: keys of values that are not restored, as told.
         mismatched: values of another shape or type than their variables, by key.
+        by_name: whether the values are matched by name, so that parts of partitioned variables belong to whole tensors.
+        dropped: values whose variables are restored from another value, by key; with that value.
     """
 
     proto: Any
@@ -48,6 +50,20 @@ class Matching:
     objects: dict[int, Any] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
     mismatched: dict[str, Mismatch] = field(default_factory=dict)
+    by_name: bool = False
+    dropped: dict[str, Stored] = field(default_factory=dict)
+
+    @property
+    def unused(self) -> set[str]:
+        """Keys of all values that are not restored."""
+        return {*self.left_out, *self.mismatched, *self.dropped}
+
+    def nodes_by_object(self) -> list[list[int]]:
+        """The nodes of each object, the first matched one first; several where the program ties variables."""
+        nodes: dict[int, list[int]] = {}
+        for node, each in self.objects.items():
+            nodes.setdefault(id(each), []).append(node)
+        return list(nodes.values())
 
 
 def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> list[Stored]:
@@ -83,11 +99,12 @@ def described(path: str, name: str, entry: Entry) -> Value:
     return Value(path, name, entry.shape, tf.dtypes.as_dtype(entry.kind).name)
 
 
-def wanted(each: live.LiveValue) -> Value:
-    """A value of a program as accounts list it."""
+def wanted(each: live.LiveValue, *, by_name: bool = False) -> Value:
+    """A value of a program as accounts list it; matched by name, a part of a variable as the whole."""
     if not each.is_variable:
         return Value(each.path, each.name)
-    shape = tf.TensorShape(each.object.shape)
+    part = partitioned.part_of(each.object) if by_name else None
+    shape = tf.TensorShape(each.object.shape if part is None else part.whole)
     return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype_of(each.object))
 
 
@@ -131,25 +148,66 @@ def match(proto: Any, graph: live.LiveGraph) -> dict[int, Any]:
 
 
 def mismatches(matching: Matching, graph: live.LiveGraph) -> dict[str, Mismatch]:
-    """Values of another shape or type than the variables that they belong to, by key."""
+    """Values of another shape or type than the variables that they belong to, by key.
+
+    A slot variable that does not exist yet is one of them if its variable is: TensorFlow would create it by the value.
+    """
     values = {id(each.object): each for each in graph.values if each.is_variable}
-    found = {}
+    found: dict[str, Mismatch] = {}
+    of_node: dict[int, Mismatch] = {}
     for stored in matching.stored:
         each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
-        if each is None or stored.value.shape is None:
+        if each is None or stored.node is None or stored.value.shape is None:
             continue
-        fits = tf.TensorShape(each.object.shape).is_compatible_with(stored.value.shape)
-        if not fits or dtype_of(each.object) != stored.value.dtype:
-            found[stored.key] = Mismatch(wanted(each), stored.value)
+        value = wanted(each, by_name=matching.by_name)
+        fits = tf.TensorShape(each.object.shape if value.shape is None else value.shape)
+        if not fits.is_compatible_with(stored.value.shape) or value.dtype != stored.value.dtype:
+            found[stored.key] = of_node[stored.node] = Mismatch(value, stored.value)
+    if not found:
+        return found
+    original = {
+        slot.slot_variable_node_id: of_node[slot.original_variable_node_id]
+        for node in matching.proto.nodes
+        for slot in node.slot_variables
+        if slot.original_variable_node_id in of_node and slot.slot_variable_node_id not in matching.objects
+    }
+    for stored in matching.stored:
+        if (variable := original.get(-1 if stored.node is None else stored.node)) is not None:
+            of_variable = stored.value.shape == variable.stored.shape
+            shape = variable.wanted.shape if of_variable else None
+            found[stored.key] = Mismatch(Value(stored.value.path, "", shape, stored.value.dtype), stored.value)
+    return found
+
+
+def dropped(matching: Matching) -> dict[str, Stored]:
+    """Values for variables that are restored from another value, by key, with that: the first that is to be restored.
+
+    So TensorFlow decides, too, where two objects of a checkpoint are one object of the program.
+    """
+    of_node: dict[int, list[Stored]] = {}
+    unused = matching.unused
+    for stored in matching.stored:
+        if stored.node is not None and stored.key not in unused:
+            of_node.setdefault(stored.node, []).append(stored)
+    found: dict[str, Stored] = {}
+    for nodes in matching.nodes_by_object():
+        first, *others = [of_node[node] for node in nodes if node in of_node] or [[]]
+        found |= {stored.key: first[0] for other in others for stored in other}
     return found
 
 
 def nodes_of(proto: Any, pattern: str) -> set[int]:
-    """The nodes of the object with a path, and of all that it reaches; none if no object has it."""
+    """The nodes of the object with a path, and of all that it reaches; none if no object has it.
+
+    An optimizer reaches its slot variables, and the variables that they belong to do not.
+    """
     found = {number for number, path in enumerate(graph_protos.paths_of(proto)) if path == pattern}
     pending = list(found)
     while pending:
-        fresh = {child.node_id for child in proto.nodes[pending.pop()].children} - found
+        node = proto.nodes[pending.pop()]
+        reached = {child.node_id for child in node.children}
+        reached |= {slot.slot_variable_node_id for slot in node.slot_variables}
+        fresh = reached - found
         found |= fresh
         pending += fresh
     return found
@@ -167,13 +225,15 @@ class Selection:
             proto: the object graph, of the checkpoint or of the program.
             values: all its values.
             names: of the program's variables, by object path.
-            patterns: object paths or names of values, with `*` for anything; or of objects, or beginnings of names
-                before a `/`, if no value has that path or name. None: everything.
+            patterns: object paths or names of values, with `*` for anything; or of objects if no value has that path or
+                name, or beginnings of paths or names before a `/` if no object has it either. Slot variables belong to
+                their optimizer, whatever their paths and names begin with. None: everything.
         """
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
         self._nodes = {each: nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._slots = graph_protos.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""
@@ -184,9 +244,10 @@ class Selection:
         candidates = self._known(value)
         if pattern in self._exact:
             return pattern in candidates
-        return node in self._nodes[pattern] or any(
-            each.startswith(f"{pattern}/") or fnmatchcase(each, pattern) for each in candidates
-        )
+        if node in self._nodes[pattern] or any(fnmatchcase(each, pattern) for each in candidates):
+            return True
+        begins = any(each.startswith(f"{pattern}/") for each in candidates)
+        return begins and not self._nodes[pattern] and node not in self._slots
 
     def _known(self, value: Value) -> list[str]:
         """The paths and names of a value: in the checkpoint, and in the program."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from embexp.checkpoints import bundles
 from embexp.checkpoints.contents import Contents
 from embexp.errors import DataError
 from embexp.system import regular
-from embexp.tensor_bundle import location
-from embexp.tensor_bundle.index import MAGIC
+from embexp.tensor_bundle import first_format, location
 from embexp.tensor_bundle.rekeying import object_index
 
 EXPECTED = (
@@ -29,7 +28,8 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
     Args:
         path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
             TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
-            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
+            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file. A checkpoint of TensorFlow's first
+            format (V1) is converted into the cache.
         as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
         named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
@@ -42,11 +42,13 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         from embexp.checkpoints import keras_weights
 
         return keras_weights.contents(path, zipped=_start(path).startswith(_ZIP))
-    index = find_index(path)
+    found = find(path)
+    index = found if found.suffix == ".index" else first_format.index_of(found)
     if as_objects and index.name == _OF_RUN:
         index = object_index(index.parent)
     saved_model = index.parent.name == "variables" and _is_saved_model(index.parent.parent)
-    return bundles.contents(path, index, saved_model=saved_model, named=named)
+    contents = bundles.contents(path, index, saved_model=saved_model, named=named)
+    return contents if found.suffix == ".index" else replace(contents, source=found)
 
 
 def starts_as_keras(path: Path) -> bool:
@@ -63,20 +65,27 @@ def find_index(path: Path) -> Path:
     """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
 
     Raises:
+        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
+    """
+    found = find(path)
+    return found if found.suffix == ".index" else first_format.index_of(found)
+
+
+def find(path: Path) -> Path:
+    """As `find_index`; of a checkpoint of the first format (V1) its own path, as it is not converted.
+
+    Raises:
         DataError: there is none.
     """
     prefix = _ENDING.sub("", path.name)
     beside = path.parent / f"{prefix}.index"
+    if not beside.is_file() and first_format.is_first_format(path.parent / prefix):
+        return path.parent / prefix
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
         if fault := regular.fault_of(path):
             raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
-        if _ends_as_table(path):
-            raise DataError(
-                f"{path}: found a checkpoint of TensorFlow's first format (V1), which can't be read; restore it with"
-                " TensorFlow and save it again"
-            )
         raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
     if _is_saved_model(path):
         variables = path / "variables" / "variables.index"
@@ -99,17 +108,13 @@ def _of_run(checkpoints: Path) -> list[Path]:
 
 
 def _newest(folder: Path) -> Path | None:
-    """The index of the newest checkpoint in a folder; None: it has none."""
+    """The index of the newest checkpoint in a folder, or a file of the first format; None: it has none."""
     found = location.indexes_in(folder)
+    if not found:
+        return location.marked_first_format(folder)
     if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
         return marked
     return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
-
-
-def _ends_as_table(path: Path) -> bool:
-    with regular.opened(path) as file:
-        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
-        return file.read() == MAGIC.to_bytes(8, "little")
 
 
 def _is_saved_model(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from embexp.checkpoints.locating import NAME
 from embexp.errors import CheckpointError
 from embexp.system import files
+from embexp.tensor_bundle import location
 from embexp.tensor_bundle.index import data_file, read_encoded
 from embexp.tensor_bundle.writer import index_content
 
@@ -35,6 +36,28 @@ def published(prefix: Path) -> Iterator[Path]:
             _publish(Path(folder) / f"{NAME}.index", prefix)
     except OSError as error:
         raise CheckpointError(f"{prefix}: the checkpoint can't be written: {error.strerror or error}") from error
+
+
+def mark_latest(prefix: Path, *, only_first: bool = False) -> None:
+    """Has `tf.train.latest_checkpoint` find a published checkpoint in its folder, beside those that it names already.
+
+    Args:
+        prefix: of the checkpoint.
+        only_first: nothing is written where another checkpoint is named: a program may go on from that.
+
+    Raises:
+        CheckpointError: the file can't be written; the checkpoint is whole.
+    """
+    folder = prefix.parent
+    if only_first and location.marked_latest(folder) is not None:
+        return
+    try:
+        location.mark_latest(folder, [*(each for each in location.marked(folder) if each != prefix), prefix])
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(
+            f"{prefix}: TensorFlow's file that names the latest can't be written: {reason}"
+        ) from error
 
 
 def _publish(index: Path, prefix: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from embexp.checkpoints import graph_protos, live
+from embexp.checkpoints import graph_protos, live, partitioned
 from embexp.tensor_bundle.index import Entry
 
 
@@ -23,7 +23,8 @@ def targets(rename: Mapping[str, Any], graph: live.LiveGraph, names: Mapping[str
         if isinstance(new, str):
             found[old] = new if new in names else path_of.get(new, new)
         else:
-            found[old] = next((each.path for each in graph.values if each.object is new), "")
+            parts = list(new) if partitioned.is_whole(new) else [new]
+            found[old] = next((each.path for each in graph.values if each.object is parts[0]), "")
     return found
 
 
@@ -56,7 +57,9 @@ def sources(
         names: global names of the program's variables, by object path.
         entries: of the checkpoint.
     """
-    path_of = {name: path for path, name in names.items()}
+    paths_of: dict[str, list[str]] = {}  # several of a partitioned variable
+    for path, name in names.items():
+        paths_of.setdefault(name, []).append(path)
     found = {path: name for path, name in names.items() if name in entries}
     given: dict[str, str] = {}
     faults = []
@@ -66,15 +69,15 @@ def sources(
             faults.append(_lacks(old))
         for each in olds:
             target = new + each.removeprefix(old)
-            path = target if target in names else path_of.get(target)
-            if path is None:
+            paths = paths_of.get(names.get(target, target), [])
+            if not paths:
                 faults.append(
                     f"{each} is to go to {target or 'what is no part of the objects'}, and there is no such variable"
                 )
-            elif path in given:
-                faults.append(f"{each} and {given[path]} are to go to {path} both")
+            elif paths[0] in given:
+                faults.append(f"{each} and {given[paths[0]]} are to go to {paths[0]} both")
             else:
-                given[path] = each
+                given.update(dict.fromkeys(paths, each))
     # What goes elsewhere does not also go where its old name is.
     return {**{path: name for path, name in found.items() if name not in given.values()}, **given}, faults
 

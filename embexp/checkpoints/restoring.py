@@ -27,6 +27,8 @@ from embexp.checkpoints import (
     matching,
     naming,
     objects,
+    opening,
+    partitioned,
     renaming,
     taking,
 )
@@ -54,13 +56,14 @@ def restore(
     them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
 
     Args:
-        path: a checkpoint's prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
-            `.weights.h5` or `.keras` file. The names in such a file are those of its datasets, such as
-            `layers/dense/vars/0`.
+        path: a checkpoint's prefix, one of its files, or its folder, also of TensorFlow's first format (V1); a
+            SavedModel; a run's directory; or a `.weights.h5` or `.keras` file. The names in such a file are those of
+            its datasets, such as `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
-            variables by name; or a list of variables. Keys of a mapping are edges from the root.
+            variables by name; or a list of variables. Keys of a mapping are edges from the root. Parts of a partitioned
+            variable of TensorFlow 1 get their slices of a name-based checkpoint, whatever its parts.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
-            None: everything.
+            Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
         rename: where to restore what the checkpoint has under another path or name: by that, the new path or name, or
             the variable. An object is moved with all that it has.
 
@@ -68,9 +71,13 @@ def restore(
         The account, which changes as waiting variables are created. Check it: `assert_complete`, `assert_consumed`.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, or `only` or `rename` name what it does not have.
+        CheckpointError: the checkpoint is damaged, `only` or `rename` name what it does not have, or the graph is
+            finalized.
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
+    objects.require_open_graph(
+        path, "restored", "restore before the session is made, and run the account's operations in it"
+    )
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, live.graph_of(checkpoint))
     target = _Target(checkpoint, names, {}, counts=isinstance(into, tf.train.Checkpoint))
@@ -119,17 +126,21 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         found, tensor_of = _matched(index, entries, graph, names, rename)
         _leave_out(index, found, names, only)
         found.mismatched = matching.mismatches(found, graph)
+        found.dropped = matching.dropped(found)
         assigned = blocks.assignable(found, entries, tensor_of)
-        without = {*found.left_out, *found.mismatched, *assigned}
+        parts = _parts(found)
+        without = {*found.unused, *assigned, *parts}
+        slices = _slices(index, parts, tensor_of, stack)
         counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
-        status = _read(checkpoint.restore if counted else checkpoint.read, index, found.proto, tensor_of, without)
+        status = _read(checkpoint.restore if counted else checkpoint.read, index, found, tensor_of, without)
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    source = str(path) if locating.is_keras_file(path) else str(index).removesuffix(".index")
+    source = str(_source(path, index)).removesuffix(".index")
     account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
 
     def run(session: Any = None) -> None:
         found_session = _session(session)
         status.run_restore_ops(session=found_session)
+        slices.run(found_session)
         with contextlib.nullcontext() if found_session is None else found_session.as_default():
             for key, variable in assigned.items():
                 blocks.assign(variable, tensor_of[key], entries[tensor_of[key]])
@@ -143,6 +154,14 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         run()
         return LiveAccount(account.take, lambda session: None, initialize)
     return LiveAccount(account.take, run, initialize)
+
+
+def _source(path: Path, index: Path) -> Path:
+    """What the account calls the checkpoint: its index or, of a format that is converted, the file itself."""
+    if locating.is_keras_file(path):
+        return path
+    found = opening.find(path)
+    return index if found.suffix == ".index" else found
 
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
@@ -173,9 +192,34 @@ def _matched(
         extra = [matching.Stored(name, None, matching.described("", name, entries[name])) for name in unused]
     if faults:
         raise CheckpointError(f"{index}: can't rename: {'; '.join(faults)}")
-    found = Matching(proto, [*matching.values_in(proto, entries, tensor_of), *extra])
+    stored = [*matching.values_in(proto, entries, tensor_of), *extra]
+    found = Matching(proto, stored, by_name=OBJECT_GRAPH not in entries)
     found.objects = matching.match(proto, graph)
     return found, tensor_of
+
+
+def _parts(found: Matching) -> dict[str, Any]:
+    """The parts of partitioned variables that are restored from slices, by the keys of their values."""
+    if not found.by_name:
+        return {}
+    unused = found.unused
+    objects = {each.key: found.objects.get(each.node) for each in found.stored if each.node is not None}
+    return {
+        key: variable
+        for key, variable in objects.items()
+        if key not in unused and partitioned.part_of(variable) is not None
+    }
+
+
+def _slices(
+    index: Path, parts: Mapping[str, Any], tensor_of: Mapping[str, str], stack: contextlib.ExitStack
+) -> partitioned.Restored:
+    """What restores parts, from a view of the checkpoint that lasts until the stack is closed."""
+    names = {tensor_of[key] for key in parts}
+    prefix = Path(stack.enter_context(_temporary(index.parent))) / locating.NAME if parts else index
+    if parts:
+        rekeying.rekey(index, prefix, {name: name for name in names}, {}, rekeying.symbolic)
+    return partitioned.Restored(str(prefix), [(variable, tensor_of[key]) for key, variable in parts.items()])
 
 
 def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Collection[str] | None) -> None:
@@ -194,17 +238,22 @@ def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Col
 
 
 def _read(
-    read: Callable[[str], Any], index: Path, stored: Any, tensor_of: Mapping[str, str], without: Collection[str]
+    read: Callable[[str], Any], index: Path, found: Matching, tensor_of: Mapping[str, str], without: Collection[str]
 ) -> Any:
     """Has TensorFlow restore all but some keys by `read(prefix)`; returns its status object."""
-    proto = type(stored)()
-    proto.CopyFrom(stored)
+    proto = type(found.proto)()
+    proto.CopyFrom(found.proto)
     for node in proto.nodes:
         kept = [each for each in node.attributes if each.checkpoint_key not in without]
         del node.attributes[:]
         node.attributes.extend(kept)
         if matching.registered_key(node) in without:
             node.ClearField("registered_saver")
+    for first, *others in found.nodes_by_object():
+        # TensorFlow restores an object from the first of its nodes only, whether that has a value or not.
+        if not proto.nodes[first].attributes:
+            for other in others:
+                proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
     util.add_checkpoint_values_check(proto)
     keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
     folder = _temporary(index.parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from embexp.checkpoints.locating import NAME
 from embexp.errors import DataError, EmbexpError
 from embexp.system import files
-from embexp.tensor_bundle import increments
+from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.tensor import Tensor
 
 STATE = "state.json"
@@ -106,19 +106,39 @@ def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) ->
             yield saved
 
 
-def prune(checkpoints: Path, keep: int | None) -> None:
-    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all."""
+def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) -> None:
+    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all.
+
+    Args:
+        checkpoints: the folder of all checkpoints.
+        keep: how many.
+        latest: the newest checkpoint, of a step or another one, as TensorFlow is to find it: see `mark_latest`.
+    """
+    directories = step_directories(checkpoints)
+    kept = set(directories)
     if keep is not None:
-        directories = step_directories(checkpoints)
         kept = increments.needed(directories[max(0, len(directories) - keep) :], NAME)
-        for directory in directories:
-            if directory not in kept:
-                remove(directory)
+    if latest is not None:
+        mark_latest(checkpoints, [each for each in directories if each in kept], latest)
+    for directory in directories:
+        if directory not in kept:
+            remove(directory)
+
+
+def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
+    """Has `tf.train.latest_checkpoint` find a checkpoint, and `tf.train.get_checkpoint_state` the others that are kept.
+
+    To be called before others are removed: what the file names is always there.
+    """
+    if (latest / f"{NAME}.index").is_file():
+        location.mark_latest(
+            checkpoints, [each / NAME for each in (*(each for each in kept if each != latest), latest)]
+        )
 
 
 def remove(directory: Path) -> None:
     """Removes a checkpoint, which is gone for readers at once: renamed first, then deleted."""
-    gone = directory.with_name(f".{directory.name}.gone")
+    gone = directory.with_name(f".{directory.name}{files.REMOVED}")
     shutil.rmtree(gone, ignore_errors=True)
     try:
         directory.rename(gone)
@@ -126,11 +146,3 @@ def remove(directory: Path) -> None:
         return
     files.to_disk(directory.parent)  # else it may come back when the power is lost, after the run has ended
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def remove_leftovers(checkpoints: Path) -> None:
-    """Removes what a killed process left of checkpoints that it was writing or removing."""
-    if checkpoints.is_dir():
-        for path in checkpoints.iterdir():
-            if path.name.startswith(".") and path.name.endswith((".part", ".gone")):
-                shutil.rmtree(path, ignore_errors=True)

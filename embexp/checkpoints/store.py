@@ -80,7 +80,7 @@ def _write_new(
 
 
 def _replace(write_to: Callable[[str], object], directory: Path, finish: Callable[[Path], object]) -> None:
-    beside = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".part"))
+    beside = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=files.UNFINISHED))
     new, old = beside / "new", beside / "old"
     try:
         _write_new(write_to, new, finish)

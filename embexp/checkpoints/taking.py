@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from embexp.checkpoints import live, matching
-from embexp.checkpoints.account import Account, Value
+from embexp.checkpoints.account import Account, Dropped, Reordered, Value
 from embexp.checkpoints.matching import Matching, Stored
 from embexp.tensor_bundle.rekeying import KEY_END
 
+_NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
+"""A component of an object path that is the place in a list."""
 _COUNTER = "save_counter"
 SAVE_COUNTER = _COUNTER + KEY_END
 """Key of TensorFlow's own count of saves, which `tf.train.Checkpoint.save` writes and `write` does not."""
@@ -46,10 +49,15 @@ class Taking:
         graph = live.graph_of(self._checkpoint)
         graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
         values = {id(each.object): each for each in graph.values}
-        lists: dict[str, list[Any]] = {name: [] for name in ("restored", "extra", "waiting", "left_out")}
-        done = self._filled()
+        names = ("restored", "extra", "waiting", "left_out", "dropped")
+        lists: dict[str, list[Any]] = {name: [] for name in names}
+        done, dropped = self._filled(), self._dropped()
+        variables = []
         for stored in self._found.stored:
             if stored.key in self._found.mismatched:
+                continue
+            if stored.key in dropped:
+                lists["dropped"].append(Dropped(stored.value, dropped[stored.key].value))
                 continue
             bound = self._bound(stored)
             if stored.key in self._found.left_out:
@@ -57,12 +65,14 @@ class Taking:
             elif bound is not None:
                 each = values.get(id(bound))
                 lists["restored"].append(_with_name(stored.value, each))
+                if each is not None and each.is_variable:
+                    variables.append((stored, each))
             elif stored.key == SAVE_COUNTER:
                 continue
             else:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
         missing = [each for each in graph.values if id(each.object) not in done and each.path != _COUNTER]
-        wanted = [matching.wanted(each) for each in missing]
+        wanted = [matching.wanted(each, by_name=self._found.by_name) for each in missing]
         selected = matching.Selection(graph.proto, map(matching.wanted, graph.values), self._names, self._only)
         picked = [selected(value, each.node) for value, each in zip(wanted, missing, strict=True)]
         chosen = [value for value, is_chosen in zip(wanted, picked, strict=True) if is_chosen]
@@ -74,6 +84,8 @@ class Taking:
             restored=tuple(lists["restored"]),
             extra=tuple(lists["extra"]),
             waiting=tuple(lists["waiting"]),
+            dropped=tuple(lists["dropped"]),
+            reordered=tuple(_reordered(variables)),
             left_out=(*lists["left_out"], *(each for each in left_out if each not in lists["left_out"])),
         )
 
@@ -85,12 +97,27 @@ class Taking:
 
     def _filled(self, *, only_restored: bool = False) -> set[int]:
         """Ids of objects whose value in the checkpoint is accounted for: restored, of another shape, or left out."""
-        without = {*self._found.left_out, *self._found.mismatched} if only_restored else set()
+        without = self._found.unused if only_restored else set()
         bound = (self._bound(each) for each in self._found.stored if each.key not in without)
         return {id(each) for each in bound if each is not None}
 
     def _bound(self, stored: Stored) -> Any:
         return None if stored.node is None else self._coordinator.object_by_proto_id.get(stored.node)
+
+    def _dropped(self) -> dict[str, Stored]:
+        """See `Matching.dropped`; also for objects made since, which have the value that was bound to them first."""
+        found, known = dict(self._found.dropped), {id(each) for each in self._found.objects.values()}
+        stored_at: dict[int, list[Stored]] = {}
+        unused = self._found.unused
+        for stored in self._found.stored:
+            if stored.node is not None and stored.key not in unused:
+                stored_at.setdefault(stored.node, []).append(stored)
+        first: dict[int, Stored] = {}
+        for node, each in self._coordinator.object_by_proto_id.items():
+            if id(each) not in known and node in stored_at:
+                instead = first.setdefault(id(each), stored_at[node][0])
+                found |= {stored.key: instead for stored in stored_at[node] if instead.node != node}
+        return found
 
     def _waits(self, stored: Stored, graph: live.LiveGraph) -> bool:
         """Whether an object above a value exists, and has no variables yet."""
@@ -114,6 +141,30 @@ class Taking:
                 elif _unbuilt(above, graph):
                     return True
         return False
+
+
+def _reordered(restored: Iterable[tuple[Stored, live.LiveValue]]) -> list[Reordered]:
+    """Variables of lists that have one another's values, to judge by the names that the checkpoint knows.
+
+    They do if the names form a circle. A layer's name with a number may have become that of its neighbour, without
+    another order: such names form no circle.
+    """
+    lists: dict[str, dict[str, Reordered]] = {}
+    for stored, each in restored:
+        place = _NUMBER.sub("*", each.path)
+        moved = stored.key.removesuffix(KEY_END) != stored.value.path  # by `rename`, or from a name-based checkpoint
+        if place != each.path and not moved:
+            name = live.global_name(each.object)
+            lists.setdefault(place, {})[stored.value.name] = Reordered(each.path, name, stored.value.name)
+    found = []
+    for by_name in lists.values():
+        for start, one in by_name.items():
+            name, steps = one.name, 1
+            while name != start and name in by_name and steps < len(by_name):
+                name, steps = by_name[name].name, steps + 1
+            if name == start and steps > 1:
+                found.append(one)
+    return found
 
 
 def _unbuilt(above: Any, graph: live.LiveGraph) -> bool:

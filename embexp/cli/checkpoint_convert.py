@@ -54,7 +54,10 @@ def main(arguments: Sequence[str]) -> int:
     faults = [*_faults(options), *faults]
     if faults:
         raise parser.incomplete(*faults)
-    _convert(options, names)
+    from embexp.records.folder import RunFolder
+
+    with RunFolder(options.path).reading():
+        _convert(options, names)
     return DONE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
@@ -60,7 +61,11 @@ def main(arguments: Sequence[str]) -> int:
         raise parser.incomplete("give two checkpoints, A and B")
     if options.rows < 0:
         raise CommandLineError(f"--rows {options.rows}: it must be at least 0")
-    found = _diff(*options.paths, rows=options.rows, as_json=options.json)
+    from embexp.records.folder import RunFolder
+
+    a, b = options.paths
+    with RunFolder(Path(a)).reading(), RunFolder(Path(b)).reading():
+        found = _diff(a, b, rows=options.rows, as_json=options.json)
     return FAILED if options.exit_code and not found.empty else DONE
 
 

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
-    from embexp.checkpoints import locating, object_graph
+    from embexp.checkpoints import locating, object_graph, opening
     from embexp.checkpoints.drawing import picture
     from embexp.checkpoints.drawing.tree import spanning_tree, walk
 
@@ -59,6 +59,11 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
         raise CheckpointError(
             f"{path} is a file of Keras, which has no object graph\n"
             "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
+        )
+    if opening.find(path).suffix != ".index":
+        raise CheckpointError(
+            f"{path} is a name-based checkpoint, of TensorFlow's first format (V1), and has no object graph\n"
+            f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"
         )
     index = locating.index_of(path)
     if out is None:

@@ -59,7 +59,10 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE
     _check(parser, options)
-    _grow(options)
+    from embexp.records.folder import RunFolder
+
+    with RunFolder(Path(options.directory)).reading():
+        _grow(options)
     return DONE
 
 
@@ -80,19 +83,18 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _grow(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from embexp.cli.stages import Stages
     from embexp.growth import vocabularies, write
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
     from embexp.system import caching
+    from embexp.system.terminal import SafeConsole
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
     tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
-        stages = Stages(Console(stderr=True))
+        stages = Stages(SafeConsole(stderr=True))
         try:
             write.write(
                 source,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
-from embexp.system import collector, encoding, interruption, machine_faults
+from embexp.system import collector, encoding, interruption, machine_faults, printable
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -22,6 +24,7 @@ COMMANDS = {
     "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
     "new": "Looks at a file and writes a first experiment for it.",
     "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
+    "sweep": "Cancels the jobs of a sweep, here or on a cluster.",
     "report": "Compares runs and sweeps: a table, and a page to browse them.",
     "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
@@ -84,18 +87,24 @@ def process(arguments: Sequence[str] | None = None) -> int:
 def _told(arguments: list[str]) -> int:
     """Runs a command, tells its errors, and returns the exit status."""
     try:
-        return _dispatch(arguments)
+        status = _dispatch(arguments)
+        sys.stdout.flush()  # not at the end of the process, where Python would print a trace
+        return status
     except UsageError as error:
         return _say(str(error), MISUSED)
     except EmbexpError as error:
         return _say(str(error), FAILED)
-    except KeyboardInterrupt:
-        return _say(INTERRUPTED, FAILED, before="\n")
-    except BrokenPipeError:
-        # The reader has closed the pipe; without this, Python would report an error when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt as error:
+        return _say(str(error) or INTERRUPTED, FAILED, before="\n")
+    except BrokenPipeError:  # the reader has closed the pipe
+        _drop(sys.stdout)
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and (why := _output_fault()) is not None:
+            _drop(sys.stdout)
+            return _say(f"the standard output can't be written: {why}", FAILED)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # only a command line or a config has one
+            return _say(str(machine_faults.sentence(error)), MISUSED)
         if interruption.received() and _is_interruption(error):
             return _say(INTERRUPTED, FAILED, before="\n")  # the status is that of the signal
         if (sentence := machine_faults.sentence(error)) is None:
@@ -103,11 +112,36 @@ def _told(arguments: list[str]) -> int:
         return _say(sentence, FAILED)
 
 
+def _output_fault() -> str | None:
+    """Why the standard output can't be written, as where it is a file on a full disk; None: it can.
+
+    What could not be written before may be lost already, so an empty line is tried.
+    """
+    try:
+        print(flush=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _drop(stream: TextIO) -> None:
+    """Leaves out what a stream has not written yet: Python would report the error again when it flushes at exit."""
+    with contextlib.suppress(OSError):  # a stream without a number, in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _say(sentence: str, status: int, *, before: str = "") -> int:
     """Tells the user why the command ends; returns the status."""
-    with contextlib.suppress(OSError):  # the terminal, or the disk of a file, may be what has failed
-        print(f"{before}embexp: {sentence}", file=sys.stderr)
+    try:
+        print(f"{before}embexp: {printable.shortened(printable.visible(sentence))}", file=sys.stderr)
+    except OSError:  # the terminal, or the disk of a file, may be what has failed
+        _drop(sys.stderr)
     return status
+
+
+def warn(sentence: str) -> None:
+    """Tells the user what a command goes on without."""
+    print(f"warning: {sentence}", file=sys.stderr, flush=True)
 
 
 def _is_interruption(error: BaseException | None) -> bool:
@@ -160,5 +194,5 @@ def _dispatch(arguments: list[str]) -> int:
 
         print(f"embexp {version('embexp')}")
         return DONE
-    is_override = "=" in first or (first.startswith(("-", "~")) and first not in ("--help", "-h"))
+    is_override = "=" in first or (first.startswith(("-", "~")) and first not in ("--help", "-h", "--"))
     return dispatch(["run", *arguments] if is_override else arguments, COMMANDS, modules="embexp.cli.", help_text=HELP)

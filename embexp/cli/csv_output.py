@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embexp.errors import CommandLineError
-from embexp.system import files
+from embexp.system import files, printable
 
 
 def check(out: str | None, example: str) -> None:
@@ -39,6 +39,7 @@ def write(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object
     table.writerow(header)
     table.writerows(rows)
     if out is None:
-        sys.stdout.write(text.getvalue())
+        content = text.getvalue()  # a file or a pipe gets every token as it is
+        sys.stdout.write(printable.visible(content) if sys.stdout.isatty() else content)
     else:
         files.write_text(Path(out), text.getvalue())

@@ -49,17 +49,35 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
 
     Raises:
         NotARunError: the directory holds no run.
+        RunError: another process writes it.
         UsageError: the spec names code that isn't allowed.
+        DataError: a file that the command reads is not what the run wrote. Others are a warning.
     """
     from embexp.errors import NotARunError
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
 
     folder = RunFolder(Path(directory))
-    if runs := folder.runs_of_study():
-        commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
-        message = f"{folder.path} is the directory of a study; name one of its runs:"
-        raise NotARunError("\n    ".join([message, *commands]))
-    spec = folder.read_spec()
+    with folder.reading():  # what is being written is refused now, and not after the import of TensorFlow
+        folder.check(folder.spec, folder.summary, folder.vocabularies, folder.numbers, folder.coverage, folder.code)
+        if runs := folder.runs_of_study():
+            commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+            message = f"{folder.path} is the directory of a study; name one of its runs:"
+            raise NotARunError("\n    ".join([message, *commands]))
+        spec = folder.read_spec()
     if allow_code is not None:
         allowed_code.check(spec, allow_code, record=folder.spec)
+    _warn_of_changes(folder.path)
+
+
+def _warn_of_changes(directory: Path) -> None:
+    """Warns of changed files that the command does not read; of other checkpoints, only the sizes are compared."""
+    from embexp.records import inventory
+    from embexp.records.inventory import ChangeKind
+    from embexp.reports.jobs import changes_by_ledger, noted_inventory
+
+    found = inventory.changes(directory, quick=True) + changes_by_ledger(directory, noted_inventory(directory))
+    if lost := tuple(each for each in found if each.kind is not ChangeKind.ADDED):
+        command = shlex.join(["embexp", "verify", str(directory)])
+        words = inventory.sentence(lost)
+        print(f"warning: the record of {directory} is not as the run wrote it ({words}): {command}", file=sys.stderr)

@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.errors import EmbexpError
-from embexp.sweeps import elsewhere, failures, jobs, locks, progress_file, pruning
+from embexp.errors import EmbexpError, RunError
+from embexp.reports.jobs import in_use
+from embexp.sweeps import elsewhere, failures, jobs, progress_file, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
 from embexp.training.listeners import Listener
@@ -42,12 +43,20 @@ def execute(sweep: Path, job: LedgerJob) -> int:
         job: of the ledger, which is left as it is.
 
     Returns:
-        The exit status of the process: 0, or another one if the job failed.
+        The exit status of the process: 0, `jobs.BUSY` if another process works there, or another one if the job failed.
     """
     encoding.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
-        with locks.held(directory / jobs.LOCK, f"job {job.number} in {directory}", patience=_PATIENCE):
+        with contextlib.ExitStack() as locked:
+            lock = jobs.lock(sweep, job)
+            try:
+                locked.enter_context(lock.exclusive(patience=_PATIENCE))
+            except RunError as error:
+                if in_use(directory):
+                    print(error, file=sys.stderr, flush=True)
+                    return jobs.BUSY
+                locked.enter_context(lock.exclusive(patience=_PATIENCE))
             (directory / failures.NAME).unlink(missing_ok=True)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:
@@ -66,25 +75,27 @@ def execute(sweep: Path, job: LedgerJob) -> int:
 
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
-    environment.load_tensorflow()
-    from rich.console import Console
-
-    from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
     from embexp.specs.run import RunSpec
+
+    spec, folder = RunSpec.model_validate_json(spec_json), RunFolder(directory)
+    if not (has_begun := folder.spec.exists()):
+        folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
+    environment.load_tensorflow()
+    from embexp.records import allowed_code
     from embexp.studies import report
     from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
     from embexp.training.progress import ProgressLines
 
     collector.begin()
-    console = Console(file=sys.stdout, width=160)
+    console = SafeConsole(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     reached = progress_file.ProgressFile(directory)
-    spec = RunSpec.model_validate_json(spec_json)
-    if RunFolder(directory).spec.exists():
+    if has_begun:
         result = studies.resume(
             directory,
             allow_code=allowed_code.named(spec),  # the sweep has checked it

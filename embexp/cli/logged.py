@@ -124,18 +124,21 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
     with interruption.leaving_at_once(), collector.paused():
         environment.load_tensorflow()
-        from rich.console import Console
-
         import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.cli.stages import Stages
+        from embexp.records import inventory
         from embexp.studies import report
+        from embexp.system.terminal import SafeConsole
 
-    terminal = Console()
-    shown = Shown(Stages(terminal), terminal, Console(file=cast(IO[str], log), width=160))
+    terminal = SafeConsole()
+    shown = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     try:
         result = execute(shown)
     finally:
         shown.stages.close()
+    digest = inventory.digest_of(directory)
     for console in (shown.terminal, shown.log):
         console.print(report.terminal_report(result.summary, directory))
+        if digest is not None:
+            console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
     return result

@@ -143,9 +143,10 @@ def _name(given: str | None, data: Path) -> str:
 
 def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     """Prints what the columns hold, and what becomes of them."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from embexp.system.terminal import SafeConsole
 
     form = sample.kind
     if sample.kind == "csv":
@@ -171,4 +172,4 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         ]
         table.add_row(*(Text(cell if cell.isprintable() else repr(cell)) for cell in cells))
     width = None if sys.stdout.isatty() else 160
-    Console(width=width).print(table)
+    SafeConsole(width=width).print(table)

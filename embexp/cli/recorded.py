@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError
 
 if TYPE_CHECKING:
     from embexp.records.folder import RunFolder
+    from embexp.records.output_directory import OutputDirectory
     from embexp.specs.run import RunSpec
 
 SPEC_FILE = "spec.json"
@@ -55,18 +57,20 @@ def check(spec: RunSpec, allow_code: Sequence[str]) -> None:
         raise ConfigError(faults)
 
 
-def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path], int]) -> int:
+def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, OutputDirectory], int]) -> int:
     """Runs a recorded spec in a new directory.
 
     Args:
         options: of `embexp run`.
-        execute: runs a spec in an existing, empty directory, and returns the exit status.
+        execute: runs a spec in its directory, and returns the exit status.
 
     Raises:
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
+        DataError: the spec, or the copy of its code, is not what the run wrote.
     """
-    from embexp.records import allowed_code
-    from embexp.system import files
+    from embexp.records import allowed_code, output_directory
+    from embexp.specs import addresses
+    from embexp.specs.running import Existing
 
     composing = {
         "-m": options.multirun,
@@ -82,21 +86,28 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Path],
                 f"{option} composes a config, and --spec runs one that was recorded; give one of them"
             )
     folder = folder_of(options.spec)
+    folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
     allowed_code.check(spec, options.allow_code, record=folder.spec)
+    addresses.check([spec], folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
     changed = _changed(spec, own)
     check(changed, options.allow_code)
-    directory = files.new_directory(_directory([each for each in options.overrides if each not in own]))
-    print(f"{changed.name} in {directory}", flush=True)
-    from embexp.runs.recorded_code import import_sentences
+    directory, is_dated = _directory([each for each in options.overrides if each not in own])
+    existing = Existing.NUMBER if is_dated else changed.output.existing
+    with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
+        print(f"{changed.name} in {found.path}", flush=True)
+        from embexp.runs.recorded_code import import_sentences
 
-    for sentence in import_sentences(folder, changed):
-        print(sentence, flush=True)
-    return execute(changed, directory)
+        for sentence in import_sentences(folder, changed):
+            print(sentence, flush=True)
+        return execute(changed, found)
 
 
 def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+    # Only who runs it now may have a directory replaced.
+    output = spec.output.model_copy(update={"existing": type(spec.output).model_fields["existing"].default})
+    spec = spec.model_copy(update={"output": output})
     if not overrides:
         return spec
     from embexp.config import composition
@@ -105,12 +116,12 @@ def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
     return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
 
 
-def _directory(overrides: Sequence[str]) -> Path:
-    """The directory of a new run, from Hydra's settings."""
+def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
+    """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
     from embexp.config import composition, record
     from embexp.config.compose import compose
 
     composed = compose(composition.loader(), overrides)
     if composed.faults:
         raise ConfigError(composed.faults)
-    return record.run_directory(composed.config)
+    return record.run_directory(composed.config), record.is_dated(composed.config)

@@ -19,6 +19,8 @@ usage: {USAGE}
 Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
 Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
 by validation. Settings with several seeds get means, standard deviations, confidence intervals and a paired test.
+Runs whose files were changed after they had ended are marked; `embexp verify` lists what was changed.
+Below the table are the jobs that are queued, running, interrupted or cancelled at the moment, and those that failed.
 
     --sort KEY[:desc]     sort by a setting, a metric, seconds, job, or a key of summary.json
     --filter CONDITION    only runs that meet it; with several, all must be met

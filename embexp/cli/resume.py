@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embexp.cli import commands
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
 from embexp.cli.commands import DONE, FAILED
-from embexp.sweeps import jobs, ledger
+from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
@@ -19,13 +20,17 @@ HELP = f"""\
 usage: {USAGE}
 
 Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
-had never been interrupted. Without a checkpoint, it starts again. A finished run does not change, unless an override
-makes it longer.
+had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
+last files. A finished run does not change, unless an override makes it longer.
 
 In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
-are kept, interrupted ones continue from their newest checkpoints, and failed ones are tried again.
+are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs
+that a cluster has queued, or that run in another process, are waited for.
 
     --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
+
+Other machines that the folder names are used only if the environment names them, too: a tracker's server by
+MLFLOW_TRACKING_URI or WANDB_MODE=online, a TPU by TPU_NAME, the database of a search by OPTUNA_STORAGE.
 
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.
@@ -64,19 +69,27 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.resuming import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
-    with jobs.alone_in(directory):
-        result = _resume(directory, options.overrides, options.allow_code)
+    result = resume_run(directory, options.overrides, options.allow_code)
     return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
-def _resume(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
+def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
+    """Completes a run, or a study, with progress and results on the terminal and in run.log.
+
+    Args:
+        directory: of the run.
+        overrides: of its spec.
+        allow_code: functions that the recorded spec may run.
+    """
     from embexp.cli.logged import Shown, logged
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
+    from embexp.specs import addresses
 
     folder = RunFolder(directory)
     recorded = folder.recorded_spec()
     allowed_code.check(recorded, allow_code, record=folder.spec)  # before TensorFlow is loaded
+    addresses.check([recorded], folder.spec)
     changed = None
     if overrides:
         from embexp.config import composition
@@ -97,4 +110,5 @@ def _resume(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]
             say=shown.say,
         )
 
-    return logged(recorded, directory, execute)
+    with folder.writing(warn=commands.warn):
+        return logged(recorded, directory, execute)

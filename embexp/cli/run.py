@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
-from embexp.system import collector
+from embexp.system import collector, interruption
 
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
@@ -33,6 +34,7 @@ overrides
     +model.args.width=64                     Adds a key that the config allows.
     ~features.history                        Removes a key.
     hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
+    output.existing=continue                 If DIR has a run already: refuse, number (DIR_2), replace or continue.
 
 options
     -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
@@ -54,6 +56,7 @@ sweeps
     seeds=5                                  Runs each setting with five seeds.
     sweep.exclude='[{{init: constant, freeze: table}}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
+    `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
 
 The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
 129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.
@@ -103,7 +106,10 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         from embexp.cli.recorded import run_recorded
 
         collector.begin()
-        return run_recorded(options, lambda spec, directory: _status((runner or _run_with_log)(spec, directory)))
+        runs = runner or _run_with_log
+        return run_recorded(
+            options, lambda spec, found: _status((resumed if found.continues else runs)(spec, found.path))
+        )
     if options.cfg is not None:
         from embexp.cli.show_config import show
 
@@ -139,7 +145,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")
     if options.fresh and not is_multirun(options):
-        raise CommandLineError("--fresh is for sweeps: a single run always gets a new directory")
+        raise CommandLineError("--fresh is for sweeps; output.existing=number gives a single run a new directory")
     return options
 
 
@@ -158,21 +164,34 @@ def _group_choices(found: Folders) -> str:
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job, record
     from embexp.config.callbacks import Callbacks
+    from embexp.records import output_directory
     from embexp.specs import notes
-    from embexp.system import files
+    from embexp.specs.running import Existing
 
     allowed = permission(options)
-    job = composition.job(config_loader(options), options.overrides)
+    with interruption.nothing_begun():
+        job = composition.job(config_loader(options), options.overrides)
     collector.begin()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
-    directory = files.new_directory(record.run_directory(config))
-    record.write(config, directory)
-    print(f"{job.spec.name} in {directory}", flush=True)
-    for warning in notes.doubtful(job.spec):
-        print(f"warning: {warning}", flush=True)
-    folder = directory.absolute() if config.hydra.job.chdir else directory
-    return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runner(job.spec, folder)))
+    existing = Existing.NUMBER if record.is_dated(config) else job.spec.output.existing
+    with output_directory.opened(record.run_directory(config), job.spec, existing, warn=commands.warn) as found:
+        folder = found.path.absolute() if config.hydra.job.chdir else found.path
+        if not found.continues:
+            record.write(config, found.path)
+        print(f"{job.spec.name} in {found.path}", flush=True)
+        for warning in notes.doubtful(job.spec):
+            print(f"warning: {warning}", flush=True)
+        runs = resumed if found.continues else runner
+        return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
+
+
+def resumed(spec: RunSpec, directory: Path) -> Result:
+    """Completes the run of the same spec in a directory."""
+    from embexp.cli import resume
+    from embexp.records import allowed_code
+
+    return resume.resume_run(directory, (), allowed_code.named(spec))  # the config that names the code was checked
 
 
 def _status(result: Result) -> int:

@@ -67,6 +67,7 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
     from embexp.runs import stored_tables
 
     folder = RunFolder(path)
+    folder.check(folder.spec)
     spec = folder.read_spec()
     tables = list(spec.tables)
     if table is None and len(tables) > 1:
@@ -80,7 +81,7 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
         from embexp.cli.finished import load_finished
 
         values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
-    vocabulary = Vocabulary.read(folder.vocabularies / name)
+    vocabulary = Vocabulary.read(folder.checked_vocabulary(name))
     if whole:
         return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
     if isinstance(vocabulary, IdentityVocabulary):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.status import Status
 
+from embexp.system.terminal import SafeConsole
 from embexp.training.listeners import Listener
 
 _APART_SECONDS = 10.0
@@ -20,7 +21,7 @@ _FIRST_SECONDS = 2.0
 @contextmanager
 def shown() -> Iterator[Stages]:
     """Shows stages on standard error until the block ends."""
-    stages = Stages(Console(stderr=True))
+    stages = Stages(SafeConsole(stderr=True))
     try:
         yield stages
     finally:

@@ -134,11 +134,10 @@ def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource
 
 
 def _stages() -> Stages:
-    from rich.console import Console
-
     from embexp.cli.stages import Stages
+    from embexp.system.terminal import SafeConsole
 
-    return Stages(Console(stderr=True))
+    return Stages(SafeConsole(stderr=True))
 
 
 def _info(path: Path, options: argparse.Namespace) -> None:

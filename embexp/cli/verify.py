@@ -1,4 +1,4 @@
-"""`embexp verify`: runs a run again from its record and compares the results, to the bit."""
+"""`embexp verify`: whether the record of a run is intact, and whether the run gives the same bits again."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
     from embexp.studies.rerun import Rerun
-    from embexp.studies.verification import Verification
+    from embexp.studies.verification import Record, Verification
 
 USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
 
 HELP = f"""\
 usage: {USAGE}
 
-Repeats a finished run, or a study, from its record (spec.json) in a temporary directory. Compares metrics step by step,
-tables by digest, and every tensor of the checkpoints byte for byte. Prints "identical", or the first step and quantity
-that differ. Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists
-differences in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor,
-environment variables. An interrupted run is repeated up to the step at which it was interrupted.
+Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
+
+    record      whether the files are those that the run wrote, by the digests in inventory.json: "intact", or the names
+                of files that were changed, removed or added. Added files are no failure.
+    repeated    whether the run gives the same again from its spec.json, in a temporary directory: "identical", or the
+                first step and quantity that differ. Compares all lines of metrics.jsonl, all numbers of summary.json
+                but times, and all checkpoints, byte for byte.
+
+Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists differences
+in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor, environment
+variables. An interrupted run is repeated up to the step at which it was interrupted.
 
     --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
     --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
 
     embexp verify outputs/2026-01-31/12-00-00
 
-exit status: 0 identical, 1 different or failed, 2 the command line is invalid
+exit status: 0 intact and identical, 1 the record was changed, or the results differ, 2 the command line is invalid
 """
 
 _MOST = 20
@@ -69,10 +75,13 @@ def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> in
         check(rerun.spec, allow_code)
         _run(rerun, RunFolder(directory), RunFolder(place), told)
 
-    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again)
+    def say(record: Record) -> None:
+        print(record, flush=True)
+
+    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, say=say)
     _tell([each for each in found.circumstances if each not in told])
     _show(found, time.monotonic() - began)
-    return DONE if found.identical else FAILED
+    return DONE if found.intact and found.identical else FAILED
 
 
 def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Difference]) -> None:
@@ -82,10 +91,9 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
 
     tpu_address.check_strategy(rerun.spec.strategy)
     environment.load_tensorflow()
-    from rich.console import Console
-
     from embexp.cli.stages import Stages
     from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
     from embexp.training.listeners import Listener
     from embexp.training.progress import progress
 
@@ -100,7 +108,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
                 stages.close()
                 _tell(told)
 
-    terminal = Console()
+    terminal = SafeConsole()
     stages = Stages(terminal)
 
     def listeners() -> list[Listener]:
@@ -128,10 +136,9 @@ def _show(found: Verification, seconds: float) -> None:
 
     where = "" if found.kept is None else f"; the new run is {found.kept}"
     print(f"{found.directory}: run again from its record in {terminal.duration(seconds)}{where}")
+    print(f"repeated: {found.repeated}")
     if found.identical:
-        print(f"identical: {'; '.join(found.compared)}")
         return
-    print(f"different: {line(found.results[0])}")
     for each in found.results[1:_MOST]:
         print(f"  {line(each)}")
     if len(found.results) > _MOST:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from hydra.errors import MissingConfigException
 
+from embexp.config import yaml_files
 from embexp.config.folders import Folders
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.outline import outline
@@ -132,7 +133,9 @@ def _line(file: Path, key: str) -> int | None:
 
 
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
-    """The fault of a file that is not valid YAML."""
+    """The fault of a file that is not valid YAML, or is refused."""
+    if isinstance(error, yaml_files.Refused):
+        return error.fault()
     mark, problem = error.problem_mark, error.problem or "it can't be read"
     remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
     line = f":{mark.line + 1}" if mark is not None else ""
@@ -147,7 +150,8 @@ def _key_line(file: Path, key: str) -> int:
 def unreadable(file: Path) -> Fault | None:
     """The fault of a file that holds no text, or no mapping; None: it does."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        yaml_files.checked(file)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
@@ -206,7 +210,7 @@ def _defaults(file: Path, group: str) -> Iterator[str]:
         group: of the file; names without a leading `/` are relative to it.
     """
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        content = yaml_files.load(file)
     except (OSError, ValueError, yaml.YAMLError):
         return
     entries = content.get("defaults") if isinstance(content, dict) else None

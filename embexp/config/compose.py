@@ -14,7 +14,18 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import additions, fetched, hydra_checks, hydra_globals, misplaced, patterns, record, validate, values
+from embexp.config import (
+    additions,
+    fetched,
+    hydra_checks,
+    hydra_globals,
+    interpolations,
+    misplaced,
+    patterns,
+    record,
+    validate,
+    values,
+)
 from embexp.config.data_columns import data_columns
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean
@@ -95,11 +106,11 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     applied = [each for each in rest if each in applied]
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
-    faults += hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
-
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
-    faults += validate.with_sources(expansion.faults, sources.describe)
-    with hydra_globals.borrowed(config):
+    of_hydra = hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
+    faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
+    interpolations.check(config)
+    with hydra_globals.recorded(config):
         faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
@@ -143,6 +154,7 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
         folder: from which relative paths start.
         without: keys at its top to leave out, beside `hydra`.
     """
+    interpolations.check(config)
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
@@ -209,6 +221,9 @@ def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictC
     if found := re.search(r"Environment variable '([^']+)' not found", first):
         rule = f"the environment has no variable {found[1]}"
         remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif found := re.search(f"{hydra_globals.SECRET}'([^']+)'", first):
+        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
+        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
     elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
         known = set(values.paths(OmegaConf.to_container(root))) - {path}
         remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"

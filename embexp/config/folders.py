@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.errors import CommandLineError
+from embexp.models import user_path
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Folders:
         """The file of a config such as `optimizer/adam`, or None."""
         for folder in self.in_order:
             path = folder / f"{config}.yaml"
-            if path.is_file():
+            if os.path.isfile(path):  # unlike that of a Path, false for a name that is too long
                 return path
         return None
 
@@ -61,7 +63,7 @@ def find(config_dir: Path | None = None, *, config_path: str | None = None) -> F
     Raises:
         CommandLineError: one of them is not a folder.
     """
-    if config_dir is not None and not config_dir.is_dir():
+    if config_dir is not None and not os.path.isdir(config_dir):
         raise CommandLineError(f"--config-dir {config_dir}: there is no such folder")
     shipped = _shipped() if config_path is None else _replacing(config_path)
     return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())
@@ -78,17 +80,24 @@ def _replacing(config_path: str) -> Path:
     if name == config_path:
         folder: Path | None = Path(config_path).expanduser().absolute()
     else:
-        try:
-            spec = importlib.util.find_spec(name.replace("/", "."))
-        except (ImportError, ValueError):
-            spec = None
-        places = [] if spec is None else list(spec.submodule_search_locations or ())
-        folder = Path(places[0]) if places else None
-    if folder is None or not folder.is_dir():
+        folder = _of_package(*name.replace("/", ".").split("."))
+    if folder is None or not os.path.isdir(folder):
         raise CommandLineError(
             f"--config-path {config_path}: there is no such {'folder' if name == config_path else 'package'}"
         )
     return folder
+
+
+def _of_package(*parts: str) -> Path | None:
+    """The folder of a package. Imports no parent of it, as Python's own search does: a sweep's ledger may name it."""
+    imported = ".".join(parts[:-1]) in sys.modules
+    try:
+        spec = importlib.util.find_spec(".".join(parts)) if imported else user_path.find(parts[0])
+    except (ImportError, ValueError):
+        return None
+    rest = () if imported else parts[1:]
+    places = () if spec is None else spec.submodule_search_locations or ()
+    return next((each for place in places if (each := Path(place, *rest)).is_dir()), None)
 
 
 def about(path: Path) -> str:

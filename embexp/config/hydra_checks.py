@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import named_code
+from embexp.config import named_code, yaml_files
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.permission import Permission
@@ -42,8 +43,6 @@ _TYPES = {
 """What a value must be, by a part of what OmegaConf says."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
-_RUNS_CODE = ("PYTHON", "LD_", "DYLD_", "GIT_")
-"""Starts of the names of environment variables that decide which code is run, beside PATH."""
 
 
 def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterator[Fault]:
@@ -68,7 +67,7 @@ def searchpath_fault(file: Path | None) -> Fault | None:
         file: of the primary config; None: there is none.
     """
     try:
-        if file is None or "searchpath" not in file.read_text(encoding="utf-8"):
+        if file is None or "searchpath" not in yaml_files.checked(file):
             return None
         value = OmegaConf.select(OmegaConf.load(file), "hydra.searchpath")  # as Hydra does
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):  # which composing reports
@@ -184,7 +183,7 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
     unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
     free = key.count(".") > 2  # a mapping that the launcher hands on, such as hydra.launcher.ray.init
     if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper") and not free:
-        near = did_you_mean(key, _own_keys(in_files))
+        near = did_you_mean(key, [*_keys_of_type(error.__cause__, setting.path)] or _own_keys(in_files))
         return Fault(key, shown(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
     if unknown and setting is not None and setting.is_node and not override.is_add():
         return Fault(key, shown(value), "no file sets it", f"add it with +: +{override.input_line}")
@@ -225,10 +224,6 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
     ):
         yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
-    for name, value in (text("hydra.job.env_set") or {}).items():
-        if str(name) == "PATH" or str(name).startswith(_RUNS_CODE):
-            rule = "it decides which programs and modules this machine runs, which no config does"
-            yield Fault(f"hydra.job.env_set.{name}", shown(value), rule, "set it before the command")
     callbacks = text("hydra.callbacks") or {}
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
@@ -252,6 +247,14 @@ def _leaves(value: Any, path: str, *, whole: bool = True) -> Iterator[tuple[str,
 
 def _own_keys(in_files: Any) -> Iterator[str]:
     return (path for path, _ in _leaves(in_files, "hydra", whole=False) if not path.endswith("_"))
+
+
+def _keys_of_type(error: BaseException | None, node: str) -> Iterator[str]:
+    """The keys of a node whose type, such as that of a launcher of others, lacks a key."""
+    kind = getattr(error, "object_type", None)
+    for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        if not each.name.startswith("_"):
+            yield f"{node}.{each.name}"
 
 
 def _plain(config: DictConfig, path: str) -> Any:

@@ -6,17 +6,25 @@ A notebook or another Hydra application may use them. Not thread-safe, like Hydr
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from hydra import version
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
+
+from embexp.records import masking
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
+_within: list[bool] = []
+"""An entry for each block that is entered: the last one to be left restores what is the same for all."""
+SECRET = "by its name, this environment variable is a secret: "
 
 
 @contextlib.contextmanager
@@ -40,6 +48,40 @@ def borrowed(config: DictConfig | None = None) -> Iterator[None]:
     finally:
         hydra.hydra, current.cfg, base.version_base, name = before
         job.set("name", name)
+
+
+@contextlib.contextmanager
+def recorded(config: DictConfig | None = None) -> Iterator[None]:
+    """As `borrowed`, for values that a run records: `${oc.env:NAME}` of a file, which may be anybody's, has no secret.
+
+    Args:
+        config: resolves interpolations, and has the overrides of the command line, which may name a secret.
+    """
+    _within.append(True)
+    OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
+    try:
+        with borrowed(config):
+            yield
+    finally:
+        _within.pop()
+        if not _within:
+            OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+def _variable(name: str, *default: Any) -> Any:
+    """The value of an environment variable, as OmegaConf's own resolver has it.
+
+    Raises:
+        ValueError: by its name it is a secret, and the command line does not name it.
+    """
+    config: Any = HydraConfig.instance().cfg
+    given: Any = {} if config is None else OmegaConf.to_container(config.hydra.overrides, resolve=False)
+    words = [word for each in given.values() for word in each]
+    if masking.value(name, "") == masking.MASKED and not any(
+        re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words
+    ):
+        raise ValueError(f"{SECRET}{name!r}")
+    return oc.env(name, *default)
 
 
 @contextlib.contextmanager

@@ -53,21 +53,14 @@ def settings(config: DictConfig, permission: Permission, *, kind: str = "job_log
         kind: job_logging, or hydra_logging for the process of a sweep.
 
     Raises:
-        ConfigError: they can't be resolved, or name code that may not be run.
+        ConfigError: they can't be resolved, or name code or set variables that they may not.
     """
     log = named_code.check(config, kind, permission) or None
-    try:
-        with hydra_globals.borrowed(config):
-            variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
-    except Exception as error:
-        text = str(error).splitlines()[0]
-        raise ConfigError([Fault("hydra.job.env_set", "a value", f"it can't be resolved: {text}")]) from error
+    variables = named_code.check_variables(config, permission)
     verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
     verbose = verbose["verbose"]
     names = [verbose] if isinstance(verbose, str) else verbose
-    return JobSettings(
-        {str(key): str(value) for key, value in variables.items()}, bool(config.hydra.job.chdir), log, names
-    )
+    return JobSettings(variables, bool(config.hydra.job.chdir), log, names)
 
 
 @contextlib.contextmanager

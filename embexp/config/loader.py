@@ -20,12 +20,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, yaml_files
 from embexp.config.callbacks import Callbacks
 from embexp.config.folders import Folders
 from embexp.config.permission import OWN_MODULES, Permission
@@ -87,6 +88,9 @@ class Loader:
                 os.fspath(folders.shipped), job_name=hydra_globals.JOB_NAME, version_base=hydra_globals.VERSION_BASE
             )
             self._loader = GlobalHydra.instance().config_loader()
+        for source in self._loader.get_sources():
+            if source.scheme() == "file":
+                _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._failed: dict[tuple[str, ...], Exception] = {}
@@ -182,6 +186,19 @@ class _Checked:
             if master_config.hydra.runtime.choices.get("hydra/launcher") != "embexp":
                 raise
             return master_config
+
+
+def _check_files(source: ConfigSource) -> None:
+    """Has a source of Hydra's refuse files that take too long to read, before it reads them."""
+    own = source.load_config
+
+    def load_config(config_path: str) -> ConfigResult:
+        file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
+        if file.is_file():
+            yaml_files.checked(file)
+        return own(config_path)
+
+    setattr(source, "load_config", load_config)  # noqa: B010 — of this object; Hydra's sources can't be replaced
 
 
 @contextlib.contextmanager

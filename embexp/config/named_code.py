@@ -1,32 +1,50 @@
-"""Classes and functions that the node `hydra` names: each has to be one that may be named. Imports none of them."""
+"""Classes and functions that the node `hydra` names: each has to be one that may be named. Imports none of them.
+
+What else its files set of the process is checked by the lists of `allowlist`.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import hydra_globals
+from embexp.config import allowlist, hydra_globals
+from embexp.config.allowlist import Given
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_path
 
-NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
+LOGS = ("job_logging", "hydra_logging")
+NODES = ("callbacks", "launcher", "sweeper", *LOGS)
 """Parts of the node `hydra` that name code."""
-_LOGGING = re.compile(r"logging(\.handlers)?\.\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
-"""Classes for logs, which only write."""
-_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+VARIABLES = "hydra.job.env_set"
 _FINE = (
     "hydra_plugins.embexp_",
     "hydra._internal.core_plugins.basic_",
     "hydra.experimental.callbacks.",
 )
 """Starts of classes of embexp and Hydra that run nothing but jobs."""
+_DIRECTORY = "/the/directory/of/the/run"
+"""Stands for that of a run which does not have one yet."""
+_LAUNCHERS = frozenset(
+    (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+        "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    )
+)
+"""The launchers of others that the documentation lists."""
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f()`$]*")
+"""Texts that are neither a second line of a script nor a call."""
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -45,27 +63,88 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
         ConfigError: it names code that may not be run, or can't be resolved.
     """
     try:
-        with hydra_globals.borrowed(config):
+        with (hydra_globals.recorded if kind in LOGS else hydra_globals.borrowed)(config):
             node = _resolved(config, kind)
     except Exception as error:  # also of a resolver
         text = str(error).split("\n")[0]
         raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
-    if found := list(_faults(node, kind, permission)):
+    if found := list(_faults(config, node, kind, permission)):
         raise ConfigError(found)
     return node if isinstance(node, dict) else {}
 
 
+def check_variables(config: DictConfig, permission: Permission) -> dict[str, str]:
+    """Checks the environment variables of the node `hydra`, and returns them with interpolations resolved.
+
+    Args:
+        config: composed.
+        permission: whose the config is.
+
+    Raises:
+        ConfigError: a file sets one that it may not, or they can't be resolved.
+    """
+    try:
+        with hydra_globals.recorded(config):
+            variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
+    except Exception as error:  # also of a resolver
+        text = str(error).splitlines()[0]
+        raise ConfigError([Fault(VARIABLES, "a value", f"it can't be resolved: {text}")]) from error
+    if found := list(allowlist.variable_faults(variables, VARIABLES, Given(config, permission))):
+        raise ConfigError(found)
+    return {str(key): str(value) for key, value in variables.items()}
+
+
 def faults(config: DictConfig, permission: Permission) -> list[Fault]:
-    """The faults that `check` would raise, but for what can't be resolved before the run has its directory."""
-    found: list[Fault] = []
+    """The faults that `check` and `check_variables` would raise, but for what can't be resolved before the run."""
+    variables = OmegaConf.to_container(config.hydra.job.env_set, resolve=False)
+    found = list(allowlist.variable_faults(variables, VARIABLES, Given(config, permission)))
+    if OmegaConf.is_missing(config.hydra.runtime, "output_dir"):
+        config = copy.deepcopy(config)
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.runtime.output_dir = _DIRECTORY
     with hydra_globals.borrowed(config):
         for kind in NODES:
             try:
                 node = _resolved(config, kind)
             except Exception:  # also of a resolver
                 continue
-            found += _faults(node, kind, permission)
+            found += _faults(config, node, kind, permission)
     return found
+
+
+def is_known_launcher(config: DictConfig) -> bool:
+    """Whether a config's launcher is a known one that is installed, and has no settings that run or write anything.
+
+    Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
+    folders outside of the sweep's.
+
+    Args:
+        config: with Hydra's node.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            node = _resolved(config, "launcher")
+            sweep = str(config.hydra.sweep.dir)
+    except Exception:  # also of a resolver
+        return False
+    return _is_known_launcher(node, sweep)
+
+
+def _is_known_launcher(node: Any, sweep: str) -> bool:
+    if not isinstance(node, dict) or node.get("_target_") not in _LAUNCHERS or node["_target_"] not in plugins():
+        return False
+    return all(_is_plain(key, value, sweep) for key, value in node.items())
+
+
+def _is_plain(key: str, value: Any, sweep: str) -> bool:
+    """Whether a setting of a known launcher is a number, or a text that only names something."""
+    if isinstance(value, str):
+        if "folder" in key and not (value.startswith(f"{sweep}/") and ".." not in value):
+            return False
+        return _PLAIN.fullmatch(value) is not None
+    if isinstance(value, dict | list):
+        return not any(_texts(value, ""))
+    return value is None or isinstance(value, bool | int | float)
 
 
 def plugins() -> Mapping[str, type]:
@@ -86,23 +165,50 @@ def _resolved(config: DictConfig, kind: str) -> Any:
     return OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
 
 
-def _faults(node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
-    logs = kind.endswith("_logging")
-    for path, key, value in _texts(node, f"hydra.{kind}"):
-        if logs:
-            names = key in ("class", "()") and not _LOGGING.fullmatch(value)
-            target = value.removeprefix("ext://") if names or _is_external(value) else None
-        else:
-            fine = key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))
-            target = None if fine else value
-        if target is not None:
-            yield from _fault(path, target, permission)
+def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
+    path = f"hydra.{kind}"
+    logs = kind in LOGS
+    if logs and isinstance(node, Mapping):
+        with hydra_globals.borrowed(config):
+            key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
+            folder = str(OmegaConf.select(config, key) or _DIRECTORY)
+        loggers = allowlist.Loggers(
+            path, Given(config, permission), folder, lambda place, target: _fault(place, target, permission)
+        )
+        yield from loggers.faults(node)
+    if kind == "launcher":
+        if _is_known_launcher(node, str(config.hydra.sweep.get("dir"))):
+            return
+        yield from _launcher_faults(config, node, permission)
+    for place, key, value in _texts(node, path):
+        fine = logs or key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))
+        if not fine:
+            yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
-            yield Fault(path, shown(value), "it is an interpolation behind another one", "write out what it names")
+            yield Fault(place, shown(value), "it is an interpolation behind another one", "write out what it names")
 
 
-def _is_external(value: str) -> bool:
-    return value.startswith("ext://") and value not in _STREAMS
+def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
+    """The faults of texts that files set of a launcher of others, which may run them: `setup` of Slurm is a script."""
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
+    function = function_of(target)
+    if target.startswith(_FINE) or function in permission.allowed:
+        return
+    choice = config.hydra.runtime.choices.get("hydra/launcher")
+    stored = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {}).get(f"{choice}.yaml")
+    own = {} if stored is None else dict(_places(OmegaConf.to_container(stored.node, resolve=False)))
+    written = dict(_places(OmegaConf.to_container(config.hydra.launcher, resolve=False)))
+    given = Given(config, permission)
+    for path, _, value in _texts(node, "hydra.launcher"):
+        same = path in own and written.get(path) == own[path]
+        if path not in given and not path.endswith("_target_") and (not same or not value.isprintable()):
+            rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
+            remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
+            yield Fault(path, shown(value), rule, remedy)
+
+
+def _places(node: Any) -> Iterator[tuple[str, str]]:
+    return ((path, value) for path, _, value in _texts(node, "hydra.launcher"))
 
 
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:

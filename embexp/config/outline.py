@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from embexp.config import yaml_files
 from embexp.config.folders import Folders
 
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
@@ -156,7 +157,7 @@ def keys_of(file: Path) -> list[str]:
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     """What a file holds, and the package of its header."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        content = yaml_files.load(file)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
     return (content if isinstance(content, dict) else {}), package_of(file)

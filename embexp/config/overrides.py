@@ -11,10 +11,13 @@ from hydra.errors import OverrideParseException
 from embexp.config import torn, unreadable
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
+from embexp.config.shown import shown
+from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
 
-_DEEPEST = 32
-"""Deepest nesting of values; Hydra and OmegaConf overflow the stack at about a hundred."""
+_QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+_DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
+"""A whole number that is too long."""
 _TIMES = {2: "twice", 3: "three times"}
 
 
@@ -26,6 +29,9 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
         if (fault := unreadable.fault(text)) is not None:
             faults.append(fault)
             continue
+        if (number := _DIGITS.search(_QUOTED.sub("", text))) is not None:
+            faults.append(_too_long(text, number[0]))
+            continue
         try:
             override = loader.parse(text)
         except RecursionError:
@@ -34,7 +40,7 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
         except OverrideParseException:
             faults.append(unreadable.fault_of_value(text))
             continue
-        if max(override.key_or_group.count("."), _depth(override.value())) > _DEEPEST:
+        if max(override.key_or_group.count("."), _depth(override.value())) > DEEPEST:
             faults.append(_too_deep(text))
             continue
         if override.is_sweep_override() and not sweeping:
@@ -73,14 +79,20 @@ def _of_several(value: str, override: Override) -> str:
     return "add -m to run once for each"
 
 
+def _too_long(text: str, number: str) -> Fault:
+    key, _, value = text.lstrip("+~").partition("=")
+    rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number.replace('_', '')):,}"
+    return Fault(key, shown(value), rule, "quote it if it is a text")
+
+
 def _too_deep(text: str) -> Fault:
-    return Fault(text.partition("=")[0][:80], "nested", f"values can be nested at most {_DEEPEST} levels deep")
+    return Fault(text.partition("=")[0][:80], "nested", f"values can be nested at most {DEEPEST} levels deep")
 
 
 def _depth(value: object) -> int:
-    """Nesting depth of lists and mappings; stops counting at `_DEEPEST` + 1."""
+    """Nesting depth of lists and mappings; stops counting at `DEEPEST` + 1."""
     depth, level = 0, [value]
-    while depth <= _DEEPEST and (level := [each for each in level if isinstance(each, list | dict)]):
+    while depth <= DEEPEST and (level := [each for each in level if isinstance(each, list | dict)]):
         depth += 1
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
     return depth

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import fetched, patterns, record, values
+from embexp.config import fetched, hydra_globals, patterns, record, values, yaml_files
 from embexp.config.compose import absolute_paths, resolved
 from embexp.config.loader import Loader
 from embexp.config.outline import outline, package_of
@@ -132,7 +132,8 @@ class QuickComposer:
                 return None
             if new:
                 added.add(key)
-        container, unresolved = resolved(config, Path.cwd())
+        with hydra_globals.recorded():
+            container, unresolved = resolved(config, Path.cwd())
         return None if unresolved else Quick(container, files.choices, frozenset(added), files.hydra)
 
     def _divided(self, overrides: Sequence[str]) -> tuple[_Files | None, list[Override]]:
@@ -184,6 +185,7 @@ class QuickComposer:
 def _plain_content(file: Path) -> tuple[dict[str, Any], str | None] | None:
     """What a file holds, and its package; None: its defaults list has a form that is left to Hydra."""
     try:
+        yaml_files.checked(file)
         config = OmegaConf.load(file)
         content: Any = OmegaConf.to_container(config, resolve=False)
     except Exception:  # which Hydra tells

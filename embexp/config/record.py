@@ -34,6 +34,11 @@ def run_directory(config: DictConfig) -> Path:
     return _path(config, "hydra.run.dir")
 
 
+def is_dated(config: DictConfig) -> bool:
+    """Whether the directory of a single run is named by the time, and so is a new one each time."""
+    return "${now:" in str(OmegaConf.to_container(config.hydra.run, resolve=False))
+
+
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
     return _path(config, "hydra.sweep.dir")
@@ -80,7 +85,7 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
 
 def _path(config: DictConfig, key: str) -> Path:
     try:
-        with hydra_globals.borrowed(config):
+        with hydra_globals.recorded(config):
             return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
     except OmegaConfBaseException as error:
         raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error

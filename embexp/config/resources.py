@@ -11,6 +11,7 @@ from typing import TypeVar
 from embexp.config import capacity, fetched
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
+from embexp.specs import addresses
 from embexp.specs import tracker_packages as packages
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import KerasModel, Task
@@ -36,6 +37,8 @@ def faults(
     """
     checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
+    if not permission.own:  # composed from what a sweep has recorded
+        checks += [addresses.faults(spec)]
     if look_at_data:
         checks += [
             _data_faults(spec, fetch=fetch),

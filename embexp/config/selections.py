@@ -156,11 +156,11 @@ def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) 
     if not choice:
         return "choose one of them"
     for folder in (*folders.in_order[:-1], Path.cwd(), Path.cwd() / "conf"):
-        if (folder / group / f"{choice}.yml").is_file():
+        if os.path.isfile(folder / group / f"{choice}.yml"):
             return f"rename {folder / group / choice}.yml to {choice}.yaml"
-        if folder not in folders.in_order and (folder / group / f"{choice}.yaml").is_file():
+        if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
             return f"add your folder of configs: --config-dir {os.path.relpath(folder)}"
-        if folder in folders.in_order and (folder / f"{choice}.yaml").is_file():
+        if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
             return f"move {folder / choice}.yaml into the folder {group}"
     return did_you_mean(choice, known)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from hydra.core.override_parser.types import Override
 
+from embexp.config import yaml_files
 from embexp.config.loader import Loader
 
 
@@ -99,8 +100,8 @@ def _line(file: Path, path: str) -> int | None:
 def _keys(file: Path) -> dict[str, int]:
     """Line of each key of a YAML file, by its dotted path."""
     try:
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    except (OSError, yaml.YAMLError):
+        node = yaml.compose(yaml_files.checked(file), Loader=yaml.CSafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
         return {}
     return dict(_walk(node, ""))
 

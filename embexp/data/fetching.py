@@ -17,7 +17,8 @@ from embexp.data import datasets
 from embexp.data.dataset import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data import Data
-from embexp.system import caching, contents, digests, locks
+from embexp.system import caching, contents, digests
+from embexp.system.locks import FileLock
 from embexp.system.progress import Progress
 
 VARIABLE = "EMBEXP_DATA"
@@ -108,7 +109,7 @@ def _fetch(name: str, data: DataSet, progress: Progress) -> None:
     def wait() -> None:
         progress(f"waiting for another process that fetches {name}", None)
 
-    with locks.alone(folder() / f".{name}.lock", wait):
+    with FileLock(folder() / f".{name}.lock", name).awaited(wait):
         caching.folder(folder(), name, _key(data), make)
 
 

@@ -14,7 +14,7 @@ from embexp.initialization.method import CHUNK_BYTES, InitMethod, Pairs, Session
 from embexp.initialization.whole import Fills, pairs
 from embexp.system import arrays
 from embexp.system.rows import Rows
-from embexp.tables.variables import WritableRows
+from embexp.tables.variables import WritableRows, scatter_rows
 
 _BYTES_PER_VALUE = 4
 
@@ -104,9 +104,5 @@ def _assignment(variable: Any, rows: Rows) -> _Assignment:
     with tf.name_scope("assign_rows"):
         numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
         values = tf.compat.v1.placeholder(tf.float32, [None, rows.dim], "values")
-        if hasattr(variable, "handle"):
-            operation = tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=numbers, updates=values)
-        else:
-            # Its tensor is the whole variable, so only the operation is run.
-            operation = tf.compat.v1.scatter_update(variable, numbers, values).op
+        operation = scatter_rows(variable, numbers, values)
     return _Assignment(rows, numbers, values, operation)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,9 @@ def align(
     *,
     cache: Path,
     progress: Progress = quiet,
+    check: Callable[[Pretrained], object] = lambda found: None,
 ) -> Pretrained:
-    """Opens the files that a run names and finds each table's rows in them.
+    """Opens the files that a run names, finds each table's rows in them, and checks their numbers.
 
     A table's own file must fit it. The top-level one fills every table that it fits, and must fit one.
 
@@ -49,6 +52,7 @@ def align(
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
         progress: called as reading goes on.
+        check: called with the tables' rows, still without digests, before the numbers of files are looked through.
 
     Raises:
         ConfigError: a file does not fit; with all of them.
@@ -58,7 +62,7 @@ def align(
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
-    digests: dict[str, str] = {}
+    used: dict[str, VectorSource | EarlierCheckpoint] = {}
     for name, table in spec.tables.items():
         chosen = spec.pretrained_of(name)
         if isinstance(chosen, NoPretrained):
@@ -68,14 +72,14 @@ def align(
             if chosen.path not in checkpoints:
                 checkpoints[chosen.path] = _earlier(config_path, chosen, cache)
             run = checkpoints[chosen.path]
-            digests[config_path] = run.digest
+            used[config_path] = run
             aligned = _with_trained_rows(spec, chosen, run, name, vocabularies[name], sizes[name])
         else:
             setting = sample.with_path(chosen, cache=cache)
             reading = _reading(setting)
             if reading not in sources:
                 sources[reading] = _open(config_path, setting, cache, progress)
-            digests[config_path] = sources[reading].digest
+            used[config_path] = sources[reading]
             aligned = _with_file_rows(setting, sources[reading], name, table, vocabularies[name], sizes[name])
         if isinstance(aligned, Mismatch):
             mismatched[name] = aligned
@@ -85,7 +89,13 @@ def align(
         progress(f"{name}: {aligned.coverage.summary(where)}", None)
     if faults := fit.faults(spec.pretrained, spec.tables, matching=tables, mismatched=mismatched):
         raise ConfigError(faults)
-    return Pretrained(tables, {name: why.rule for name, why in mismatched.items()}, digests)
+    found = Pretrained(tables, {name: why.rule for name, why in mismatched.items()})
+    check(found)
+    for config_path, source in used.items():
+        if not isinstance(source, EarlierCheckpoint):
+            with _named(config_path):
+                source.memory_map()
+    return replace(found, digests={config_path: source.digest for config_path, source in used.items()})
 
 
 def _reading(setting: File) -> File:
@@ -94,9 +104,9 @@ def _reading(setting: File) -> File:
 
 
 def _open(config_path: str, setting: File, cache: Path, progress: Progress) -> VectorSource:
-    """Opens the file, checks its numbers and converts it where it can't be mapped."""
-    try:
-        source = open_vectors(
+    """Opens the file; one in a format of text is converted."""
+    with _named(config_path):
+        return open_vectors(
             Path(setting.path),
             cache=cache,
             format=setting.format,
@@ -108,10 +118,15 @@ def _open(config_path: str, setting: File, cache: Path, progress: Progress) -> V
             header_count=setting.header_count,
             progress=progress,
         )
-        source.memory_map()
+
+
+@contextmanager
+def _named(config_path: str) -> Iterator[None]:
+    """Errors about a file's content begin with the path of the setting that names it."""
+    try:
+        yield
     except DataError as error:
         raise DataError(f"{config_path}.path = {error}") from error
-    return source
 
 
 def _with_file_rows(
@@ -231,7 +246,7 @@ def pretrained_before(
         for name, table in spec.tables.items()
     }
     sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in names}
-    vocabularies = {name: Vocabulary.read_for(folder.vocabularies / name, sizes[name]) for name in names}
+    vocabularies = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in names}
     found = align(spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=cache)
     for name in names:
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest

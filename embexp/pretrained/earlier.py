@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,24 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
 
     Raises:
         NotARunError: it is neither, or the run has not ended or left no checkpoint.
-        DataError: the index of the checkpoint is damaged.
+        RunError: another process writes it.
+        DataError: the index of the checkpoint is damaged, or a file is not what the run wrote.
     """
     folder = RunFolder(path)
     if not path.is_dir():
         what = "is a file" if path.exists() else "there is no such directory"
         raise NotARunError(f"{path}: {what}; give the directory of a finished run, or of a grown checkpoint")
-    spec = folder.read_spec()
-    grown = folder.growth.is_file()
-    index = rekeying.object_index(folder.final_checkpoint)
-    if not index.is_file():
-        ended = grown or folder.summary.is_file()
-        why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
-        raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
-    return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
+    with folder.reading():
+        folder.check(folder.spec, folder.summary)
+        spec = folder.read_spec()
+        grown = folder.growth.is_file()
+        index = rekeying.object_index(folder.final_checkpoint)
+        if not index.is_file():
+            ended = grown or folder.summary.is_file()
+            why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
+            raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
+        folder.check(index)
+        return EarlierCheckpoint(folder, spec, grown, index, checkpoint.tensors(index), cache)
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ class EarlierCheckpoint:
     index: Path
     tensors: Mapping[str, Entry]
     cache: Path
+    _checked: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -157,9 +162,9 @@ class EarlierCheckpoint:
         """What the rows of a table stand for.
 
         Raises:
-            DataError: the file is missing or damaged, or does not fit the table.
+            DataError: the file is missing or damaged, does not fit the table, or is not what the run wrote.
         """
-        return Vocabulary.read_for(self.folder.vocabularies / table, self.shape(table)[0])
+        return Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
 
     def slots(self, table: str) -> tuple[str, ...]:
         """Names of the slots that the checkpoint has for a table."""
@@ -173,11 +178,21 @@ class EarlierCheckpoint:
             table: name of the table.
             slot: name of the slot; None: the table itself.
             converts: whether a matrix that can't be mapped in its file is converted into the cache.
+
+        Raises:
+            DataError: a file of the checkpoint is not what the run wrote.
         """
+        self._check_data()
         key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
         stored = replace(checkpoint.stored_tensor(self.index, self.tensors, key), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
         return TrainedRows(file, self.digest, file.dtype, file.memory_map if converts else file.view)
+
+    def _check_data(self) -> None:
+        """Checks the data files, at the first call: all tables may be in one."""
+        if not self._checked:
+            self.folder.check(*{piece.path for entry in self.tensors.values() for piece in entry.pieces})
+            self._checked.append(True)
 
     def rows_of_run(self, table: str) -> np.ndarray:
         """int64 [rows]: which row of the run it was trained as, -1 where it is new since.

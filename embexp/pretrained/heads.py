@@ -14,6 +14,7 @@ from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, 
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.vectors import Format, NonFinite
+from embexp.tensor_bundle import location
 from embexp.vectors import open as vectors
 from embexp.vectors.file_source import FileSource
 
@@ -156,6 +157,8 @@ def _opened_if_quick(setting: File | Sample) -> FileSource | None:
         if not path.is_file():
             raise DataError("found a folder, expected a file" if path.exists() else "there is no such file")
         return None
+    if form is Format.CHECKPOINT and (found := location.find(path)) is not None and found.suffix != ".index":
+        return None  # of TensorFlow's first format, which is converted when the run reads it
     tokens = None if setting.tokens_file is None else Path(setting.tokens_file)
     return vectors.open_vectors(
         path, cache=Path(), format=form, key=setting.key, tokens_file=tokens, non_finite=NonFinite.KEEP

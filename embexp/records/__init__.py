@@ -1,1 +1,1 @@
-"""The files of a run, read without running anything: folder, manifest, `run_id`."""
+"""The files of a run, read without running anything: folder, manifest, inventory, `run_id`."""

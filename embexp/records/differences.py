@@ -30,11 +30,14 @@ class Kind(StrEnum):
     TABLE = "table"
     WEIGHTS = "weights"
     SUMMARY = "summary"
+    CHECKPOINT = "checkpoint"
+    FILE = "file"
 
     @property
     def result(self) -> bool:
         """Whether it is of results, not of circumstances."""
-        return self in (Kind.METRICS, Kind.TABLE, Kind.WEIGHTS, Kind.SUMMARY)
+        kinds = list(Kind)
+        return kinds.index(self) > kinds.index(Kind.VARIABLE)
 
 
 @dataclass(frozen=True)

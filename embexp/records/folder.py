@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from embexp.errors import NotARunError
-from embexp.records import summaries
+from embexp.records import inventory, metric_lines, summaries
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
-from embexp.system import files
+from embexp.system import files, locks
+from embexp.system.locks import FileLock
 
 LEDGER = "sweep.sqlite"
 RESULTS = "sweep.json"
 OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
 """Files that tell the directory of a sweep from that of a run."""
+PATIENCE = 2.0
+"""Seconds that a command waits for an earlier process in its directory, which was killed, to be gone."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,33 @@ class RunFolder:
     """The directory of one run. Properties are paths, whether or not there is something yet."""
 
     path: Path
+
+    @property
+    def lock(self) -> FileLock:
+        """Held exclusively by the process that writes the directory, shared by those that read it."""
+        return locks.of_folder(self.path, f"the run in {self.path}")
+
+    def writing(
+        self, *, patience: float = PATIENCE, warn: Callable[[str], object] | None = None
+    ) -> AbstractContextManager[None]:
+        """Within the block, no other process writes or reads the directory.
+
+        Args:
+            patience: seconds to wait for an earlier process.
+            warn: called with a sentence on a file system without locks; None: `warnings.warn`.
+
+        Raises:
+            RunError: another process writes or reads it.
+        """
+        return self.lock.exclusive(patience=patience, without_locks=warn or _warn)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Within the block, no other process writes the directory; others may read it.
+
+        Raises:
+            RunError: another process writes it.
+        """
+        return self.lock.shared()
 
     @property
     def spec(self) -> Path:
@@ -110,6 +142,24 @@ class RunFolder:
         """Plots, as images."""
         return self.path / "plots"
 
+    def check(self, *paths: Path) -> None:
+        """Checks that files of the run are what it wrote, see `inventory.check`.
+
+        Raises:
+            DataError: one has changed, is missing or was added.
+        """
+        inventory.check(self.path, *paths)
+
+    def checked_vocabulary(self, table: str) -> Path:
+        """What `Vocabulary.read` takes: the path of a table's vocabulary without its suffix.
+
+        Raises:
+            DataError: it is not the one that the run wrote.
+        """
+        stem = self.vocabularies / table
+        self.check(*(stem.parent / f"{stem.name}{suffix}" for suffix in (".tsv", ".json")))
+        return stem
+
     def read_spec(self) -> RunSpec:
         """The spec of the run.
 
@@ -152,9 +202,13 @@ class RunFolder:
                 words = f"{self.path} is not the directory of a run: there is no such directory"
             if (self.path / RESULTS).exists():
                 words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
+            elif self.lock.path.exists() and not (self.path / LEDGER).exists():
+                words += ", so no run has begun there; start it again"
             raise NotARunError(words) from None
         except ValidationError as error:
-            raise NotARunError(f"{self.spec} is not a spec that this version understands: {_told(error)}") from None
+            raise NotARunError(
+                f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
+            ) from None
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -191,10 +245,12 @@ class RunFolder:
         return content
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
-        with self.metrics.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+        """The lines of metrics.jsonl.
+
+        Raises:
+            DataError: a line is damaged.
+        """
+        return metric_lines.read(self.metrics)
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
@@ -205,7 +261,11 @@ class RunFolder:
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _told(error: ValidationError) -> str:
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+def first_fault(error: ValidationError) -> str:
     """The first of the faults of a spec, in one line."""
     first, count = error.errors(include_url=False)[0], error.error_count()
     place = ".".join(map(str, first["loc"]))

@@ -109,9 +109,9 @@ def _repositories(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference
 
 def _repository(code: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     found = code.get(name)
-    while found is not None and "same_as" in found:
-        found = code.get(found["same_as"])
-    return found if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping) and "same_as" in found:  # an earlier one, which has the state
+        found = code.get(str(found["same_as"]))
+    return found if isinstance(found, Mapping) and "same_as" not in found else None
 
 
 def _without_quiet(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,93 +1,324 @@
-"""The git repositories that a run's code comes from: commit, and what differs from it."""
+"""The git repositories that a run's code comes from: commit, and what differs from it.
+
+A repository may come from anybody, inside a folder that the user was given, and git runs programs that the config of a
+repository names: filters of content, hooks, monitors, helpers. So git only finds the repository itself, which starts no
+program. Everything else it does with a git directory of our own, which has nothing but a copy of the index and the
+commit, and looks into the repository's objects.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embexp.records.folder import OF_SWEEPS
+
 _LONGEST_DIFF = 1_000_000
 _MOST_UNTRACKED = 100
+_MOST_FILTERED = 200
+_MOST_NAMED = 10
 _SECONDS = 10.0
+_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES")
+"""Variables for git that the user may have set; others would lead it elsewhere."""
 _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",  # another git of the user may be at work
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",  # nothing is fetched, as from the remote of a partial clone
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
 }
-_ONLY_READ = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+_ONLY_READ = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "-c", "safe.bareRepository=explicit")
+_OF_FILES = (
+    *("core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode", "core.autocrlf", "core.eol"),
+    *("core.checkstat", "core.trustctime"),
+)
+"""Settings that say how files in the work tree are compared; none names a program or a file."""
+_OF_USER = ("core.excludesfile", "core.attributesfile")
+"""Settings that name files: taken from the user's own config, not from that of a repository."""
+_IN_RUNS = ("manifest.json", "metrics.jsonl", "summary.json", "vocabularies", "checkpoints", "code", ".hydra")
+"""What a run's folder has beside spec.json."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository that git has found, and the user owns or has called safe.
+
+    Attributes:
+        root: of its work tree.
+        directory: with its index.
+        common: with its objects.
+        format: of its objects' names.
+        commit: of HEAD; None: there is none yet.
+        settings: from its config, such as `core.autocrlf=true`.
+        is_own: whether its directory is that of this work tree, not one that a file `.git` from elsewhere names.
+    """
+
+    root: Path
+    directory: Path
+    common: Path
+    format: str
+    commit: str | None
+    settings: tuple[str, ...]
+    is_own: bool
 
 
 def states(folders: Mapping[str, Path]) -> dict[str, Any]:
     """The states of the repositories that folders lie in, by name; null for a folder that is in none.
 
-    The state of one that an earlier name has, too, is only `{"root": …, "same_as": …}`.
+    The state of one that an earlier name has, too, is only `{"root": …, "same_as": …}`. A repository inside a run's
+    folder is none.
 
     Args:
         folders: by what they hold.
     """
     found: dict[str, Any] = {}
-    roots: dict[str, str] = {}
+    names: dict[Path, str] = {}
     for name, folder in folders.items():
-        root = _line(folder, "rev-parse", "--show-toplevel")
-        if root is None:
+        repository = _found(folder)
+        if repository is None:
             found[name] = None
-        elif root in roots:
-            found[name] = {"root": root, "same_as": roots[root]}
+        elif repository.root in names:
+            found[name] = {"root": str(repository.root), "same_as": names[repository.root]}
         else:
-            roots[root] = name
-            found[name] = _state(root)
+            names[repository.root] = name
+            found[name] = _state(repository)
     return found
 
 
 def is_tracked(file: Path) -> bool:
     """Whether a file is under version control; a package that is installed into a folder of a repository is not."""
-    return _line(file.parent, "ls-files", "--error-unmatch", "--", file.name) is not None
+    repository = _found(file.parent)
+    if repository is None:
+        return False
+    with contextlib.suppress(OSError), _opened(repository) as git:
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(repository.root))
+        return git.text("ls-files", "--error-unmatch", "--", path)[0] is not None
+    return False
 
 
-def _state(root: str) -> dict[str, Any]:
+def _found(folder: Path) -> Repository | None:
+    """The repository that a folder lies in; None: there is none, or it is inside a run, or its files are elsewhere."""
+    above = _with_git(folder)
+    if above is None or any(map(_is_of_a_run, (above, *above.parents))):
+        return None
+    git = _Git(
+        ("-C", str(folder)), {key: text for key, text in os.environ.items() if key in _KEPT or key[:4] != "GIT_"}
+    )
+    words = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--git-common-dir")
+    lines = (git.text("rev-parse", *words, "--show-object-format")[0] or "").splitlines()
+    if len(lines) != 4 or os.path.realpath(lines[0]) != os.path.realpath(above):
+        return None  # such as files of the user's that `core.worktree` names
+    commit = git.text("rev-parse", "--verify", "--quiet", "HEAD")[0]
+    root, directory, common = map(Path, lines[:3])
+    settings, work_tree = _settings(git)
+    own = above / ".git"
+    pointers = [own if own.is_dir() and not own.is_symlink() else None, _linked(directory)]
+    is_own = own in pointers or (work_tree is not None and (directory / work_tree).resolve() == above)
+    return Repository(root, directory, common, lines[3], commit.strip() if commit else None, settings, is_own)
+
+
+def _with_git(folder: Path) -> Path | None:
+    """The nearest folder from here upwards that has a `.git`."""
+    place = Path(os.path.realpath(folder))
+    return next((each for each in (place, *place.parents) if os.path.lexists(each / ".git")), None)
+
+
+def _is_of_a_run(folder: Path) -> bool:
+    """Whether a folder is that of a run or a sweep, which somebody else may have made."""
+    run = (folder / "spec.json").exists() and any((folder / name).exists() for name in _IN_RUNS)
+    return run or any((folder / name).exists() for name in OF_SWEEPS)
+
+
+def _linked(directory: Path) -> Path | None:
+    """The file `.git` of a linked work tree, as the directory has it."""
+    try:
+        return Path((directory / "gitdir").read_text(encoding="utf-8").strip()).resolve()
+    except (OSError, ValueError):
+        return None
+
+
+def _settings(git: _Git) -> tuple[tuple[str, ...], str | None]:
+    """The settings that say how files are compared, and `core.worktree`, which a submodule has."""
+    listed = (git.text("config", "--list", "--includes", "--show-scope", "-z")[0] or "").split("\0")
+    found: dict[str, str] = {}
+    work_tree = None
+    for scope, entry in zip(listed[::2], listed[1::2], strict=False):
+        key, equals, value = entry.partition("\n")
+        if key in _OF_FILES:
+            found[key] = value if equals else "true"
+        elif key in _OF_USER and scope in ("system", "global"):
+            found[key] = os.path.expanduser(value)
+        elif key == "core.worktree":
+            work_tree = value
+    return tuple(f"{key}={value}" for key, value in found.items()), work_tree
+
+
+@contextlib.contextmanager
+def _opened(repository: Repository) -> Iterator[_Git]:
+    """Git with a directory of our own for a repository: without its config, hooks and remotes, and without the user's.
+
+    Nothing in the repository is written, not even its index.
+    """
+    with tempfile.TemporaryDirectory(prefix="embexp-git-") as made:
+        own = Path(made)
+        for name in ("refs", "objects", "info"):
+            (own / name).mkdir()
+        sha256 = "\n[extensions]\nobjectFormat = sha256" if repository.format == "sha256" else ""
+        (own / "config").write_text(f"[core]\nrepositoryFormatVersion = {1 if sha256 else 0}{sha256}\n")
+        (own / "HEAD").write_text(f"{repository.commit or 'ref: refs/heads/none'}\n")
+        copied = [repository.directory / "index", *repository.directory.glob("sharedindex.*")]
+        for file in copied:
+            if file.is_file():
+                shutil.copy2(file, own / file.name)  # its time decides which files git reads
+        for name in ("exclude", "attributes"):
+            if (file := repository.common / "info" / name).is_file():
+                shutil.copy2(file, own / "info" / name)
+        variables = {key: text for key, text in os.environ.items() if key[:4] != "GIT_"}
+        variables |= {
+            "HOME": made,
+            "XDG_CONFIG_HOME": made,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": made,
+            "GIT_WORK_TREE": str(repository.root),
+            "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
+        }
+        settings = [word for each in repository.settings for word in ("-c", each)]
+        yield _Git(("-C", str(repository.root), *settings), variables)
+
+
+def _state(repository: Repository) -> dict[str, Any]:
     """Commit, difference to it, and the names of untracked files and folders."""
-    folder = Path(root)
-    commit = _line(folder, "rev-parse", "--verify", "HEAD")
-    state: dict[str, Any] = {"root": root, "commit": commit, "diff": None, "untracked": None}
-    if commit is not None:
-        state["diff"], note = _git(folder, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
-        if note:
-            state["diff_note"] = note
-    names, _ = _git(folder, "ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
-    if names is not None:
-        untracked = [name for name in names.split("\0") if name]
+    state: dict[str, Any] = {
+        "root": str(repository.root),
+        "commit": repository.commit,
+        "diff": None,
+        "untracked": None,
+    }
+    if not repository.is_own:
+        state["diff_note"] = f"not compared, as {repository.directory} is not the directory of this work tree"
+        return state
+    try:
+        with _opened(repository) as git:
+            if repository.commit is not None:
+                state["diff"], note = _difference(git)
+                if note:
+                    state["diff_note"] = note
+            untracked = _untracked(git)
+    except OSError as error:
+        state["diff_note"] = f"not compared, as its index can't be copied: {error}"
+        return state
+    if untracked is not None:
         state["untracked"] = untracked[:_MOST_UNTRACKED]
         if len(untracked) > _MOST_UNTRACKED:
             state["untracked_note"] = f"{_MOST_UNTRACKED} of {len(untracked)} are listed"
     return state
 
 
-def _line(folder: Path, *words: str) -> str | None:
-    text, _ = _git(folder, *words)
-    return None if text is None else text.strip()
+def _untracked(git: _Git) -> list[str] | None:
+    names, _ = git.text("ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
+    return None if names is None else [_readable(name) for name in names.split("\0") if name]
 
 
-def _git(folder: Path, *words: str) -> tuple[str | None, str]:
-    """What git prints, None if it fails or takes too long; and a note where that is not all.
+def _difference(git: _Git) -> tuple[str | None, str]:
+    """The difference to the commit, and a note where that is not all: files with a filter, as git-lfs has one."""
+    diff = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short", "--no-color")
+    names, problem = git.text(*diff, "--name-only", "--no-renames", "-z", "HEAD")
+    if names is None:
+        return None, problem or "git can't compare the files"
+    if not names:
+        return "", ""
+    filtered = _filtered(git, names)
+    if len(filtered) > _MOST_FILTERED:
+        return None, f"{_filter_note(filtered)}; these are too many to leave out"
+    left_out = [f":(top,exclude,literal){name}" for name in filtered]
+    text, cut = git.text(*diff, "HEAD", "--", ":(top)", *left_out)
+    if text is None:
+        return None, cut or "git can't compare the files"
+    return text, "; ".join(filter(None, (cut, _filter_note(filtered))))
 
-    It starts no other program, asks for nothing, and locks nothing. A longer output is cut.
+
+def _filtered(git: _Git, names: str) -> dict[str, str]:
+    """The files for which attributes name a filter, and its name.
+
+    Args:
+        git: of the repository.
+        names: of the files, each with a NUL after it.
     """
-    environment = {key: text for key, text in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE")}
-    try:
-        process = subprocess.Popen(
-            ["git", "-C", str(folder), *_ONLY_READ, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment | _ENVIRONMENT,
-        )
-    except OSError:
-        return None, ""
+    answer, _ = git.text("check-attr", "--stdin", "-z", "filter", given=names)
+    words = (answer or "").split("\0")
+    found = zip(words[::3], words[2::3], strict=False)
+    return {name: each for name, each in found if each not in ("unspecified", "unset", "set")}
+
+
+def _readable(name: str) -> str:
+    """A name that can be recorded, even if it is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _filter_note(filtered: Mapping[str, str]) -> str:
+    if not filtered:
+        return ""
+    names = list(map(_readable, filtered))
+    listed = f"{', '.join(names[:_MOST_NAMED])}{', …' if len(names) > _MOST_NAMED else ''}"
+    filters = ", ".join(sorted(set(filtered.values())))
+    return f"not compared, as no filter of git is run ({filters}): {listed}"
+
+
+@dataclass(frozen=True)
+class _Git:
+    """git with some options and an environment."""
+
+    options: Sequence[str]
+    environment: Mapping[str, str]
+
+    def text(self, *words: str, given: str | None = None) -> tuple[str | None, str]:
+        """What git prints, None if it fails or takes too long; and a note where that is not all.
+
+        It asks for nothing, and locks nothing. A longer output is cut.
+
+        Args:
+            words: the command.
+            given: its standard input.
+        """
+        with contextlib.ExitStack() as stack:
+            source: Any = subprocess.DEVNULL
+            if given is not None:
+                source = stack.enter_context(tempfile.TemporaryFile())
+                source.write(given.encode("utf-8", "surrogateescape"))
+                source.seek(0)
+            try:
+                process = subprocess.Popen(
+                    ["git", "--no-pager", *_ONLY_READ, *self.options, *words],
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**self.environment, **_ENVIRONMENT},
+                )
+            except OSError:
+                return None, ""
+            content, late = _output(process)
+        if late:
+            return None, f"git took longer than {_SECONDS:g} s"
+        cut = len(content) > _LONGEST_DIFF
+        text = content[:_LONGEST_DIFF].decode("utf-8", "surrogateescape" if given or "-z" in words else "replace")
+        if cut:
+            return text, f"cut after {_LONGEST_DIFF:,} bytes"
+        return (text, "") if process.returncode == 0 else (None, "")
+
+
+def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+    """What a process prints, at most one byte more than is kept, and whether it was ended for taking too long."""
     late = threading.Event()
 
     def stop() -> None:
@@ -101,15 +332,9 @@ def _git(folder: Path, *words: str) -> tuple[str | None, str]:
         try:
             assert process.stdout is not None
             content = process.stdout.read(_LONGEST_DIFF + 1)
-            cut = len(content) > _LONGEST_DIFF
-            if cut:
+            if len(content) > _LONGEST_DIFF:
                 process.kill()
-            status = process.wait()
+            process.wait()
         finally:
             timer.cancel()
-    if late.is_set():
-        return None, f"git took longer than {_SECONDS:g} s"
-    text = content[:_LONGEST_DIFF].decode("utf-8", "replace")
-    if cut:
-        return text, f"cut after {_LONGEST_DIFF:,} bytes"
-    return (text, "") if status == 0 else (None, "")
+    return content, late.is_set()

@@ -17,7 +17,7 @@ from embexp.reports.record import NO_RESULT, Record, Status
 
 __all__ = ["Record", "Status", "collect", "is_run", "varying"]
 
-_UNDECIDED = (Status.RUNNING, Status.PLANNED, Status.INTERRUPTED)
+_UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
 
 
@@ -102,7 +102,7 @@ def _explains(records: Sequence[Record], override: str, key: str, settings: Mapp
 def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     """The runs in a directory, at any depth, those of a sweep by number; each with a path that identifies it."""
     if is_run(path):
-        record = folders.read(path)
+        record = folders.read(path, noted=jobs.noted_inventory(path))
         numbered = path.name.isdecimal() and jobs.is_sweep(path.parent)
         yield path.resolve(), replace(record, number=int(path.name)) if numbered else record
         return
@@ -140,7 +140,7 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
                 job.spec, job.overrides, Status.FAILED, f"its folder {job.directory} is missing", number=job.number
             )
         return folders.planned(job.spec, job.overrides, status, job.reason, number=job.number)
-    record = folders.read(job.directory, spec=job.spec)
+    record = folders.read(job.directory, spec=job.spec, noted=job.inventory)
     reason = record.reason
     if status.has_results or not job.state or (record.status.has_results and status in _UNDECIDED):
         status = record.status

@@ -13,15 +13,17 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError
-from embexp.records import summaries
+from embexp.records import inventory, summaries
 from embexp.records.folder import RunFolder
+from embexp.records.inventory import ChangeKind
+from embexp.reports.jobs import changes_by_ledger
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
 from embexp.specs.models import Task
 from embexp.training import metric_names
 
 _RECENT = 120.0
-"""Seconds since a run last wrote to its log or metrics within which it is taken to be running."""
+"""Seconds since a run last wrote to its log or metrics within which it is taken to be running, without a lock."""
 _NO_CAUSE = re.compile(r"\d+ faults? in the config")
 _SPLITS = ("train", "validation", "test")
 
@@ -39,12 +41,13 @@ def stages_of_study(directory: Path) -> list[Path]:
     return [] if kind == "none" else [each for each in runs if is_run(each)]
 
 
-def read(directory: Path, *, spec: Mapping[str, Any] | None = None) -> Record:
+def read(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: str | None = None) -> Record:
     """The record of a run.
 
     Args:
         directory: of the run, which `is_run`.
         spec: of the run, for a folder in which none was written.
+        noted: digest of the run's inventory in the ledger of its sweep, or None.
     """
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
@@ -68,6 +71,7 @@ def read(directory: Path, *, spec: Mapping[str, Any] | None = None) -> Record:
         metric=metric,
         direction=direction,
         summary=summary,
+        changes=_changes(directory, noted),
     )
 
 
@@ -118,6 +122,8 @@ def one_line(text: str) -> str:
 
 def _state(folder: RunFolder, summary: Mapping[str, Any], unread: str) -> tuple[Status, str]:
     """How a run ended, and why."""
+    if (is_written := _is_written(folder)) is True:
+        return Status.RUNNING, ""
     if summary:
         status = next((each for each in Status if each.value == summary.get("status")), None)
         if status is None:
@@ -127,9 +133,24 @@ def _state(folder: RunFolder, summary: Mapping[str, Any], unread: str) -> tuple[
         return Status.FAILED, unread
     if cause := _cause(folder.path / "run.log"):
         return Status.FAILED, cause
-    if time.time() - _written(folder) < _RECENT:
+    if is_written is None and time.time() - _written(folder) < _RECENT:
         return Status.RUNNING, ""
     return Status.INTERRUPTED, "it has no summary.json; `embexp resume` completes it"
+
+
+def _is_written(folder: RunFolder) -> bool | None:
+    """Whether a process holds the directory for writing; None if that can't be known."""
+    try:
+        return bool(folder.lock.writer())
+    except OSError:
+        return None
+
+
+def _changes(directory: Path, noted: str | None) -> str | None:
+    """Files of a run that were changed or removed since it ended; None: it has no inventory."""
+    found = inventory.changes(directory, quick=True) + changes_by_ledger(directory, noted)
+    lost = tuple(each for each in found if each.kind is not ChangeKind.ADDED)
+    return inventory.sentence(lost) if lost or inventory.digest_of(directory) is not None else None
 
 
 def _written(folder: RunFolder) -> float:

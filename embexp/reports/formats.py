@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +17,7 @@ from embexp.reports.groups import REPEATS, Group
 from embexp.reports.query import at, text_of
 from embexp.reports.record import Record
 from embexp.reports.report import Report
+from embexp.system import printable
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -36,6 +38,9 @@ _LATEX = {
     "–": "--",
     "…": r"\dots{}",
 }
+_COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of a cell that spreadsheets take as a formula."""
+_NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
 
 
 def as_csv(report: Report, *, by_number: bool = False) -> str:
@@ -48,7 +53,7 @@ def as_csv(report: Report, *, by_number: bool = False) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [name for name in report.columns if name != "best"]
-    writer.writerow(["number" if name == "job" else name for name in columns])
+    writer.writerow([_csv_text("number" if name == "job" else name) for name in columns])
     for record in _sorted(report, by_number):
         row = report.row(record)
         writer.writerow([_csv_cell(name, row[name]) for name in columns])
@@ -94,7 +99,7 @@ def as_latex(report: Report) -> str:
 
 def latex(text: str) -> str:
     """Text with the characters escaped that LaTeX takes as commands."""
-    return "".join(_LATEX.get(each, each) for each in " ".join(text.split()))
+    return "".join(_LATEX.get(each, each) for each in printable.visible(" ".join(text.split())))
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -115,7 +120,16 @@ def _csv_cell(name: str, value: Any) -> str:
         case float():
             return f"{value:.3f}" if name == "seconds" else repr(value)
         case _:
-            return text_of(value)
+            return _csv_text(text_of(value))
+
+
+def _csv_text(text: str) -> str:
+    """A text as a cell: without what a terminal would obey, and with a quote where a spreadsheet would compute it.
+
+    Numbers such as -1 and +1e-3, also those that are given as texts, stay numbers.
+    """
+    text = printable.visible(text)
+    return f"'{text}" if text.startswith(_COMPUTED) and not _NUMBER.fullmatch(text) else text
 
 
 def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
@@ -130,6 +144,7 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
         "metrics": dict(record.metrics),
         "compared": {key: at(record.summary, key) for key in compared},
         "same_as": record.same_as,
+        "record": record.record,
     }
 
 

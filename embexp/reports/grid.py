@@ -72,6 +72,7 @@ def runs(report: Report) -> list[Column]:
     for place, (key, heading) in enumerate(_compared_heads(report).items()):
         cells = tuple(columns.cell(key, at(record.summary, key)) for record in records)
         found.append(Column(heading, cells, right=True, rank=_COMPARED + place))
+    found.append(Column("record", tuple("changed" if record.changes else "" for record in records)))
     if report.seconds:
         seconds = ["" if record.seconds is None else f"{record.seconds:.1f}" for record in records]
         found.append(replace(_fact("seconds", seconds, _FACT), right=True))

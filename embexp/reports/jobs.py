@@ -1,18 +1,35 @@
-"""The jobs of a sweep, as its ledger has them; without a ledger, as `sweep.json` has them. Nothing is written."""
+"""The jobs of a sweep, as its ledger has them; without a ledger, as `sweep.json` has them. Nothing is written.
+
+What a job does at the moment is in the ledger only while the process of the sweep works, or has ended by itself. So
+jobs that are queued or running by the ledger are looked at once more: by the locks of their folders, and in Slurm.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from embexp.records import inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.records.inventory import Change
+from embexp.reports.record import Status
+from embexp.system import locks, slurm
 
-_COLUMNS = ("number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as")
+_WRITTEN = (".progress.json", "run.log", "metrics.jsonl")
+"""Files of a job that change while it runs."""
+_RECENT = 120.0
+"""Seconds since one of them has changed within which a job on another machine is taken to be running."""
+_COLUMNS = (
+    "number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "inventory",
+    "scheduler", "scheduler_job",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,8 +43,9 @@ class Job:
         state: such as `completed`; of a duplicate, that of the job that it repeats.
         reason: why it failed, was skipped or pruned, or "".
         directory: of the run, which need not exist; None if the job has none.
-        seconds: from its start to its end; None if unknown.
+        seconds: of all its attempts that have ended; None if unknown.
         same_as: number of the earlier job with the same run, or None.
+        inventory: digest of the run's inventory when the job ended; None: none was noted.
     """
 
     number: int
@@ -38,6 +56,7 @@ class Job:
     directory: Path | None
     seconds: float | None
     same_as: int | None = None
+    inventory: str | None = None
 
 
 def is_sweep(directory: Path) -> bool:
@@ -51,29 +70,84 @@ def read(sweep: Path) -> list[Job]:
     return sorted(jobs, key=lambda job: job.number)
 
 
+def changes_by_ledger(directory: Path, noted: str | None) -> tuple[Change, ...]:
+    """What shows that the inventory of a run is not the one that the ledger of its sweep has noted.
+
+    Args:
+        directory: of a run.
+        noted: the digest in the ledger, see `noted_inventory`; None: there is none.
+    """
+    return inventory.compare(directory, noted, where="the ledger of the sweep")
+
+
+def noted_inventory(directory: Path) -> str | None:
+    """The digest of a run's inventory in the ledger of the sweep that it is a job of; None: it is in none.
+
+    Args:
+        directory: of a run.
+    """
+    own = directory.resolve()
+    for sweep in own.parents:
+        if (sweep / LEDGER).is_file():
+            for row in _selected(sweep / LEDGER, "SELECT directory, inventory, same_as FROM jobs"):
+                if row["directory"] and row["same_as"] is None and (sweep / str(row["directory"])).resolve() == own:
+                    return row["inventory"] if isinstance(row["inventory"], str) else None
+    return None
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a process works in the folder of a sweep or a job: of any machine, if the file system shares locks."""
+    try:
+        return bool(locks.of_folder(directory, "").writer())
+    except OSError:  # nobody has ever worked there, or the file system has no locks
+        return False
+
+
+def last_written(directory: Path) -> float:
+    """When a job last wrote something, in seconds since 1970; 0 if it never did."""
+    times = [0.0]
+    for name in _WRITTEN:
+        with contextlib.suppress(OSError):
+            times.append((directory / name).stat().st_mtime)
+    return max(times)
+
+
 def _of_ledger(sweep: Path) -> list[Job]:
     path = sweep / LEDGER
     if not path.is_file():
         return []
-    # Read-only, so that a report changes nothing. A ledger whose writer was killed amid a change must be written to be
-    # read: SQLite then takes the change back first.
+    attempts: dict[Any, list[dict[str, Any]]] = {}
+    for row in _selected(path, "SELECT job, host, started, ended FROM attempts ORDER BY attempt"):
+        attempts.setdefault(row["job"], []).append(row)
+    known = [row for row in _selected(path, "SELECT * FROM jobs") if isinstance(row.get("number"), int)]
+    slurm_says = _asked_of_slurm(known)
+    jobs = []
+    for row in known:
+        own = attempts.get(row["number"], [])
+        job = _job_of_row(sweep, row, own)
+        jobs.append(replace(job, **_at_the_moment(sweep, job, row, own, slurm_says)))
+    return jobs
+
+
+def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
+    """What a query finds in a ledger; nothing, if it can't be read or is of an earlier version.
+
+    Read-only, so that a report changes nothing. A ledger whose writer was killed amid a change must be written to be
+    read: SQLite then takes the change back first.
+    """
     for mode in ("ro", "rw"):
-        with contextlib.suppress(sqlite3.Error):
-            rows = _rows(f"{path.absolute().as_uri()}?mode={mode}")
-            return [_job_of_row(sweep, row) for row in rows if isinstance(row.get("number"), int)]
+        address = f"{ledger.absolute().as_uri()}?mode={mode}"
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(address, uri=True)) as opened:
+            opened.row_factory = sqlite3.Row
+            return [dict(row) for row in opened.execute(query)]
     return []
 
 
-def _rows(address: str) -> list[dict[str, Any]]:
-    with contextlib.closing(sqlite3.connect(address, uri=True)) as ledger:
-        ledger.row_factory = sqlite3.Row
-        return [dict(row) for row in ledger.execute("SELECT * FROM jobs")]
-
-
-def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
+def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
     known = {key: row.get(key) for key in _COLUMNS}
     spec, overrides, directory = _json(known["spec"]), _json(known["overrides"]), known["directory"]
-    started, ended = known["started"], known["ended"]
+    times = [(each["started"], each["ended"]) for each in attempts] or [(known["started"], known["ended"])]
+    durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
         number=row["number"],
         overrides=tuple(map(str, overrides)) if isinstance(overrides, list) else (),
@@ -81,9 +155,56 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any]) -> Job:
         state=str(known["state"] or ""),
         reason=str(known["reason"] or ""),
         directory=sweep / str(directory) if directory else None,
-        seconds=ended - started if isinstance(started, int | float) and isinstance(ended, int | float) else None,
+        seconds=sum(durations) if durations else None,
         same_as=known["same_as"] if isinstance(known["same_as"], int) else None,
+        inventory=known["inventory"] if isinstance(known["inventory"], str) else None,
     )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _asked_of_slurm(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str] | None:
+    """What Slurm says of the jobs that it had at last; None if it does not answer."""
+    under_way = [Status.QUEUED.value, Status.RUNNING.value]
+    ids = [
+        str(row.get("scheduler_job")) for row in rows if row.get("scheduler") == "slurm" and row["state"] in under_way
+    ]
+    try:
+        return slurm.states(ids)
+    except slurm.NoAnswerError:
+        return None
+
+
+def _at_the_moment(
+    sweep: Path,
+    job: Job,
+    row: Mapping[str, Any],
+    attempts: Sequence[Mapping[str, Any]],
+    slurm_says: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """State and reason of a job, if the ledger's are not those of the moment."""
+    if job.state not in (Status.QUEUED, Status.RUNNING) or job.directory is None or job.same_as is not None:
+        return {}
+    if in_use(job.directory):
+        return {"state": Status.RUNNING.value}
+    if row.get("scheduler") == "slurm":
+        state = None if slurm_says is None else slurm_says.get(str(row.get("scheduler_job")))
+        if state is None:
+            return {}
+        if state in slurm.QUEUED | slurm.RUNNING:
+            return {"state": (Status.QUEUED if state in slurm.QUEUED else Status.RUNNING).value}
+        if state == "CANCELLED":
+            return {"state": Status.CANCELLED.value, "reason": "cancelled in Slurm"}
+    elif in_use(sweep):  # by a process that notes what becomes of the job
+        return {}
+    host = attempts[-1]["host"] if attempts else platform.node()
+    if host != platform.node() and time.time() - last_written(job.directory) < _RECENT:
+        return {}
+    if job.state == Status.QUEUED:
+        return {"state": Status.PLANNED.value, "reason": "the process of the sweep was killed"}
+    return {"state": Status.INTERRUPTED.value, "reason": "it was killed; `embexp resume` continues it"}
 
 
 def _of_results(sweep: Path) -> list[Job]:

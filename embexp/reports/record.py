@@ -22,8 +22,10 @@ class Status(StrEnum):
     COMPLETED = "completed"
     STOPPED_EARLY = "stopped_early"
     RUNNING = "running"
+    QUEUED = "queued"
     PLANNED = "planned"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
     PRUNED = "pruned"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -37,6 +39,11 @@ class Status(StrEnum):
     def has_metrics(self) -> bool:
         """Whether there are metrics: those of a pruned training are not of its end."""
         return self.has_results or self is Status.PRUNED
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a job runs, or a scheduler will run it."""
+        return self in (Status.RUNNING, Status.QUEUED)
 
     @property
     def is_settled(self) -> bool:
@@ -63,6 +70,8 @@ class Record:
         summary: the content of summary.json, or empty.
         seconds: from the start of the job to its end, or None.
         same_as: number of the earlier job of the sweep that this one repeats, or None.
+        changes: files of the run that were changed or removed since it ended, such as `changed: metrics.jsonl`; of
+            checkpoints and events, only the sizes were compared. None: the run has no inventory, so it is not known.
     """
 
     directory: Path | None
@@ -78,6 +87,7 @@ class Record:
     summary: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
     same_as: int | None = None
+    changes: str | None = None
 
     @property
     def seed(self) -> int | None:
@@ -95,6 +105,11 @@ class Record:
         """Value of each override by key, without + and ~."""
         pairs = (each.lstrip("+~").partition("=") for each in self.overrides)
         return {key: value for key, _, value in pairs}
+
+    @property
+    def record(self) -> str | None:
+        """Whether the files of the run are those that it wrote: `intact`, or which are not; None: not known."""
+        return "intact" if self.changes == "" else self.changes
 
     def value(self, key: str) -> Any:
         """The value of a setting (`train.steps`) or choice (`optimizer`); None if the run has no such thing."""

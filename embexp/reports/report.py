@@ -57,7 +57,7 @@ class Report(Sequence[Mapping[str, Any]]):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the values of a row."""
-        facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason")
+        facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason", "record")
         return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
 
     @property
@@ -135,5 +135,6 @@ class Report(Sequence[Mapping[str, Any]]):
             "seconds": record.seconds,
             "directory": None if record.directory is None else str(record.directory),
             "reason": record.reason,
+            "record": record.record,
         }
         return {name: values[name] for name in self.columns}

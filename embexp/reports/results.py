@@ -26,6 +26,7 @@ _FILES = {
     "coverage.json": "which rows the pretrained files had",
     "spec.json": "all settings, enough to run it again",
     "manifest.json": "versions, machine, data",
+    "inventory.json": "digest of each file",
     "run.log": "output of the run",
 }
 _RESTORED = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich import box
@@ -24,9 +25,11 @@ _MOST = 12
 _WORDS = {
     Status.FAILED: "failed",
     Status.INTERRUPTED: "interrupted",
+    Status.CANCELLED: "cancelled",
     Status.PRUNED: "pruned",
     Status.SKIPPED: "skipped",
-    Status.RUNNING: "still running",
+    Status.RUNNING: "running",
+    Status.QUEUED: "queued",
     Status.PLANNED: "not started",
 }
 """In the order of the output."""
@@ -60,6 +63,11 @@ def lines(report: Report) -> Iterator[str]:
         yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
     for note in report.notes:
         yield f"note: {note}"
+    for record in report.records:
+        if record.changes and record.same_as is None:
+            what = f"the record of {_named([record])} was changed since it ended"
+            command = "" if record.directory is None else f"; {shlex.join(['embexp', 'verify', str(record.directory)])}"
+            yield f"warning: {what} ({columns.printable(record.changes)}){command}"
     yield from _without_results(report.others, report.keys)
     for key in report.compared:
         if report.results and all(at(record.summary, key) is None for record in report.results):

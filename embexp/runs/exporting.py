@@ -12,6 +12,7 @@ from embexp.errors import RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.records import allowed_code
+from embexp.records.folder import RunFolder
 from embexp.runs.exports import tables as table_files
 from embexp.system import caching, files
 from embexp.system.progress import Progress, quiet
@@ -69,7 +70,7 @@ def export(
         progress: called as writing goes on.
 
     Raises:
-        NotARunError: there is no finished run, or it left no checkpoint.
+        NotARunError: there is no finished run, it is being written, or it left no checkpoint.
         RunError: `out` exists or can't be written, there is no such table, or no room on the disk.
         DataError: a file of this kind can't hold a token.
         UsageError: the SavedModel is that of a model of the user's own, and its function isn't allowed.
@@ -77,7 +78,21 @@ def export(
     kind, out = ExportKind(kind), Path(out)
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
-    source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
+    with RunFolder(Path(run)).reading():
+        return _export(Path(run), out, kind, tables=tables, binary=binary, allow_code=allow_code, progress=progress)
+
+
+def _export(
+    run: Path,
+    out: Path,
+    kind: ExportKind,
+    *,
+    tables: Collection[str],
+    binary: bool,
+    allow_code: Collection[str],
+    progress: Progress,
+) -> Exported:
+    source = earlier.open_run(run, cache=caching.cache_folder(None))
     source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
     if kind is ExportKind.SAVEDMODEL:
         allowed_code.check(source.spec, allow_code, record=source.folder.spec)

@@ -30,6 +30,7 @@ from embexp.runs.exporting import Exported
 from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
+from embexp.specs import arguments
 from embexp.specs.alike import few
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
@@ -55,12 +56,16 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
 
     Raises:
         NotARunError: the directory has no run, or an unfinished one without a checkpoint.
+        RunError: another process writes it.
+        DataError: its spec or summary is not what the run wrote.
     """
     folder = RunFolder(Path(directory))
-    spec = folder.read_spec()
-    if folder.summary.exists():
-        return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
-    newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
+    with folder.reading():
+        folder.check(folder.spec, folder.summary)
+        spec = folder.read_spec()
+        if folder.summary.exists():
+            return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
+        newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
             f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
@@ -95,7 +100,12 @@ class Run:
         return notebook.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, parsed."""
+        """The lines of metrics.jsonl, parsed.
+
+        Raises:
+            DataError: it is not what the run wrote.
+        """
+        self.folder.check(self.folder.metrics)
         return list(self.folder.read_metrics())
 
     @property
@@ -115,7 +125,7 @@ class Run:
             self.spec.pretrained_of(table), NoPretrained
         )
         rows = self.summary["tables"][table]["vocabulary_size"]
-        return Vocabulary.read_for(self.folder.vocabularies / table, rows, exactly=whole)
+        return Vocabulary.read_for(self.folder.checked_vocabulary(table), rows, exactly=whole)
 
     def table(self, name: str) -> np.ndarray:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.
@@ -313,6 +323,8 @@ class Run:
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         self._check_code()
+        arguments.require_eager("the model of a loaded run")
+        self.folder.check(self.checkpoint)
         prepared = restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = tables.plans(prepared, tables.initial_rows(prepared))
@@ -331,7 +343,8 @@ class Run:
             ),
             strategy=strategy,
         )
-        store.read(parts.checkpoint, self.checkpoint)
+        with self.folder.reading():
+            store.read(parts.checkpoint, self.checkpoint)
         runtime = FunctionRuntime(parts.step.train, parts.step.predict)
         return _Restored(embeddings.tables, runtime, parts.step.model)
 

@@ -40,11 +40,13 @@ def digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     """Digest of a checkpoint: its index and its data files; or of Keras' file of weights.
 
     Args:
-        index: of the checkpoint, or the file.
+        index: of the checkpoint, or the file of a format that is converted.
         cache: where digests of files are kept.
     """
     if locating.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
+    if index.suffix != ".index":  # of TensorFlow's first format
+        index = locating.index_of(index)
     pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
 

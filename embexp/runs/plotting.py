@@ -13,19 +13,17 @@ from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
 
 
-def plot(prepared: Prepared, folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
-    """Plots a run that has ended, if `output.plots` is on.
+def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
+    """Plots a run that has ended.
 
     Args:
-        prepared: the run.
         folder: of the run.
         summary: of the run.
         kept: the step of the final values.
     """
-    if prepared.spec.output.plots:
-        from embexp.reports import plots
+    from embexp.reports import plots
 
-        plots.write(folder.read_metrics(), summary, folder.plots, kept=kept)
+    plots.write(folder.read_metrics(), summary, folder.plots, kept=kept)
 
 
 @contextlib.contextmanager

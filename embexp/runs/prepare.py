@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import locating
+from embexp.checkpoints import locating, opening
 from embexp.data import tails
 from embexp.data.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
@@ -130,7 +130,12 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     """
     data = read_data(spec, progress)
     rows, cache = table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
-    pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress)
+
+    def check(found: Pretrained) -> None:
+        sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
+        _check_constants(with_dims(spec, found, shapes.run_faults), sizes)
+
+    pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
     code = user_code.read(spec.model.function) if isinstance(spec.model, KerasModel) else None
@@ -245,11 +250,15 @@ def table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[st
     return rows
 
 
+def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
+    """Raises RunError if the tables that become constants don't fit into a graph."""
+    in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
+    graph_limit.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
+
+
 def _check_initial_values(tables: PreparedTables) -> None:
     """Raises RunError if a file can't be memory-mapped, or constants don't fit into a graph."""
-    spec = tables.spec
-    in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
-    graph_limit.check({name: (tables.rows[name], spec.tables[name].width) for name in in_graph})
+    _check_constants(tables.spec, tables.rows)
     for name, policy in tables.policies.items():
         if policy.storage is Storage.MEMORY_MAP and name in tables.pretrained.tables:
             mapping_of(name, tables.pretrained.tables[name])
@@ -267,9 +276,12 @@ def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
 
 
 def _source(path: Path) -> Path:
-    """The index of the checkpoint that variables are restored from, or Keras' file of weights.
+    """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
 
     Raises:
         DataError: there is none.
     """
-    return path if locating.is_keras_file(path) else locating.index_of(path)
+    if locating.is_keras_file(path):
+        return path
+    found = opening.find(path)
+    return locating.index_of(path) if found.suffix == ".index" else found

@@ -18,6 +18,7 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
     settings = columns.dense_settings
     if all(each.plain for each in settings.values()):
         return ()
+    folder.check(folder.numbers)
     found = numbers.read(folder.numbers)
     wanted = [(name, each.transforms, each.may_be_missing, each.indicator) for name, each in settings.items()]
     if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:

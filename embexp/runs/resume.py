@@ -9,12 +9,12 @@ from typing import Any
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
-from embexp.records import allowed_code, manifest_differences
+from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
 from embexp.runs.prepare import Prepared, prepare
-from embexp.runs.run import RunResult, complete, prepare_machine, record, record_resumption
+from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
 from embexp.specs.run import RunSpec
 from embexp.specs.schedules import CosineSchedule
 from embexp.system.progress import Progress, quiet
@@ -42,6 +42,7 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
+        DataError: a file of the run was changed since it was interrupted.
         RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
         UsageError: the spec names code that isn't allowed.
     """
@@ -49,9 +50,14 @@ def resume(
     spec = folder.read_spec()
     summary = folder.read_summary() if folder.summary.exists() else None
     if changed is None and summary is not None and summary["status"] != "interrupted":
-        say(f"the run has ended after {summary['steps']:,} steps ({summary['status']}); nothing is left to do")
-        return RunResult(directory, summary)
+        ended = f"the run has ended after {summary['steps']:,} steps ({summary['status']})"
+        if inventory.digest_of(directory) is not None:
+            say(f"{ended}; nothing is left to do")
+            return RunResult(directory, summary)
+        say(f"{ended}, and was killed before its last file: completing its files")
+        return finish(spec, folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
+    inventory.check_whole(directory)
     machine = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, say)

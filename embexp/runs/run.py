@@ -9,7 +9,7 @@ from typing import Any
 
 from embexp.checkpoints.series import SavedStep
 from embexp.data import numbers
-from embexp.records import manifest
+from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
 from embexp.reports import notebook
@@ -17,8 +17,9 @@ from embexp.runs import capacity, evaluations, projecting, tensorflow_build
 from embexp.runs.execute import execute
 from embexp.runs.plotting import plot, plotted_if_diverged
 from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.saving import remove_earlier
 from embexp.runs.summary import summarise
-from embexp.runs.train import train
+from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
 from embexp.specs.checkpointing import Save
 from embexp.specs.run import RunSpec
@@ -27,7 +28,7 @@ from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption
 from embexp.system.progress import Progress, quiet
-from embexp.tracking.session import track
+from embexp.tracking.session import Tracking, track
 from embexp.training.listeners import Listener
 from embexp.training.saving import Replay
 
@@ -39,10 +40,12 @@ class RunResult:
     Attributes:
         directory: of the run.
         summary: the content of summary.json.
+        inventory: SHA-256 of inventory.json, as it was when the run ended; None: of a run that had ended before.
     """
 
     directory: Path
     summary: Mapping[str, Any]
+    inventory: str | None = None
 
     @property
     def status(self) -> str:
@@ -131,11 +134,43 @@ def complete(
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
             folder.write_json(folder.summary, summary)
-            if spec.checkpoint.save is not Save.NEVER:
-                trained.saver.remove_earlier(trained.outcome)
-            plot(prepared, folder, summary, trained.final_step)
-            tracking.finished(summary)
-    return RunResult(folder.path, summary)
+            digest = _finish(spec, folder, summary, tracking)
+    return RunResult(folder.path, summary, digest)
+
+
+def finish(spec: RunSpec, folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
+    """Completes a run that has its summary, and was killed before its last file. Nothing is trained or evaluated.
+
+    Args:
+        spec: of the run.
+        folder: of the run.
+        listeners: are warned when a tracker fails.
+
+    Raises:
+        RunError: a tracker can't be started.
+    """
+    summary = folder.read_summary()
+    run_id, steps = str(summary["run_id"]), int(summary["steps"])
+    with (
+        track(spec, folder, run_id, first_step=steps, listeners=listeners) as tracking,
+        interruption.finished_first(),
+    ):
+        digest = _finish(spec, folder, summary, tracking)
+    return RunResult(folder.path, summary, digest)
+
+
+def _finish(spec: RunSpec, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking) -> str:
+    """What follows the summary, and can be repeated: a killed process may have done some of it.
+
+    Returns:
+        The digest of the inventory, the last file of a run.
+    """
+    if spec.checkpoint.save is not Save.NEVER:
+        remove_earlier(folder, spec.checkpoint, summary["status"])
+    if spec.output.plots:
+        plot(folder, summary, kept_step(spec, summary["steps"], summary["best_step"]))
+    tracking.finished(summary)
+    return tracking.seal(lambda: inventory.seal(folder.path))
 
 
 @dataclass(frozen=True)
@@ -164,7 +199,7 @@ def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
     for table, vocabulary in prepared.data.vocabularies.items():
-        folder.vocabularies.mkdir(exist_ok=True)
+        files.make_directories(folder.vocabularies)
         vocabulary.write(folder.vocabularies / table)
     fitted = prepared.data.scan.numbers.columns
     if not all(column.plain for column in fitted):

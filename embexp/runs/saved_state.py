@@ -19,12 +19,13 @@ import numpy as np
 from embexp.checkpoints import series, store
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import DataError
+from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
 from embexp.system import files
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import location, rekeying
 from embexp.training.early_stopping import EarlyStopping
 from embexp.training.loop import Outcome
 
@@ -161,6 +162,7 @@ def cut(folder: RunFolder, saved: SavedStep | None) -> None:
         found = path.stat().st_size if path.exists() else 0
         if found < size:
             raise DataError(f"{path}: found {found} bytes, and at step {saved.step if saved else 0} it had {size}")
+    inventory.unseal(folder.path)
     folder.summary.unlink(missing_ok=True)
     for path in [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]:
         size = sizes.get(str(path.relative_to(folder.path)), 0)
@@ -170,7 +172,12 @@ def cut(folder: RunFolder, saved: SavedStep | None) -> None:
             path.unlink(missing_ok=True)
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
-    series.remove_leftovers(folder.checkpoints)
-    for directory in series.step_directories(folder.checkpoints):
-        if saved is None or directory.name > saved.directory.name:
+    directories = series.step_directories(folder.checkpoints)
+    kept = [each for each in directories if saved is not None and each.name <= saved.directory.name]
+    if saved is None:
+        location.unmark(folder.checkpoints)
+    elif location.marked(folder.checkpoints):
+        series.mark_latest(folder.checkpoints, kept, saved.directory)
+    for directory in directories:
+        if directory not in kept:
             series.remove(directory)

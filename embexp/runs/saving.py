@@ -12,9 +12,10 @@ from embexp.checkpoints import locating, series, store
 from embexp.checkpoints.increments import IncrementalSaves
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import CheckpointError, EmbexpError
+from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
 from embexp.runs.saved_state import TOUCHED, Running
-from embexp.specs.checkpointing import CheckpointKind, OnError
+from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
@@ -92,7 +93,8 @@ class RunSaver:
         """A checkpoint of the training is on disk."""
         if self._increments is not None:
             self._increments.saved(directory)
-        series.prune(self.running.folder.checkpoints, self.running.prepared.spec.checkpoint.keep)
+        settings = self.running.prepared.spec.checkpoint
+        _prune(self.running.folder, settings, settings.keep, latest=directory)
 
     def _wait(self) -> None:
         """Waits until the last checkpoint of the training is on disk."""
@@ -126,24 +128,14 @@ class RunSaver:
                 self._keep(self.running.folder.final_checkpoint, outcome)
             else:
                 store.link(self.running.folder.best_checkpoint, self.running.folder.final_checkpoint, finish=self._name)
+            folder = self.running.folder
+            _prune(folder, self.running.prepared.spec.checkpoint, None, latest=folder.final_checkpoint)
         except CheckpointError as error:
             command = shlex.join(["embexp", "resume", str(self.running.folder.path)])
             remedy = f"Then complete the run from its last checkpoint: {command}"
             raise CheckpointError(f"{error}. {remedy}") from error
         finally:
             self._background.close()
-
-    def remove_earlier(self, outcome: Outcome) -> None:
-        """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
-
-        An interrupted run keeps its last one, from which it can be resumed.
-        """
-        settings = self.running.prepared.spec.checkpoint
-        if outcome.status != "interrupted":
-            if settings.keep is not None:
-                series.prune(self.running.folder.checkpoints, 0)
-            if not settings.keep_best and self.running.folder.best_checkpoint.exists():
-                series.remove(self.running.folder.best_checkpoint)
 
     def _keep(self, directory: Path, outcome: Outcome) -> None:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
@@ -189,3 +181,26 @@ class RunSaver:
         """Makes a checkpoint match by name, where the config wants that."""
         if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
             rekeying.to_names(directory, self.running.started.execution.names())
+
+
+def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:
+    """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
+
+    An interrupted run keeps its last one, from which it can be resumed.
+
+    Args:
+        folder: of the run.
+        settings: which of them stay.
+        status: with which the run has ended.
+    """
+    if status != "interrupted":
+        if settings.keep is not None:
+            _prune(folder, settings, 0, latest=folder.final_checkpoint)
+        if not settings.keep_best and folder.best_checkpoint.exists():
+            series.remove(folder.best_checkpoint)
+
+
+def _prune(folder: RunFolder, settings: Checkpointing, keep: int | None, *, latest: Path) -> None:
+    """Removes checkpoints of steps; where variables are matched by name, TensorFlow finds the latest one."""
+    by_name = settings.kind is CheckpointKind.NAME
+    series.prune(folder.checkpoints, keep, latest=latest if by_name else None)

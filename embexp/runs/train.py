@@ -98,18 +98,28 @@ def train(
     finally:
         for listener in everyone:
             listener.ended(status)
-    best = outcome.best_step if _restores_best(spec) else None
-    if best is None or best == outcome.steps:
-        return Trained(outcome, outcome.steps, saver)
-    watch.trained(outcome.steps)
-    execution.restore(folder.best_checkpoint)
-    outcome.validation = None
-    return Trained(outcome, best, saver)
+    kept = kept_step(spec, outcome.steps, outcome.best_step)
+    if kept != outcome.steps:
+        watch.trained(outcome.steps)
+        execution.restore(folder.best_checkpoint)
+        outcome.validation = None
+    return Trained(outcome, kept, saver)
 
 
 def _replayed(outcome: loop.Outcome, replay: Replay | None) -> bool:
     """Whether the training has come to the step at which the one that it follows was interrupted."""
     return replay is not None and replay.stop_after is not None and outcome.steps >= replay.stop_after
+
+
+def kept_step(spec: RunSpec, steps: int, best: int | None) -> int:
+    """The step of a run's final values.
+
+    Args:
+        spec: of the run.
+        steps: that were trained.
+        best: the step of the best evaluation, if it is known.
+    """
+    return best if best is not None and _restores_best(spec) else steps
 
 
 def _restores_best(spec: RunSpec) -> bool:

@@ -2,6 +2,9 @@
 
 A TPU compiles a step with XLA, for fixed shapes. What TensorFlow can't compile with XLA for a CPU, by its own list of
 kernels, it can't compile for a TPU either; and a shape that is computed from values can't be compiled at all.
+
+The host computes what `outside_compilation` marks, and under `tf.config.set_soft_device_placement(True)` also what has
+no kernel, as a TPU's program does then.
 """
 
 from __future__ import annotations
@@ -13,24 +16,20 @@ import linecache
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import kernels
+from tensorflow.python.tpu import tpu_replication
 
 from embexp.tables import bounds
 
-ON_HOST = "_simulated_on_host"
-"""Attribute of operations that run on a TPU's host."""
-
 _XLA = "XLA_CPU_JIT"
-_HOST_OPERATIONS = frozenset(
-    {"Assert", "AssertNextDataset", "PrintV2", "WriteAudioSummary", "WriteGraphSummary", "WriteHistogramSummary"}
-    | {"WriteImageSummary", "WriteRawProtoSummary", "WriteScalarSummary", "WriteSummary", "FlushSummaryWriter"}
-)
-"""Those that TensorFlow itself moves to the host, or leaves out, with whatever is computed for them alone."""
-_ARGUMENTS = frozenset({"Placeholder", "_Arg", "_Retval", "NoOp"})
+_LEFT_OUT = frozenset({"Assert", "AssertNextDataset"})
+"""Those that a TPU does not compute, nor whatever is computed for them alone."""
+_ARGUMENTS = frozenset({"Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval", "NoOp"})
 _DYNAMIC = frozenset(
     {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition"}
 )
@@ -44,7 +43,10 @@ _REASONS = (
     (("PyFunc",), "it calls Python, which runs on the host"),
     (("LookupTable", "HashTable", "Anonymous"), "it needs a table in the host's memory"),
     (("Dataset", "Iterator"), "it reads data, which the host does"),
+    (("Summary",), "it writes a summary, which the host does"),
+    (("Print",), "it prints, which the host does"),
 )
+_UNKNOWN = "its result comes from the host, and a TPU must know its shape: tf.ensure_shape in that function tells it"
 _MANY = 5
 _OWN = tuple(
     f"{folder}{os.sep}"
@@ -61,19 +63,37 @@ _OWN = tuple(
 """Folders of code that is not the user's."""
 
 
-def check(operations: Sequence[Any], results: Any) -> None:
+@dataclass(frozen=True)
+class _Graph:
+    """The operations of one graph of a step.
+
+    Attributes:
+        compiled: those of a core, but for those computed only for the host or for nothing.
+        on_host: those of the host.
+    """
+
+    compiled: list[Any]
+    on_host: set[Any]
+
+
+def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> None:
     """Checks the operations of one replica's step.
 
     Args:
-        operations: in a graph, without those on the host.
+        operations: in a graph.
         results: what the step returns, nested.
+        soft_placement: whether the host computes what can't be compiled.
 
     Raises:
         tf.errors.InvalidArgumentError: a TPU could not compile some; names them, the line that made each, the reason
             and the remedy. `bounds.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
-    found = [_described(operation, why) for operation in _all(operations, returned) if (why := _fault(operation))]
+    found = [
+        _described(operation, why)
+        for graph in _graphs(operations, returned, soft_placement)
+        for operation, why in _faults(graph)
+    ]
     if found:
         unique = list(dict.fromkeys(found))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
@@ -81,19 +101,21 @@ def check(operations: Sequence[Any], results: Any) -> None:
             f"{bounds.UNCOMPILED}\n"
             + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
             + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
-            " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape. Shapes can"
-            " be fixed by padding and masks: tf.where(condition, x, 0.0) keeps the shape."
+            " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape, or"
+            " tf.config.set_soft_device_placement(True) before the step is traced. Shapes can be fixed by padding and"
+            " masks: tf.where(condition, x, 0.0) keeps the shape."
         )
         raise tf.errors.InvalidArgumentError(None, None, message)
 
 
-def _all(operations: Sequence[Any], returned: set[Any]) -> Iterator[Any]:
-    """The operations that a core computes, and those of the functions that it calls in them."""
+def _graphs(operations: Sequence[Any], returned: set[Any], soft_placement: bool) -> Iterator[_Graph]:
+    """The step's graph, and those of the functions that a core calls."""
     seen: set[str] = set()
     waiting = collections.deque([(operations, returned)])
     while waiting:
-        for operation in _needed(*waiting.popleft()):
-            yield operation
+        divided = _divided(*waiting.popleft(), soft_placement)
+        yield divided
+        for operation in divided.compiled:
             for name in _functions(operation):
                 graph = _graph_of(operation, name)
                 if name not in seen and graph is not None:
@@ -101,22 +123,22 @@ def _all(operations: Sequence[Any], returned: set[Any]) -> Iterator[Any]:
                 seen.add(name)
 
 
-def _needed(operations: Sequence[Any], returned: set[Any]) -> list[Any]:
-    """The operations of a graph that are neither on the host, nor computed only for what is, or for nothing."""
-    compiled = {one for one in operations if one.type not in _HOST_OPERATIONS and not _marked(one)}
-    needed = {one for one in compiled if one in returned or one.op_def.is_stateful}
+def _divided(operations: Sequence[Any], returned: set[Any], soft_placement: bool) -> _Graph:
+    on_host = {one for one in operations if _marked(one) or (soft_placement and _uncompilable(one))}
+    others = {one for one in operations if one.type not in _LEFT_OUT and one not in on_host}
+    needed = {one for one in others if one in returned or one.op_def.is_stateful}
     waiting = list(needed)
     while waiting:
         for tensor in waiting.pop().inputs:
-            if tensor.op in compiled and tensor.op not in needed:
+            if tensor.op in others and tensor.op not in needed:
                 needed.add(tensor.op)
                 waiting.append(tensor.op)
-    return [one for one in operations if one in needed]
+    return _Graph([one for one in operations if one in needed], on_host)
 
 
 def _marked(operation: Any) -> bool:
     try:
-        return bool(operation.get_attr(ON_HOST))
+        return bool(operation.get_attr(tpu_replication._OUTSIDE_COMPILATION_ATTR))
     except ValueError:
         return False
 
@@ -144,20 +166,46 @@ def _graph_of(operation: Any, name: str) -> Any:
     return None if function is None else getattr(function, "graph", None)
 
 
-def _fault(operation: Any) -> str:
-    """Why a TPU can't compile an operation; "" if it can."""
+def _faults(graph: _Graph) -> Iterator[tuple[Any, str]]:
+    """What is wrong with a graph: operations, each with the reason."""
+    for operation in graph.compiled:
+        why = _uncompilable(operation)
+        if not why and (operation.type in _DYNAMIC or _sized_by_values(operation)):
+            why = "the shape of its result depends on values, and a TPU compiles for fixed shapes"
+        if why:
+            yield operation, why
+        if operation.type != "EnsureShape":
+            for tensor in operation.inputs:
+                if tensor.op in graph.on_host and _is_unknown(tensor, graph.on_host):
+                    yield tensor.op, _UNKNOWN
+
+
+def _uncompilable(operation: Any) -> str:
+    """Why there is no kernel with which a TPU could compute an operation; "" if there is one."""
     kind = operation.type
     if kind in _ARGUMENTS:
         return ""
-    strings = [one for one in (*operation.inputs, *operation.outputs) if one.dtype == tf.string]
-    if strings:
-        return "a TPU has no strings"
-    if not _has_kernel(operation):
-        named = (reason for words, reason in _REASONS if any(word in kind for word in words))
-        return next(named, "TensorFlow has no XLA kernel for it")
-    if kind in _DYNAMIC or _sized_by_values(operation):
-        return "the shape of its result depends on values, and a TPU compiles for fixed shapes"
-    return ""
+    strings = any(one.dtype == tf.string for one in (*operation.inputs, *operation.outputs))
+    if _has_kernel(operation) and not strings:
+        return ""
+    named = (reason for words, reason in _REASONS if any(word in kind for word in words))
+    return next(named, "a TPU has no strings" if strings else "TensorFlow has no XLA kernel for it")
+
+
+def _is_unknown(tensor: Any, on_host: set[Any]) -> bool:
+    """Whether the host computes a tensor of unknown shape, although the shapes of all that it gets are known."""
+    if tensor.shape.is_fully_defined() or tensor.dtype in _NO_NUMBERS:
+        return False
+    seen, waiting = {tensor.op}, [tensor.op]
+    while waiting:
+        for read in waiting.pop().inputs:
+            if read.op not in on_host:
+                if not read.shape.is_fully_defined() and read.dtype not in _NO_NUMBERS:
+                    return False
+            elif read.op not in seen:
+                seen.add(read.op)
+                waiting.append(read.op)
+    return True
 
 
 def _has_kernel(operation: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.compiler.xla import xla
 
 from embexp.simulation import features, replicas
 from embexp.simulation.configuration import Configuration, Variables, copy
@@ -115,22 +116,33 @@ class Engine:
     def replicate(
         self,
         computation: Callable[..., Any],
-        inputs: Sequence[Sequence[Any]],
+        inputs: Sequence[Sequence[Any]] | None = None,
+        infeed_queue: Any = None,
         device_assignment: Any = None,
-        **_: Any,
+        *_: Any,
+        **__: Any,
     ) -> list[Any]:
-        """Serves `tpu.replicate`; ignores its other options, which concern compilation for a TPU.
+        """Serves `tpu.split_compile_and_replicate`, behind `tpu.replicate`, `rewrite`, `shard` and `batch_parallel`.
+
+        It ignores other options, which concern compilation for a TPU.
+
+        Returns:
+            An operation in place of the compilation, and the results by replica, flat ones as lists, as from a TPU.
 
         Raises:
+            NotImplementedError: there is an infeed queue.
             RuntimeError: a batch that was enqueued for training gets no gradients.
         """
+        if infeed_queue is not None:
+            raise NotImplementedError("the simulated TPU has no infeed queues: pass the data as arguments")
+        inputs = [[]] if inputs is None else inputs
         outer, self._step = self._step, Step(_cores(device_assignment, len(inputs)))
         try:
             results = replicas.replicate(computation, inputs)
             self._step.check_applied()
-            return results
         finally:
             self._step = outer
+        return [tf.no_op(), [_returned(result) for result in results]]
 
     def _require_configured(self, call: str) -> Configuration:
         if self._configured is None:
@@ -153,7 +165,7 @@ class Engine:
 
     def _look_up(self, _: list[Any]) -> list[list[Any]]:
         kind = self._queues.kind_to_take()
-        return self._require_step().look_up(self._require_configured("dequeue"), kind, self._queues.of_kind(kind))
+        return self._require_step().look_up(self._require_configured("dequeue"), kind, self._queues)
 
     def _update(self, values: list[Any]) -> list[None]:
         self._require_step().update(self._require_configured("apply_gradients"), values)
@@ -166,6 +178,13 @@ def _cores(assignment: Any, replica_count: int) -> list[list[int]]:
         return [[replica] for replica in range(replica_count)]
     parts = range(assignment.num_cores_per_replica)
     return [[int(assignment.tpu_ordinal(replica, part)) for part in parts] for replica in range(replica_count)]
+
+
+def _returned(result: Any) -> Any:
+    if not xla.is_flat(result):
+        return result
+    flat = [] if result is None else tf.nest.flatten(result)
+    return [one for one in flat if not isinstance(one, tf.Operation)] or tf.no_op()
 
 
 def _mode(mode: Any) -> str:

@@ -98,15 +98,45 @@ class Queue:
         )
 
 
+class Number:
+    """An int64 in the memory of this process, 0 at first."""
+
+    def __init__(self) -> None:
+        """Makes it, outside of any graph that is being traced."""
+        with ops.init_scope(), tf.device("/device:CPU:0"):
+            # Not tf.Variable, for the reason of `Queue`.
+            self._handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.int64, shape=[], shared_name=f"simulated_tpu_{next(_numbers)}"
+            )
+            self.set(tf.constant(0, tf.int64))
+
+    def read(self) -> Any:
+        """Its value."""
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64)
+
+    def set(self, value: Any) -> Any:
+        """Sets it; returns the operation."""
+        return tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
+
+    def increment(self) -> Any:
+        """Adds 1; returns the new value."""
+        added = tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=tf.constant(1, tf.int64))
+        with tf.control_dependencies([added]):
+            return self.read()
+
+
 class BatchQueues:
     """The queues of all cores, and the kind of batch that a step takes while it is traced.
 
-    That is the kind of the `put` that was traced in the same graph, in one around it, or else last.
+    That is the kind of the `put` that was traced in the same graph, in one around it, or else last. A core of a TPU has
+    one queue. Here it has one for each kind, so batches are numbered: a step that would get another batch on a TPU
+    than here, fails.
     """
 
     def __init__(self, cores: int) -> None:
         """Begins without queues; each kind of batch gets one for each core."""
         self._cores = cores
+        self._put, self._taken = [Number() for _ in range(cores)], [Number() for _ in range(cores)]
         self._queues: dict[BatchKind, list[Queue]] = {}
         self._pending: weakref.WeakKeyDictionary[Any, PendingKinds] = weakref.WeakKeyDictionary()
         self._latest: BatchKind | None = None
@@ -115,12 +145,30 @@ class BatchQueues:
         """Appends a core's part of a batch to its queue; returns the operation."""
         self._latest = kind
         self._pending.setdefault(ops.get_default_graph(), PendingKinds()).add(kind, core)
-        return self.of_kind(kind)[core].put(batch)
+        return self._of_kind(kind)[core].put([self._put[core].increment(), *batch])
 
-    def of_kind(self, kind: BatchKind) -> list[Queue]:
+    def take(self, kind: BatchKind, cores: Sequence[int]) -> dict[int, list[Any]]:
+        """Removes and returns the first batch of each of these cores.
+
+        Nothing else of the step can fail before all are removed; or the next step would get those that were left.
+        When it runs, InvalidArgumentError if there is none, or if one of another kind was left before it.
+        """
+        taken, expected, removed = {}, {}, []
+        for core in cores:
+            expected[core] = self._taken[core].read() + 1
+            number, *taken[core] = self._of_kind(kind)[core].take()
+            with tf.control_dependencies([expected[core]]):
+                removed.append(self._taken[core].set(number))
+            expected[core] = tf.equal(expected[core], number)
+        with tf.control_dependencies(removed):
+            checked = [_in_order(each) for each in expected.values()]
+        with tf.control_dependencies([*removed, *checked]):
+            return {core: [tf.identity(one) for one in batch] for core, batch in taken.items()}
+
+    def _of_kind(self, kind: BatchKind) -> list[Queue]:
         """The queues of a kind of batch, by core."""
         if kind not in self._queues:
-            dtypes = list(itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts))
+            dtypes = [tf.int64, *itertools.chain.from_iterable(layout.dtypes() for layout in kind.layouts)]
             self._queues[kind] = [Queue(dtypes) for _ in range(self._cores)]
         return self._queues[kind]
 
@@ -142,3 +190,13 @@ class BatchQueues:
                 "best in the same tf.function"
             )
         return self._latest
+
+
+def _in_order(condition: Any) -> Any:
+    return tf.raw_ops.Assert(
+        condition=condition,
+        data=[
+            "a TPU would give this step another batch: batches leave the queue of a core in the order of "
+            "TPUEmbedding.enqueue, and one of another kind was left there; dequeue each batch that is enqueued"
+        ],
+    )

@@ -37,7 +37,6 @@ class _Replica(threading.Thread):
     def __init__(self, number: int, graph: Any, computation: Callable[[], Any]) -> None:
         super().__init__(name=f"replica {number}", daemon=True)
         self.number, self.graph, self.computation = number, graph, computation
-        self.scope = ReplicaScope(number)
         self.may_run, self.has_paused = threading.Event(), threading.Event()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -50,6 +49,8 @@ class _Replica(threading.Thread):
         self._strategies = list(graph._distribution_strategy_stack)
         self._control_inputs = list(graph._current_control_dependencies())
         self._devices = graph._device_function_stack.copy()
+        self.scope = ReplicaScope(number, self._devices.copy())
+        self._context: Any = self.scope
         self._names = graph.get_name_scope()
         with ops.init_scope():
             self._init_graph = ops.get_default_graph()
@@ -82,12 +83,13 @@ class _Replica(threading.Thread):
         outer = self.graph._get_control_flow_context()
         if self.scope.outer_context is not outer:
             self.scope._outer_context = outer
-        self.graph._set_control_flow_context(self.scope)
+        self.graph._set_control_flow_context(self._context)
         try:
             self.may_run.set()
             self.has_paused.wait()
             self.has_paused.clear()
         finally:
+            self._context = self.graph._get_control_flow_context()
             self.graph._set_control_flow_context(outer)
 
     def exchange(self, what: str, compute: Exchange, value: Any) -> Any:
@@ -120,21 +122,6 @@ def function() -> Iterator[None]:
         yield
     finally:
         replica.functions -= 1
-
-
-@contextlib.contextmanager
-def on_host() -> Iterator[None]:
-    """Marks that operations of a replica run on its host, as those of `outside_compilation`."""
-    replica = _traced()
-    if replica is None:
-        yield
-        return
-    replica.scope.hosts += 1
-    try:
-        with ops.get_default_graph()._attr_scope({compilation.ON_HOST: attr_value_pb2.AttrValue(b=True)}):
-            yield
-    finally:
-        replica.scope.hosts -= 1
 
 
 def in_function() -> bool:
@@ -170,12 +157,12 @@ def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) 
 
     Args:
         computation: the computation of one replica.
-        inputs: its arguments, by replica; the first is the replica's number.
+        inputs: its arguments, by replica.
 
     Returns:
         Its results by replica, as tensors.
     """
-    graph = ops.get_default_graph()
+    graph, soft_placement = ops.get_default_graph(), tf.config.get_soft_device_placement()
     graph.switch_to_thread_local()
     replicas = [_Replica(number, graph, _as_replica(computation, arguments)) for number, arguments in enumerate(inputs)]
     for replica in replicas:
@@ -194,7 +181,7 @@ def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) 
                 replica.stop = True
                 replica.go_on()
             replica.join()
-    compilation.check(replicas[0].scope.compiled, replicas[0].result)
+    compilation.check(replicas[0].scope.operations, replicas[0].result, soft_placement=soft_placement)
     return [replica.result for replica in replicas]
 
 
@@ -214,21 +201,23 @@ def _complete_exchange(replicas: list[_Replica]) -> None:
 
 
 def _as_replica(computation: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
-    number, *rest = arguments
-
     def traced() -> Any:
-        result = computation(number, *nest.map_structure(_input, rest, expand_composites=True))
+        result = computation(*nest.map_structure(_input, list(arguments), expand_composites=True))
         return nest.map_structure(_output, result, expand_composites=True)
 
     return traced
 
 
 def _input(value: Any) -> Any:
-    """Marks an input of a TPU computation as TensorFlow does; `TPUEmbedding.enqueue` checks for the mark."""
+    """An input of a TPU computation, marked as TensorFlow does; `TPUEmbedding.enqueue` checks for the mark.
+
+    Its value is known only when the computation runs, also that of a constant: a TPU compiles for any value.
+    """
     if value is None:
         return None
     with tf.device(value.device if isinstance(value, tf.Tensor) else None):  # it checks the device, too
-        tensor = tf.identity(value)
+        given = tf.convert_to_tensor(value)
+        tensor = tf.raw_ops.PlaceholderWithDefault(input=given, shape=given.shape)
     tensor.op._set_attr("_tpu_input_identity", attr_value_pb2.AttrValue(b=True))
     return tensor
 

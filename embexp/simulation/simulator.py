@@ -16,7 +16,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_tpu_partition_ops
 from tensorflow.python.saved_model import save_context
-from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_embedding_v2_utils, tpu_replication
+from tensorflow.python.tpu import functional, tpu, tpu_embedding_v2, tpu_embedding_v2_utils
 from tensorflow.python.tpu.ops import tpu_ops
 
 from embexp.simulation import collectives, replicas, system
@@ -55,15 +55,18 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
       Checkpoints and models can be saved after the block, too; a new `strategy.run` is an error there.
     - An id outside its table is an error that names it; a TPU silently returns undefined values.
     - An operation in a step that a TPU can't compile, or whose result has a shape that depends on values, is an error
-      while tracing. `tf.compat.v1.tpu.outside_compilation` and `tf.summary` run on the host. `jit_compile` has no
-      effect.
+      while tracing. So are `tf.print` and `tf.summary`. Those of `tf.compat.v1.tpu.outside_compilation` run on the
+      host, and after `tf.config.set_soft_device_placement(True)` all that a TPU can't compile. That setting is the
+      TPU's, and lasts until the end of the block. `jit_compile` has no effect.
     - `pipeline_execution_with_tensor_core=True`: a training step's lookup always misses the update of the previous
       training step; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
     - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function that
       `strategy.run` is given; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
       or the reverse, is an error while tracing; a TPU waits forever. So is a step that dequeues when nothing was
-      enqueued, when it runs.
+      enqueued, when it runs, or when a batch for training was left and the step evaluates, or the reverse: batches
+      leave a TPU in their order.
+    - Arguments of `strategy.run` have no known value while it is traced, constants neither.
     - Replicas of several cores (`experimental_device_assignment`): each core looks up its part of its replica's batch;
       everything else is computed once, whatever core it is assigned to.
     - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
@@ -102,7 +105,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         with contextlib.ExitStack() as stack:
             for owner, name, value in [*_stubbed(devices, engine), *(_served(engine) if serve else [])]:
                 stack.enter_context(_replaced(owner, name, value))
-            with bounds.translated_errors():
+            with system.kept_soft_placement(), bounds.translated_errors():
                 yield system.strategy()
     finally:
         _inside = False
@@ -136,9 +139,11 @@ def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
 def _served(engine: Engine) -> list[Replacement]:
     """Replacements of the TPU's operations."""
 
-    def outside(is_map: bool, computation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with replicas.on_host():
-            return computation(*args, **kwargs)
+    def called(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
+        return tf.raw_ops.StatefulPartitionedCall(args=args, Tout=Tout, f=f)
+
+    def first_core(name: str | None = None) -> Any:
+        return tf.constant([0])
 
     def first(inputs: Any, *_: Any, **__: Any) -> Any:
         return ops.get_default_graph().capture(inputs[0])
@@ -153,8 +158,9 @@ def _served(engine: Engine) -> list[Replacement]:
         (tpu_ops, "send_tpu_embedding_gradients", engine.send),
         (tpu_ops, "cross_replica_sum", collectives.cross_replica_sum),
         (tpu_ops, "all_to_all", collectives.all_to_all),
-        (tpu, "replicate", engine.replicate),
-        (tpu_replication, "outside_compilation_impl", outside),
+        (tpu_ops, "tpu_ordinal_selector", first_core),
+        (functional, "TPUPartitionedCall", called),
+        (tpu, "split_compile_and_replicate", engine.replicate),
         (gen_tpu_partition_ops, "tpu_partitioned_input_v2", first),  # the copies of a variable on a replica's cores
         (tf2xla, "sharding", unchanged),
         (function, "__call__", _inlined(function.__call__)),

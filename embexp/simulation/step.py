@@ -12,7 +12,7 @@ import tensorflow as tf
 from embexp.simulation import features, optimizers
 from embexp.simulation.configuration import Configuration
 from embexp.simulation.features import FeatureDescription
-from embexp.simulation.queues import INFERENCE, TRAIN, BatchKind, Queue
+from embexp.simulation.queues import INFERENCE, TRAIN, BatchKind, BatchQueues
 from embexp.specs.tables import Feature
 from embexp.tables.row_engine import RowEngine
 
@@ -60,13 +60,13 @@ class Step:
             for part, core in enumerate(cores):
                 yield Place(replica, part, core, alone=len(cores) == 1)
 
-    def look_up(self, configured: Configuration, kind: BatchKind, queues: Sequence[Queue]) -> list[list[Any]]:
+    def look_up(self, configured: Configuration, kind: BatchKind, queues: BatchQueues) -> list[list[Any]]:
         """Takes a batch and looks it up.
 
         Args:
             configured: the `TPUEmbedding`.
             kind: of batch.
-            queues: with batches of this kind, by core.
+            queues: of all cores.
 
         Returns:
             The activations, by replica and feature; those of a replica's cores are joined along the first dimension.
@@ -77,8 +77,9 @@ class Step:
         self.check_applied()
         read = {}
         self.ids = {}
+        taken = queues.take(kind, [place.core for place in self.places()])
         for place in self.places():
-            batch = iter(queues[place.core].take())
+            batch = iter(taken[place.core])
             for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
                 tensors = list(itertools.islice(batch, len(layout.dtypes())))
                 occurrences = features.to_occurrences(one, layout, tensors, (place.core, number))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -42,6 +43,7 @@ def replacements(devices: SimulatedDevices, reset: Callable[[], None]) -> list[R
 
     def made(self: Any, tpu: Any = None, zone: Any = None, project: Any = None, *rest: Any, **others: Any) -> None:
         real_made(self, _LOCAL)
+        self._cloud_tpu_client = _Client()
 
     def listed(self: Any, device_type: str | None = None) -> list[Any]:
         found: list[Any] = real_listed(self, device_type)
@@ -62,11 +64,55 @@ def replacements(devices: SimulatedDevices, reset: Callable[[], None]) -> list[R
     ]
 
 
+class _Client(tpu_cluster_resolver._LocalCloudTpuClient):  # type: ignore[misc]
+    """What programs for TPUs in the cloud ask of their client: nothing to do for a TPU that is simulated."""
+
+    def configure_tpu_version(self, version: str, restart_type: str = "always") -> None:
+        """Does nothing: the version of TensorFlow is that of this process."""
+
+    def wait_for_healthy(self, timeout_s: int = 1200, interval: int = 30) -> None:
+        """Does not wait."""
+
+    def recoverable(self) -> bool:
+        """True."""
+        return True
+
+
 def strategy() -> Any:
     """A `tf.distribute.TPUStrategy` of all cores, made as a TPU program makes it."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
+
+
+@contextlib.contextmanager
+def kept_soft_placement() -> Iterator[None]:
+    """Lets `tf.config.set_soft_device_placement` choose what a TPU's host computes, and nothing else, until the end.
+
+    TensorFlow itself goes on with soft placement: by it, operations on simulated cores run on the CPU.
+    """
+    owner = context.Context
+    real = owner.soft_device_placement
+    current = context.context()
+    chosen: bool | None = current._soft_device_placement
+    hard_before = chosen is False
+
+    def choose(self: Any, enable: bool) -> None:
+        nonlocal chosen
+        chosen = enable
+
+    def read(self: Any) -> bool:
+        return bool(self.executing_eagerly() if chosen is None else chosen)
+
+    if hard_before:
+        real.fset(current, True)
+    owner.soft_device_placement = property(read, choose)
+    try:
+        yield
+    finally:
+        owner.soft_device_placement = real
+        if hard_before:
+            real.fset(current, False)
 
 
 def _simulated(real: Callable[..., None], devices: SimulatedDevices) -> Callable[..., None]:

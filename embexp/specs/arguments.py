@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -84,3 +85,19 @@ def _shown(value: Any) -> str:
     text = repr(value)
     kind = type(value).__name__
     return f"{kind} {text if len(text) <= 40 else text[:38] + ' …'}"
+
+
+def require_eager(function: str) -> None:
+    """Checks that TensorFlow executes eagerly: a run would fail deep inside otherwise. It does until it is imported.
+
+    Args:
+        function: the user's call.
+
+    Raises:
+        UsageError: it does not, inside a graph or in a program of TensorFlow 1.
+    """
+    if "tensorflow" in sys.modules and not sys.modules["tensorflow"].executing_eagerly():
+        raise UsageError(
+            f"{function} needs TensorFlow to execute eagerly, which it does not inside a tf.Graph, nor after"
+            " tf.compat.v1.disable_v2_behavior(); call it outside of the graph, or in another process"
+        )

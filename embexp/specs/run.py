@@ -31,7 +31,7 @@ from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
 from embexp.specs.triples import Triples
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=200)]  # of files, such as a vocabulary
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
 
 INHERITED = ("optimizer", "pretrained", "init", "freeze")

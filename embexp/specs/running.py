@@ -81,9 +81,24 @@ class Runtime(Spec):
     kind: RuntimeKind = RuntimeKind.AUTO
 
 
+class Existing(StrEnum):
+    """What a run does whose directory is there already."""
+
+    REFUSE = "refuse"
+    """End with an error."""
+    NUMBER = "number"
+    """Take the next free name, `…_2`."""
+    REPLACE = "replace"
+    """Remove the complete run in it."""
+    CONTINUE = "continue"
+    """Resume the run in it, which must have the same spec."""
+
+
 class Output(Spec):
     """What a run writes; not part of its identity."""
 
+    existing: Existing = Existing.REFUSE
+    """If a directory that was named is there already."""
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True

@@ -20,6 +20,8 @@ class Sweep(Spec):
     """Settings that are left out: choices by group and values by key, such as `{init: constant, freeze: table}`."""
     objective: Metric | tuple[Metric, ...] | None = None
     """Metrics that a search optimizes, such as `validation auc`; null: the task's first on the validation split."""
+    max_jobs: Count = 10_000
+    """Most jobs, of all settings and seeds; a sweep with more is an error before any of them is checked."""
 
 
 class Launching(Spec):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from embexp.records import allowed_code
+from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
@@ -18,12 +18,12 @@ from embexp.specs.run import RunSpec
 from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
 from embexp.studies import comparison, plot
 from embexp.studies.comparison import OldRows, StudyRun
-from embexp.system import digests
+from embexp.system import digests, files
 from embexp.system.progress import Progress
 from embexp.training.listeners import Listener
 
 _SECONDS = "seconds.json"
-"""Beside the files of each run that has ended: how long it took, for a study that is resumed."""
+"""How long each run took that has ended, for a study that is resumed."""
 
 
 def run(
@@ -44,9 +44,12 @@ def run(
         announce: called with a heading before each run.
 
     Raises:
+        DataError: a file was changed since the study was interrupted.
         RunError: a run fails for a reason in the data, a file or the machine.
     """
     folder = RunFolder(directory)
+    inventory.check_whole(directory)
+    inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, StudyRun] = {}
     specs = study_runs.study_runs(spec, directory)
@@ -63,26 +66,30 @@ def run(
     folder.write_json(folder.summary, content)
     if spec.output.plots and len(runs) == len(specs):
         plot.write(content, folder.plots, name=spec.name)
-    return RunResult(directory, content)
+    return RunResult(directory, content, inventory.seal(directory))
 
 
 def _stage(
     name: str, spec: RunSpec, folder: RunFolder, listeners: Callable[[], Sequence[Listener]], progress: Progress
 ) -> StudyRun:
     """A run of the study: a new one, or the one that an earlier process has begun or completed."""
-    seconds = folder.path / _SECONDS
-    if seconds.is_file():
-        return StudyRun(name, folder.read_summary(), json.loads(seconds.read_bytes()))
+    study = RunFolder(folder.path.parent)
+    noted = study.path / _SECONDS
+    seconds = json.loads(noted.read_bytes()) if noted.is_file() else {}
+    if name in seconds:
+        return StudyRun(name, folder.read_summary(), seconds[name])
     clock = Clock()
     everyone = [clock, *listeners()]
-    if folder.spec.exists():
-        allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
-        result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)
-    else:
-        folder.path.mkdir(exist_ok=True)
-        result = single.run(spec, folder.path, listeners=everyone, progress=progress)
-    if result.status != "interrupted":
-        folder.write_json(seconds, clock.seconds())
+    files.make_directories(folder.path)
+    with folder.writing():
+        files.remove_leftovers(folder.path)
+        if folder.spec.exists():
+            allowed = allowed_code.named(spec)  # that the study's spec may name it has been checked
+            result = resume(folder.path, allow_code=allowed, listeners=everyone, progress=progress)
+        else:
+            result = single.run(spec, folder.path, listeners=everyone, progress=progress)
+        if result.status != "interrupted":
+            study.write_json(noted, seconds | {name: clock.seconds()})
     return StudyRun(name, result.summary, clock.seconds())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import difference, groups, series
+from embexp.checkpoints import difference, groups
 from embexp.checkpoints.contents import Contents, KeyInfo
 from embexp.checkpoints.difference import Change
 from embexp.checkpoints.opening import open_checkpoint
@@ -91,40 +91,6 @@ def compare(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsCompared:
     return ResultsCompared(metrics, digests, tuple(summary), weights, tuple(notes))
 
 
-def first_different_step(a: RunFolder, b: RunFolder) -> tuple[int | None, int | None, tuple[Difference, ...]]:
-    """Finds the first checkpoint that differs by bisection: what differs once is taken to differ ever after.
-
-    Args:
-        a: a run.
-        b: another one that has saved after the same steps.
-
-    Returns:
-        The last step whose checkpoints are equal, the first one whose checkpoints differ, and what differs there; None
-        where there is no such step.
-
-    Raises:
-        DataError: a checkpoint is damaged.
-    """
-    names = {path.name for path in series.step_directories(b.checkpoints)}
-    both = [path.name for path in series.step_directories(a.checkpoints) if path.name in names]
-    equal, different = -1, len(both)
-    found: tuple[Difference, ...] = ()
-    while different - equal > 1:
-        # The last one first: where all are equal, that is all there is to read.
-        middle = different - 1 if not found and different == len(both) else (equal + different) // 2
-        here = compare_weights(a.checkpoints / both[middle], b.checkpoints / both[middle]).differences
-        if here:
-            different, found = middle, here
-        else:
-            equal = middle
-    steps = [int(name.removeprefix("step_")) for name in both]
-    return (
-        steps[equal] if equal >= 0 else None,
-        steps[different] if different < len(steps) else None,
-        found,
-    )
-
-
 def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     """Compares every tensor of two checkpoints, byte for byte; rows of tables by token where vocabularies differ.
 
@@ -150,10 +116,17 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
 
 
 def _values(path: Path) -> Contents:
-    """A checkpoint without its object graph, in which names of layers depend on what else the process has done."""
+    """A checkpoint without its object graph, in which names of layers depend on what else the process has done.
+
+    Raises:
+        DataError: it is damaged; of the object graph, the checksum is wrong.
+    """
     contents = open_checkpoint(path, as_objects=True, named=False)
     if contents.faults:
         raise DataError("\n    ".join(contents.faults))
+    for entry in contents.entries.values():
+        if entry.info.group == groups.GRAPH:
+            entry.values.verify()
     entries = {key: entry for key, entry in contents.entries.items() if entry.info.group != groups.GRAPH}
     return replace(contents, entries=entries)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from embexp.errors import EmbexpError, RunError
-from embexp.records import allowed_code
+from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
@@ -16,7 +16,7 @@ from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
-from embexp.system import machine_faults
+from embexp.system import files, machine_faults
 from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
 from embexp.training.saving import Replay
@@ -47,9 +47,10 @@ def run(
         replay: how a single run follows an earlier one, if it does.
 
     Raises:
-        RunError: a run fails for a reason in the data, a file or the machine.
+        RunError: a run fails for a reason in the data, a file or the machine, or another process has the directory.
     """
-    with _machine_told():
+    with _machine_told(), RunFolder(directory).writing():
+        files.remove_leftovers(directory)
         match spec.study:
             case NoStudy():
                 return single.run(spec, directory, listeners=listeners(), progress=progress, replay=replay)
@@ -82,11 +83,13 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: it can't be resumed, or fails.
+        RunError: it can't be resumed, fails, or another process has the directory.
         UsageError: the spec names code that isn't allowed.
     """
-    spec = RunFolder(directory).recorded_spec()
-    with _machine_told():
+    RunFolder(directory).recorded_spec()  # else there is nothing to lock
+    with _machine_told(), RunFolder(directory).writing():
+        spec = RunFolder(directory).recorded_spec()
+        files.remove_leftovers(directory)
         match spec.study:
             case NoStudy():
                 return resuming.resume(
@@ -98,9 +101,20 @@ def resume(
                         f"{directory} is the directory of a study, whose settings can't change when it is resumed"
                     )
                 allowed_code.check(spec, allow_code, record=RunFolder(directory).spec)
+                if (ended := _ended(RunFolder(directory))) is not None:
+                    say(f"all runs of the study have ended ({ended.status}); nothing is left to do")
+                    return ended
                 return new_entities.run(spec, directory, listeners=listeners, progress=progress, announce=announce)
             case _:
                 assert_never(spec.study)
+
+
+def _ended(folder: RunFolder) -> RunResult | None:
+    """The result of a study that has its last file; None if something is left to do."""
+    if inventory.digest_of(folder.path) is None:
+        return None
+    summary = folder.read_summary()
+    return None if summary["status"] == "interrupted" else RunResult(folder.path, summary)
 
 
 @contextmanager

@@ -93,15 +93,17 @@ def compare(a: Path, b: Path, *, rows: int = 3) -> dict[str, RunsCompared]:
     Raises:
         DataError: a checkpoint is damaged.
         NotARunError: there is no run, or one is a study and the other is not.
+        RunError: another process writes one of them.
     """
     first, second = RunFolder(a), RunFolder(b)
-    names = [list(each.runs_of_study()) for each in (first, second)]
-    if not names[0] and not names[1]:
-        return {"": _one(first, second, rows)}
-    if not all(names):
-        raise NotARunError(f"{a} and {b}: one is a study with runs that have ended, and the other is not")
-    common = [name for name in names[0] if name in names[1]]
-    return {name: _one(RunFolder(a / name), RunFolder(b / name), rows) for name in common}
+    with first.reading(), second.reading():
+        names = [list(each.runs_of_study()) for each in (first, second)]
+        if not names[0] and not names[1]:
+            return {"": _one(first, second, rows)}
+        if not all(names):
+            raise NotARunError(f"{a} and {b}: one is a study with runs that have ended, and the other is not")
+        common = [name for name in names[0] if name in names[1]]
+        return {name: _one(RunFolder(a / name), RunFolder(b / name), rows) for name in common}
 
 
 def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:

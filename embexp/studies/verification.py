@@ -1,33 +1,64 @@
-"""Verifies a run: runs it again from its record and compares the results, to the bit."""
+"""Verifies a run: whether its record is as it was written, and whether running it again gives the same bits."""
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import CommandLineError, RunError
-from embexp.records import allowed_code, manifest_differences
+from embexp.errors import CommandLineError, DataError, NotARunError, RunError
+from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
+from embexp.records.inventory import Change, ChangeKind
+from embexp.reports.jobs import changes_by_ledger, noted_inventory
+from embexp.specs import addresses
+from embexp.studies import repetition
 from embexp.studies import rerun as running
-from embexp.studies import results_compared
 from embexp.studies.rerun import Again
 
 
 @dataclass(frozen=True)
+class Record:
+    """What a run's inventory says of its record.
+
+    Attributes:
+        inventory: whether there is one; without it nothing is known of later changes.
+        files: how many it lists.
+        changes: files that were changed, removed or added since.
+    """
+
+    inventory: bool
+    files: int = 0
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def intact(self) -> bool:
+        """Whether no file is known to be changed or missing; added ones do not count."""
+        return all(each.kind is ChangeKind.ADDED for each in self.changes)
+
+    def __str__(self) -> str:
+        if not self.inventory and not self.changes:
+            return f"record: there is no {inventory.NAME}, so changes of its files are not known"
+        words = [f"intact, {self.files:,} files"] if self.intact else []
+        return f"record: {'; '.join([*words, *filter(None, [inventory.sentence(self.changes, most=20)])])}"
+
+
+@dataclass(frozen=True)
 class Verification:
-    """The comparison of a recorded run with the same run done again.
+    """The comparison of a recorded run with its inventory, and with the same run done again.
 
     Attributes:
         directory: of the recorded run.
+        record: what its inventory says.
         results: what differs in results, the earliest step first.
         circumstances: what differs in spec, code, data, versions, threads, machine and environment.
         compared: what was compared, for people.
@@ -35,10 +66,16 @@ class Verification:
     """
 
     directory: Path
+    record: Record
     results: tuple[Difference, ...]
     circumstances: tuple[Difference, ...]
     compared: tuple[str, ...]
     kept: Path | None = None
+
+    @property
+    def intact(self) -> bool:
+        """Whether no file of the record is known to be changed or missing."""
+        return self.record.intact
 
     @property
     def identical(self) -> bool:
@@ -51,33 +88,70 @@ class Verification:
         return (*self.results, *self.circumstances)
 
     def __str__(self) -> str:
-        lines = ["identical" if self.identical else f"different: {line(self.results[0])}"]
+        lines = [str(self.record), f"repeated: {self.repeated}"]
         return "\n".join([*lines, *(f"  {line(each)}" for each in (*self.results[1:], *self.circumstances))])
+
+    @property
+    def repeated(self) -> str:
+        """Whether it is the same again, for people: what was compared, or the first difference."""
+        return f"different: {line(self.results[0])}" if self.results else f"identical: {'; '.join(self.compared)}"
 
 
 def verify(
-    directory: Path, *, allow_code: Sequence[str] = (), keep: Path | None = None, again: Again = running.in_own_process
+    directory: Path,
+    *,
+    allow_code: Sequence[str] = (),
+    keep: Path | None = None,
+    again: Again = running.in_own_process,
+    say: Callable[[Record], object] = lambda record: None,
 ) -> Verification:
-    """Runs a run, or a study, again from its record and compares metrics, tables and weights.
+    """Compares a run, or a study, with its inventory; runs it again from its record and compares all results.
 
     Args:
         directory: of the run.
         allow_code: functions of the user that the recorded spec may name.
         keep: where the new run is kept; None: nowhere.
         again: runs a spec.
+        say: called with what the inventory says, before the run is repeated: what was changed may prevent that.
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: the run has not ended, can't be repeated, or fails this time.
+        RunError: the run has not ended, is damaged, is being written, can't be repeated, or fails this time.
         UsageError: the spec names code that isn't allowed, or `keep` exists.
     """
     folder = RunFolder(directory)
-    spec = folder.recorded_spec()
-    allowed_code.check(spec, allow_code, record=folder.spec)
-    rerun = running.planned(folder, spec, _ended(folder))
-    with _place(keep) as place:
-        again(rerun, place)
-        return _compared(folder, RunFolder(place), None if keep is None else place)
+    with folder.reading():
+        try:
+            spec = folder.recorded_spec()
+        except NotARunError:
+            if inventory.digest_of(directory) is not None:
+                say(record_of(directory))
+            raise
+        allowed_code.check(spec, allow_code, record=folder.spec)
+        record = record_of(directory)
+        say(record)
+        rerun = running.planned(folder, spec, _ended(folder))
+        addresses.check([rerun.spec], folder.spec)
+        if folder.metrics.exists():
+            collections.deque(folder.read_metrics(), maxlen=0)  # damage is no reason to train
+        with _place(keep) as place:
+            again(rerun, place)
+            found = _compared(folder, RunFolder(place), record)
+        return replace(found, kept=keep)
+
+
+def record_of(directory: Path) -> Record:
+    """Compares a folder with its inventory, and that with the digest of it in the ledger of a sweep.
+
+    Args:
+        directory: of a run or a study.
+    """
+    try:
+        listed = inventory.read(directory)
+    except DataError:  # which is one of the changes
+        listed = None
+    found = inventory.changes(directory) + changes_by_ledger(directory, noted_inventory(directory))
+    return Record(inventory.digest_of(directory) is not None, 0 if listed is None else len(listed.files), found)
 
 
 def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
@@ -155,18 +229,19 @@ def _place(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _compared(folder: RunFolder, again: RunFolder, kept: Path | None) -> Verification:
+def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verification:
     """Compares a recorded run, or each run of a study, with the new one."""
     names = list(folder.runs_of_study())
     if not names:
-        return replace(_one(folder, again), kept=kept)
-    parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name)) for name in names}
+        return _one(folder, again, record)
+    parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
+    of_runs = (_in_part(name, each) for name, part in parts.items() for each in part.results)
     return Verification(
         folder.path,
-        tuple(_in_part(name, each) for name, part in parts.items() for each in part.results),
+        record,
+        (*of_runs, *repetition.compare_studies(folder, again)),
         tuple(_once(each for part in parts.values() for each in _own(part.circumstances, names))),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
-        kept,
     )
 
 
@@ -181,19 +256,12 @@ def _once(found: Iterable[Difference]) -> list[Difference]:
 
 def _own(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
     """Without that a run of a study starts from the checkpoint of the new run beside it, which is compared itself."""
-    beside = {each.name for each in found if _is_beside(each, names)}
+    beside = {each.name for each in found if each.kind is Kind.SPEC and repetition.is_beside(each, names)}
     files = {name.removesuffix(".path") for name in beside}
     return [each for each in found if each.name not in (files if each.kind is Kind.DATA else beside)]
 
 
-def _is_beside(found: Difference, names: Sequence[str]) -> bool:
-    a, b = found.a, found.b
-    if found.kind is not Kind.SPEC or not (isinstance(a, str) and isinstance(b, str)):
-        return False
-    return Path(a).is_absolute() and Path(a).name == Path(b).name and Path(a).name in names
-
-
-def _one(folder: RunFolder, again: RunFolder) -> Verification:
+def _one(folder: RunFolder, again: RunFolder, record: Record, beside: Sequence[str] = ()) -> Verification:
     """Compares a recorded run with the new one.
 
     Raises:
@@ -205,26 +273,8 @@ def _one(folder: RunFolder, again: RunFolder) -> Verification:
     found = circumstances(folder, again) if folder.manifest.exists() else []
     if not found and before.get("run_id") != after.get("run_id"):
         found = [Difference(Kind.SPEC, "run_id", before.get("run_id"), after.get("run_id"))]
-    results = results_compared.compare(folder, again)
-    equal, different, at_step = results_compared.first_different_step(folder, again)
-    since = "" if equal is None else f"after step {equal:,} the checkpoints are equal"
-    stepped = [replace(each, step=different, note="; ".join(filter(None, (each.note, since)))) for each in at_step]
-    ordered = sorted(
-        [*results.metrics.differences(), *stepped], key=lambda each: float("inf") if each.step is None else each.step
-    )
-    rest = [*results.summary, *(() if results.weights is None else results.weights.differences)]
-    return Verification(folder.path, (*ordered, *rest), tuple(found), tuple(_what(results, equal, different)))
-
-
-def _what(results: results_compared.ResultsCompared, equal: int | None, different: int | None) -> Iterator[str]:
-    yield f"{results.metrics.lines:,} lines of metrics.jsonl"
-    if results.digests:
-        yield f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest"
-    if results.weights is not None:
-        yield f"{results.weights.tensors} tensors of the final checkpoint, byte for byte"
-    if equal is not None and different is None:
-        yield f"checkpoints up to step {equal:,}"
-    yield from results.not_compared
+    repeated = repetition.compare(folder, again, beside=beside)
+    return Verification(folder.path, record, repeated.results, tuple(found), repeated.compared)
 
 
 def line(found: Difference) -> str:

@@ -1,14 +1,18 @@
-"""Launchers of others, as they are: submitit, Ray, joblib and Hydra's basic one run the jobs that the ledger plans."""
+"""Launchers of others, as they are: submitit, Ray, joblib and Hydra's basic one run the jobs that the ledger plans.
+
+submitit only submits the jobs: the process of the sweep waits for them itself, as it does for those of a sweep that was
+killed. Other launchers return when all jobs have ended, and a thread follows these meanwhile.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import os
-import signal
-import socket
+import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,19 +29,17 @@ from embexp.config import hydra_globals, named_code
 from embexp.config.nearest import did_you_mean
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.shown import shown
-from embexp.errors import ConfigError, EmbexpError, Fault, RunError
+from embexp.errors import ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
-from embexp.sweeps import elsewhere, jobs, locks, outcomes
-from embexp.sweeps.elsewhere import Attempt
-from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps import cancelling, elsewhere, jobs, watching
+from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
+from embexp.sweeps.shown import Shown
+from embexp.sweeps.watching import Asked, Watch
 
 _LOOK_EVERY = 0.2
-"""Seconds between two looks at a job that runs on without its launcher."""
-_GRACE = 3.0
-"""Seconds that a worker has to note the end of a process, after this has released its lock."""
-_START = 60.0
-"""Seconds in which a process takes the lock of its job."""
+"""Seconds between two looks at the jobs."""
+_SUBMITIT = "hydra_plugins.hydra_submitit_launcher."
 
 
 class JobNumbers:
@@ -53,6 +55,9 @@ class JobNumbers:
             config.hydra.sweep.subdir = "."  # the job makes its directory itself
             config.hydra.output_subdir = None  # and writes there what Hydra would
             config.hydra.job.chdir = False
+            # A sweep has neither, so what a record says here comes from elsewhere, and would run code in the worker.
+            config.hydra.job.env_set = {}
+            config.hydra.job_logging = {"version": 1, "root": None}
         return config
 
 
@@ -79,50 +84,267 @@ class Engine:
         return {"name": self.name, "hydra": self.hydra, "folder": self.folder}
 
     def run(
-        self, ledger: Ledger, numbers: Sequence[int], ended: Callable[[Outcome], object] = lambda outcome: None
-    ) -> None:
+        self,
+        ledger: Ledger,
+        numbers: Sequence[int],
+        ended: Callable[[Outcome], object] = lambda outcome: None,
+        *,
+        watch: Watch | None = None,
+        shown: Shown | None = None,
+    ) -> str:
         """Runs jobs of the ledger to their end, and notes in it how they ended.
 
         Args:
             ledger: of the sweep.
             numbers: of the jobs.
-            ended: called with each outcome, when all have ended.
+            ended: called with each outcome.
+            watch: follows those of the jobs that run elsewhere already; None: there are none. These are launched only
+                if they end without a result.
+            shown: shows what becomes of the jobs.
+
+        Returns:
+            Why not all jobs were run, or "".
 
         Raises:
-            KeyboardInterrupt: Ctrl-C came; the jobs on this machine have ended, and the ledger knows how.
+            KeyboardInterrupt: Ctrl-C came. The jobs on this machine have ended, those of a scheduler go on, and the
+                ledger knows both.
         """
-        sweep, problem = ledger.directory, ""
-        planned = [ledger.job(number) for number in numbers]
-        missing = [job for job in planned if not _ended_meanwhile(sweep, job)]
-        for job in missing:
-            elsewhere.write(sweep, job)
-            ledger.begin(job.number, time.time())
+        watch = watch or Watch(ledger.directory, shown)
+        jobs_here = _Run(self, ledger, watch, shown, ended)
         try:
-            if missing:
-                self._launch(sweep, [job.number for job in missing])
+            return jobs_here.run(numbers)
         except KeyboardInterrupt:
-            for job in missing:
-                _end(sweep, job)
-            for job in planned:
-                ended(_settle(ledger, job, ""))
+            jobs_here.interrupt()
             raise
-        except EmbexpError:
-            raise
-        except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
-            problem = f"hydra/launcher={self.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        for job in planned:
-            ended(_settle(ledger, job, problem))
 
-    def _launch(self, sweep: Path, numbers: Sequence[int]) -> None:
-        config = OmegaConf.create({"hydra": _typed(self.hydra)})
-        with read_write(config.hydra):
-            config.hydra.sweep.dir = str(sweep)
-        named_code.check(config, "launcher", self.permission)
-        task = elsewhere.RunElsewhere(str(sweep), self.folder, self.command)
+    def launch(self, sweep: Path, numbers: Sequence[int], submission: str) -> None:
+        """Passes jobs to the launcher, which may wait for their end."""
+        config = self._config(sweep)
+        with read_write(config.hydra), open_dict(config.hydra):
+            # Jobs are processes of embexp's own: what a ledger has here is of no use, and launchers would apply it.
+            config.hydra.job.env_set = {}
+            config.hydra.job_logging = {"version": 1, "root": None}
+            config.hydra.callbacks = {}
+        for kind in ("launcher", "hydra_logging"):
+            named_code.check(config, kind, self.permission)
+        task = elsewhere.RunElsewhere(str(sweep), self.folder, submission, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
             launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
             launcher.launch([[f"job={number}"] for number in numbers], initial_job_idx=numbers[0])
+
+    def named_code(self, sweep: Path) -> str:
+        """The class that it names, as `package.module:name`, if that is not one that any sweep may name; else ""."""
+        if named_code.is_known_launcher(self._config(sweep)):
+            return ""
+        return named_code.function_of(str(self.hydra["launcher"].get("_target_")))
+
+    def _config(self, sweep: Path) -> DictConfig:
+        config = OmegaConf.create({"hydra": _typed(self.hydra)})
+        with read_write(config.hydra):
+            config.hydra.sweep.dir = str(sweep)
+        return config
+
+    @property
+    def submits(self) -> bool:
+        """Whether it is submitit's, whose jobs are known as soon as they are submitted."""
+        return str(self.hydra["launcher"].get("_target_")).startswith(_SUBMITIT)
+
+
+class _Run:
+    """Jobs of a ledger that a launcher of others runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        watch: Watch,
+        shown: Shown | None,
+        ended: Callable[[Outcome], object],
+    ) -> None:
+        self._engine, self._ledger, self._watch = engine, ledger, watch
+        self._sweep = ledger.directory
+        self._shown, self._told = shown, ended
+        self._launched: set[int] = set()
+        self._outcomes: list[Outcome] = []
+        self._again: list[int] = []
+        self._cancellation = cancelling.Cancellation(ledger.directory)
+
+    def run(self, numbers: Sequence[int]) -> str:
+        """Runs jobs to their end; returns why not all were run, or ""."""
+        waiting = [number for number in numbers if number not in self._watch]
+        halted = ""
+        while (waiting and not halted) or any(number in self._watch for number in numbers):
+            if jobs.is_cancelled(self._sweep):
+                halted = "the sweep was cancelled"
+                self._cancellation.look(self._watch)
+            elif waiting:
+                self._launch(waiting)
+                waiting = []
+            self._look(self._ledger)
+            self._tell()
+            waiting, self._again = [*waiting, *self._again], []
+            if not halted:
+                time.sleep(_LOOK_EVERY)
+        return halted
+
+    def interrupt(self) -> None:
+        """Ends the jobs on this machine, and leaves those of a scheduler in its queue."""
+        for number in sorted(self._launched):
+            job = self._ledger.job(number)
+            if job.state is Status.QUEUED and job.number not in self._watch:  # Slurm may have it, and will run nothing
+                elsewhere.withdraw(self._sweep, number)
+                self._ledger.leave(number, Status.PLANNED)
+        for job in self._watch.under_way:
+            if job.scheduler == watching.SLURM:
+                continue
+            if not watching.interrupt(self._sweep, job) and not elsewhere.starts(self._sweep, job.number):
+                elsewhere.withdraw(self._sweep, job.number)
+                self._watch.forget(job.number)
+                self._ledger.leave(job.number, Status.PLANNED)
+        while any(job.scheduler != watching.SLURM for job in self._watch.under_way):
+            self._look(self._ledger)
+            time.sleep(_LOOK_EVERY)
+        self._tell()
+        if self._shown is not None and (left := self._watch.under_way):
+            self._shown.say(
+                f"{cancelling.count(left)} in Slurm go on; `embexp resume {self._sweep}` waits for them, and"
+                f" `embexp sweep cancel {self._sweep}` cancels them"
+            )
+
+    def _look(self, ledger: Ledger) -> None:
+        """Looks at the jobs; those that an earlier process has launched, and that have no result, are to run again."""
+        for number in self._watch.look(ledger):
+            job = ledger.job(number)
+            if number in self._launched or job.state.is_settled or job.state in (Status.FAILED, Status.CANCELLED):
+                self._end(ledger, number)
+            else:
+                self._again.append(number)
+        if self._shown is not None:
+            self._shown.update(self._watch.under_way)
+
+    def _end(self, ledger: Ledger, number: int) -> None:
+        """Shows how a job has ended."""
+        outcome = jobs.outcome(self._sweep, ledger.job(number))
+        if self._shown is not None:
+            self._shown.ended(outcome)
+        self._outcomes.append(outcome)
+
+    def _tell(self) -> None:
+        """Tells the sweep, in its own thread, how jobs have ended."""
+        outcomes, self._outcomes = self._outcomes, []
+        for outcome in outcomes:
+            self._told(outcome)
+
+    def _launch(self, numbers: Sequence[int]) -> None:
+        """Passes jobs to the launcher, and follows them; until their end, if the launcher waits for it."""
+        problem, submission = "", secrets.token_hex(8)
+        self._ledger.queue(numbers, time.time())
+        for number in numbers:
+            elsewhere.write(self._sweep, self._ledger.job(number), submission)
+        self._launched.update(numbers)
+        if self._shown is not None:
+            self._shown.say(f"{len(numbers)} jobs go to hydra/launcher={self._engine.name}")
+        try:
+            if self._engine.submits:
+                with _submitting(lambda cluster, submitted: self._submitted(numbers, cluster, submitted)):
+                    self._engine.launch(self._sweep, numbers, submission)
+            else:
+                with self._followed_by_a_thread(numbers):
+                    self._engine.launch(self._sweep, numbers, submission)
+        except (KeyboardInterrupt, EmbexpError):
+            raise
+        except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
+            lines = str(error).splitlines() or [""]
+            problem = f"hydra/launcher={self._engine.name}: {type(error).__name__}: {lines[0]}"
+        for number in numbers:
+            if not self._engine.submits and not elsewhere.starts(self._sweep, number):
+                self._watch.forget(number)  # the launcher has returned without having begun it
+            if number not in self._watch and self._ledger.job(number).state is Status.QUEUED:
+                state = Status.CANCELLED if jobs.is_cancelled(self._sweep) else Status.PLANNED
+                self._ledger.leave(number, Status.FAILED if problem else state, problem)
+                self._end(self._ledger, number)
+
+    def _submitted(self, numbers: Sequence[int], cluster: str, submitted: Sequence[Any]) -> None:
+        """Notes the ids of jobs at once: this process may be killed at any time."""
+        ids = dict(zip(numbers, (str(each.job_id) for each in submitted), strict=True))
+        self._ledger.identify(cluster, ids)
+        asked: dict[int, Asked] = {}
+        if cluster != watching.SLURM:
+            asked = {number: self._asked(number, each) for number, each in zip(numbers, submitted, strict=True)}
+        self._watch.follow(map(self._ledger.job, numbers), asked)
+        if self._shown is not None and cluster == watching.SLURM:
+            first, last = ids[numbers[0]], ids[numbers[-1]]
+            self._shown.say(
+                f"Slurm has queued {cancelling.count(numbers)}: {first}{f' to {last}' if first != last else ''}"
+            )
+
+    def _asked(self, number: int, submitted: Any) -> Asked:
+        """Tells about a job of submitit that is a process of this machine."""
+
+        def state() -> str:
+            if submitted.done():
+                return ""
+            return "RUNNING" if elsewhere.starts(self._sweep, number) else "PENDING"
+
+        return state
+
+    @contextlib.contextmanager
+    def _followed_by_a_thread(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Within the block, a thread follows jobs of a launcher that returns at their end."""
+        launcher_works = threading.Event()
+        launcher_works.set()
+
+        def asked() -> str:
+            return "PENDING" if launcher_works.is_set() else ""
+
+        def follow() -> None:
+            with Ledger(self._sweep) as own:
+                while launcher_works.is_set():
+                    self._look(own)
+                    time.sleep(_LOOK_EVERY)
+
+        self._watch.follow(map(self._ledger.job, numbers), dict.fromkeys(numbers, asked))
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            launcher_works.clear()
+            thread.join()
+
+
+@contextlib.contextmanager
+def _submitting(note: Callable[[str, Sequence[Any]], None]) -> Iterator[None]:
+    """Within the block, submitit's launchers submit their jobs, and return without waiting for them.
+
+    Args:
+        note: called with the kind of cluster and what was submitted.
+    """
+    import submitit
+
+    class Executor(submitit.AutoExecutor):
+        """Passes on what it has submitted."""
+
+        def map_array(self, fn: Callable[..., Any], *iterable: Iterable[Any]) -> list[Any]:
+            submitted = super().map_array(fn, *iterable)
+            note(self.cluster, submitted)
+            return [_Submitted() for _ in submitted]
+
+    original = submitit.AutoExecutor
+    setattr(submitit, "AutoExecutor", Executor)  # noqa: B010 (mypy lets no class be replaced)
+    try:
+        yield
+    finally:
+        setattr(submitit, "AutoExecutor", original)  # noqa: B010
+
+
+class _Submitted:
+    """What a launcher of submitit waits for: nothing."""
+
+    def results(self) -> list[None]:
+        """The results of the job, which are in its folder."""
+        return [None]
 
 
 def _typed(hydra: Mapping[str, Any]) -> DictConfig:
@@ -170,78 +392,3 @@ def _settings_of(name: str, target: str) -> set[str] | None:
             return None
         return {"_target_", *parameters}
     return {str(key) for key in schema}
-
-
-def _ended_meanwhile(sweep: Path, job: LedgerJob) -> bool:
-    """Whether a job that was begun by a sweep that is gone has ended without it; waits for it if it still runs."""
-    attempt = elsewhere.attempt(sweep, job.number) if job.attempts else None
-    if attempt is None:
-        return False
-    attempt = _awaited(sweep, job, attempt)
-    status, _ = outcomes.ending(jobs.job_directory(sweep, job), attempt.exit_status or 0)
-    return status.is_settled
-
-
-def _awaited(sweep: Path, job: LedgerJob, attempt: Attempt) -> Attempt:
-    """The attempt after its end; without an exit status if its worker was killed, which then could not note it."""
-    lock = jobs.job_directory(sweep, job) / jobs.LOCK
-    give_up = time.monotonic() + _GRACE
-    while attempt.ended is None and (time.monotonic() < give_up or _is_held(lock) or _is_starting(attempt)):
-        if _is_held(lock) or _is_starting(attempt):
-            give_up = time.monotonic() + _GRACE
-        time.sleep(_LOOK_EVERY)
-        attempt = elsewhere.attempt(sweep, job.number) or attempt
-    return attempt
-
-
-def _is_starting(attempt: Attempt) -> bool:
-    """Whether a process on this machine has begun that may not yet hold the lock of its job."""
-    if attempt.host != socket.gethostname() or time.time() - attempt.started > _START:
-        return False
-    try:
-        os.kill(attempt.process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with locks.held(lock, "the job", patience=0):
-            return False
-    except RunError:
-        return True
-
-
-def _end(sweep: Path, job: LedgerJob) -> None:
-    """Asks the process of a job to save what is trained and to end, if it runs on this machine, and waits for it."""
-    attempt = elsewhere.attempt(sweep, job.number)
-    if attempt is None or attempt.ended is not None or attempt.host != socket.gethostname():
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(attempt.process, signal.SIGINT)
-    _awaited(sweep, job, attempt)
-
-
-def _settle(ledger: Ledger, job: LedgerJob, problem: str) -> Outcome:
-    """Notes how a job ended.
-
-    Args:
-        ledger: of the sweep.
-        job: as planned.
-        problem: of the launcher, or "".
-    """
-    attempt = elsewhere.attempt(ledger.directory, job.number)
-    if attempt is None:  # it was never begun
-        state = Status.FAILED if problem else Status.PLANNED
-        ledger.leave(job.number, state, problem)
-        return jobs.outcome(ledger.directory, ledger.job(job.number))
-    attempt = _awaited(ledger.directory, job, attempt)
-    ledger.began(job.number, attempt.started)  # it may have waited in a queue
-    if attempt.exit_status is not None:
-        return jobs.settle(ledger, job.number, attempt.exit_status, ended=attempt.ended)
-    if outcomes.ending(jobs.job_directory(ledger.directory, job), 0)[0].is_settled:
-        return jobs.settle(ledger, job.number, 0)
-    return jobs.settle(ledger, job.number, -signal.SIGKILL, reason=problem or "its process was killed")

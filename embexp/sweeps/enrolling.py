@@ -10,7 +10,6 @@ from embexp.config import record
 from embexp.errors import CommandLineError
 from embexp.reports.record import Status
 from embexp.runs import recorded_code
-from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Sweep
 from embexp.sweeps import shares
 from embexp.sweeps.checking import PlannedJob
@@ -59,7 +58,7 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
-            elif not recorded_code.is_same(RunSpec.model_validate_json(self._jobs[known[place]].spec), job.spec):
+            elif not recorded_code.is_same(self._jobs[known[place]].checked_spec, job.spec):
                 raise CommandLineError(
                     f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
                     "    choose another hydra.sweep.dir, or start anew beside it with --fresh"

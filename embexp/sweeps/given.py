@@ -17,14 +17,13 @@ from embexp.specs import rules
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import ledger as ledgers
-from embexp.sweeps import locks
 from embexp.sweeps.checking import PlannedJob
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.running import Runner
-from embexp.sweeps.sweep import LOCK, PATIENCE, Sweep
-from embexp.system import files
+from embexp.sweeps.sweep import PATIENCE, Sweep
+from embexp.system import files, locks
 
 _NOT_SETTINGS = ("output", "sweep", "seeds")
 """Parts of a spec that do not describe its run."""
@@ -75,7 +74,7 @@ def sweep(specs: Sequence[RunSpec], directory: Path, launching: Launching, conso
         "launching": launching.model_dump(mode="json"),
     }
     with (
-        locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
         Ledger(place, create=True) as ledger,
         Runner(ledger, launching, console) as runner,
     ):

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from embexp.errors import RunError
+from embexp.records import inventory
 from embexp.reports.query import at
 from embexp.reports.record import Status
-from embexp.sweeps import locks, outcomes, progress_file
+from embexp.sweeps import outcomes, progress_file
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.system import files
+from embexp.system import files, locks
+from embexp.system.locks import FileLock
 
-LOCK = ".lock"
+CANCEL = ".cancel"
+"""File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""
+BUSY = 75
+"""Exit status of a job in whose folder another process works (`EX_TEMPFAIL`)."""
 _OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """The files that Hydra writes for a run."""
-_PATIENCE = 15.0
-"""Seconds that a job waits for an earlier process in its directory, which was killed with its sweep, to be gone."""
 
 
 def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:
@@ -38,10 +39,18 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
     status, found = outcomes.ending(directory, exit_status)
     if reason and not status.has_results:
         status, found = Status.FAILED, reason
+    if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
+        status = Status.CANCELLED
     run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
-    ledger.end(number, status, time.time() if ended is None else ended, reason=found, run_id=run_id)
+    ended = time.time() if ended is None else ended
+    ledger.end(number, status, ended, reason=found, run_id=run_id, inventory=inventory.digest_of(directory))
     (directory / progress_file.NAME).unlink(missing_ok=True)
     return outcome(ledger.directory, ledger.job(number))
+
+
+def is_cancelled(sweep: Path) -> bool:
+    """Whether a sweep is to be cancelled."""
+    return (sweep / CANCEL).exists()
 
 
 def summary_of(sweep: Path) -> dict[str, Any]:
@@ -79,18 +88,14 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     )
 
 
-@contextlib.contextmanager
-def alone_in(directory: Path) -> Iterator[None]:
-    """Within the block, no job of a sweep is run in a directory; nothing if it is not that of a job.
+def lock(sweep: Path, job: LedgerJob) -> FileLock:
+    """The lock of a job's run: the process that trains it holds it.
 
     Raises:
-        RunError: one is.
+        RunError: see `job_directory`.
     """
-    if not (directory / LOCK).exists():
-        yield
-        return
-    with locks.held(directory / LOCK, f"the run in {directory}", patience=_PATIENCE):
-        yield
+    directory = job_directory(sweep, job)
+    return locks.of_folder(directory, f"job {job.number} in {directory}")
 
 
 def made_directory(sweep: Path, job: LedgerJob) -> Path:
@@ -102,7 +107,7 @@ def made_directory(sweep: Path, job: LedgerJob) -> Path:
     directory = job_directory(sweep, job)
     if wrong := [name for name in job.hydra if not _is_below(name) or PurePath(name).name not in _OF_HYDRA]:
         raise RunError(f"{sweep}: its ledger is damaged: job {job.number} has a file {wrong[0]!r}")
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_directories(directory)
     for name, text in job.hydra.items():
         if not (directory / name).exists():
             files.write_text(directory / name, text)

@@ -1,4 +1,4 @@
-"""The ledger of a sweep: `sweep.sqlite`, with each job's spec, state, attempts, times and directory.
+"""The ledger of a sweep: `sweep.sqlite`, with each job's spec, state, attempts, scheduler and directory.
 
 Every change is on disk before the call returns (a rollback journal, which also works on network file systems).
 """
@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import NoneType
 from typing import Any
 
+from pydantic import ValidationError
+
+from embexp.config.shown import shown
 from embexp.errors import RunError
+from embexp.records.folder import first_fault
 from embexp.reports.record import Status
+from embexp.specs.run import RunSpec
 from embexp.system import machine_faults
 
 NAME = "sweep.sqlite"
-VERSION = 1
+VERSION = 2
 
+_SECONDS = "SELECT SUM(MAX(0, ended - started)) FROM attempts WHERE job = jobs.number"
 _SCHEMA = (
     """CREATE TABLE jobs (
         number INTEGER PRIMARY KEY,
@@ -29,16 +37,58 @@ _SCHEMA = (
         identity TEXT NOT NULL,
         hydra TEXT NOT NULL,
         run_id TEXT,
+        inventory TEXT,
         state TEXT NOT NULL,
         reason TEXT NOT NULL,
+        scheduler TEXT,
+        scheduler_job TEXT,
+        queued REAL,
         attempts INTEGER NOT NULL DEFAULT 0,
         started REAL,
         ended REAL,
         directory TEXT,
         same_as INTEGER REFERENCES jobs (number)
     )""",
+    """CREATE TABLE attempts (
+        job INTEGER NOT NULL REFERENCES jobs (number),
+        attempt INTEGER NOT NULL,
+        host TEXT NOT NULL,
+        started REAL NOT NULL,
+        ended REAL,
+        PRIMARY KEY (job, attempt)
+    )""",
     "CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
+_COLUMNS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("number", "attempts"), (int,)),
+    **dict.fromkeys(("overrides", "settings", "spec", "identity", "hydra", "state", "reason"), (str,)),
+    **dict.fromkeys(("run_id", "directory", "inventory", "scheduler", "scheduler_job"), (str, NoneType)),
+    **dict.fromkeys(("started", "ended", "seconds", "queued"), (float, int, NoneType)),
+    "same_as": (int, NoneType),
+}
+"""What each column of a job holds: SQLite takes anything in any."""
+_NOTED = {"command": ("folder",), "engine": ("name", "hydra", "folder")}
+"""Keys of what is noted about a sweep without which it can't go on."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a job.
+
+    Attributes:
+        host: on which machine.
+        started: in seconds since 1970.
+        ended: when; None while it runs.
+    """
+
+    host: str
+    started: float
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Its duration; None while it runs."""
+        return None if self.ended is None else max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
@@ -57,9 +107,14 @@ class LedgerJob:
         directory: of the run, relative to the sweep's; None for a job that is skipped.
         same_as: number of the earlier job of which it is a duplicate.
         run_id: of the run that has ended.
+        inventory: digest of the files of that run; None if none was taken.
+        scheduler: to which it was passed last, such as `slurm`; None: none that can be asked.
+        scheduler_job: its id there.
+        queued: when it was passed to a launcher of others, in seconds since 1970.
         attempts: how often it was started.
-        started: when its last attempt was, in seconds since 1970.
+        started: when its last attempt was.
         ended: when that ended.
+        seconds: duration of all attempts that have ended; None if there is none.
     """
 
     number: int
@@ -73,14 +128,26 @@ class LedgerJob:
     directory: str | None = None
     same_as: int | None = None
     run_id: str | None = None
+    inventory: str | None = None
+    scheduler: str | None = None
+    scheduler_job: str | None = None
+    queued: float | None = None
     attempts: int = 0
     started: float | None = None
     ended: float | None = None
+    seconds: float | None = None
 
     @property
-    def seconds(self) -> float | None:
-        """Duration of the last attempt."""
-        return None if self.started is None or self.ended is None else self.ended - self.started
+    def checked_spec(self) -> RunSpec:
+        """What to run.
+
+        Raises:
+            RunError: it is not a spec that this version understands.
+        """
+        try:
+            return RunSpec.model_validate_json(self.spec)
+        except ValidationError as error:
+            raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
 
 
 class Ledger:
@@ -111,7 +178,10 @@ class Ledger:
             except sqlite3.Error as error:
                 raise RunError(f"{self.path} is not the ledger of a sweep: {error}") from None
             if version != VERSION:
-                raise RunError(f"{self.path} is of version {version}, and this embexp reads version {VERSION}")
+                remedy = "finish it with the embexp that began it, or start the sweep again with --fresh"
+                raise RunError(
+                    f"{self.path} is of version {version}, and this embexp reads version {VERSION}: {remedy}"
+                )
             opened.pop_all()
 
     def __enter__(self) -> Ledger:
@@ -149,47 +219,131 @@ class Ledger:
             )
 
     def jobs(self) -> list[LedgerJob]:
-        """All jobs, by number."""
-        return [_job(row) for row in self._connection.execute("SELECT * FROM jobs ORDER BY number")]
+        """All jobs, by number.
+
+        Raises:
+            RunError: one of them is damaged.
+        """
+        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs ORDER BY number")
+        return [self._job(row) for row in rows]
 
     def job(self, number: int) -> LedgerJob:
         """One job.
 
         Raises:
-            RunError: there is no job of that number.
+            RunError: there is no job of that number, or it is damaged.
         """
-        row = self._connection.execute("SELECT * FROM jobs WHERE number = ?", (number,)).fetchone()
-        if row is None:
+        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs WHERE number = ?", number)
+        if not rows:
             raise RunError(f"{self.path} has no job {number}")
-        return _job(row)
+        return self._job(rows[0])
+
+    def attempts(self, number: int) -> list[Attempt]:
+        """The attempts at a job, in their order."""
+        query = "SELECT host, started, ended FROM attempts WHERE job = ? ORDER BY attempt"
+        return [Attempt(**dict(row)) for row in self._connection.execute(query, (number,))]
 
     def begin(self, number: int, now: float) -> None:
-        """Notes that an attempt at a job begins."""
-        self._execute(
-            "UPDATE jobs SET state = ?, reason = '', attempts = attempts + 1, started = ?, ended = NULL"
-            " WHERE number = ?",
-            (Status.RUNNING.value, now, number),
-        )
+        """Notes that an attempt at a job begins on this machine."""
+        self.note_attempt(number, Attempt(platform.node(), now))
 
-    def began(self, number: int, when: float) -> None:
-        """Corrects when the last attempt began, if the job waited in the queue of a launcher."""
-        self._execute("UPDATE jobs SET started = ? WHERE number = ?", (when, number))
+    def note_attempt(self, number: int, attempt: Attempt) -> None:
+        """Notes an attempt, a new one or one that is known by its beginning; without an end, the job is running."""
+        with self._transaction() as connection:
+            values = (attempt.ended, number, attempt.started)
+            known = connection.execute("UPDATE attempts SET ended = ? WHERE job = ? AND started = ?", values).rowcount
+            if not known:
+                last = "SELECT COALESCE(MAX(attempt), 0) + 1 FROM attempts WHERE job = ?"
+                connection.execute(
+                    f"INSERT INTO attempts (job, attempt, host, started, ended) VALUES (?, ({last}), ?, ?, ?)",
+                    (number, number, attempt.host, attempt.started, attempt.ended),
+                )
+            state = "" if attempt.ended is not None else f"state = '{Status.RUNNING.value}', reason = '', "
+            connection.execute(
+                f"UPDATE jobs SET {state}attempts = (SELECT COUNT(*) FROM attempts WHERE job = jobs.number),"
+                " started = ?, ended = ? WHERE number = ?",
+                (attempt.started, attempt.ended, number),
+            )
 
-    def leave(self, number: int, state: Status, reason: str) -> None:
-        """Notes why a job that was not started, or was left by a process that is gone, is where it is."""
+    def queue(self, numbers: Iterable[int], now: float) -> None:
+        """Notes that jobs are passed to a launcher of others."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE jobs SET state = ?, reason = '', scheduler = NULL, scheduler_job = NULL, queued = ?"
+                " WHERE number = ?",
+                [(Status.QUEUED.value, now, number) for number in numbers],
+            )
+
+    def identify(self, scheduler: str, ids: Mapping[int, str]) -> None:
+        """Notes the ids that a scheduler has given to jobs, by number."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE jobs SET scheduler = ?, scheduler_job = ? WHERE number = ?",
+                [(scheduler, text, number) for number, text in ids.items()],
+            )
+
+    def leave(self, number: int, state: Status, reason: str = "") -> None:
+        """Notes where a job is that has not ended, and why."""
         self._execute("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", (state.value, reason, number))
 
-    def end(self, number: int, state: Status, now: float, *, reason: str = "", run_id: str | None = None) -> None:
-        """Notes how a job ended, for its duplicates too."""
-        self._execute(
-            "UPDATE jobs SET state = ?, reason = ?, run_id = ?, ended = ? WHERE number = ? OR same_as = ?",
-            (state.value, reason, run_id, now, number, number),
-        )
+    def end(
+        self,
+        number: int,
+        state: Status,
+        now: float,
+        *,
+        reason: str = "",
+        run_id: str | None = None,
+        inventory: str | None = None,
+    ) -> None:
+        """Notes how a job ended, for its duplicates too.
+
+        Args:
+            number: of the job.
+            state: how it ended.
+            now: when its last attempt ended, if that is open.
+            reason: why it failed or was interrupted, or "".
+            run_id: of the run.
+            inventory: digest of the run's files.
+        """
+        with self._transaction() as connection:
+            connection.execute("UPDATE attempts SET ended = ? WHERE job = ? AND ended IS NULL", (now, number))
+            connection.execute(
+                "UPDATE jobs SET state = ?, reason = ?, run_id = ?, inventory = ?, ended = COALESCE("
+                "(SELECT ended FROM attempts WHERE job = jobs.number ORDER BY attempt DESC LIMIT 1), ended, ?)"
+                " WHERE number = ? OR same_as = ?",
+                (state.value, reason, run_id, inventory, now, number, number),
+            )
 
     def noted(self, key: str) -> Any:
-        """A fact about the whole sweep, or None."""
-        row = self._connection.execute("SELECT value FROM sweep WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row["value"])
+        """A fact about the whole sweep, a mapping, or None.
+
+        Raises:
+            RunError: it is damaged.
+        """
+        rows = self._rows("SELECT value FROM sweep WHERE key = ?", key)
+        content = json_of(rows[0]["value"]) if rows else None
+        if content is None and (not rows or rows[0]["value"] == "null"):
+            return None
+        if not isinstance(content, dict):
+            raise RunError(f"{self.path} is damaged: what it notes as {key} is not a mapping in JSON")
+        if missing := [each for each in _NOTED.get(key, ()) if each not in content]:
+            raise RunError(f"{self.path} is damaged: what it notes as {key} lacks {', '.join(missing)}")
+        return content
+
+    def _rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if (sentence := machine_faults.sentence(error)) is not None:
+                raise RunError(f"{self.path}: {sentence}") from error
+            raise RunError(f"{self.path} is damaged: {error}") from None
+
+    def _job(self, row: sqlite3.Row) -> LedgerJob:
+        try:
+            return _job(dict(row))
+        except ValueError as error:
+            raise RunError(f"{self.path} is damaged: job {row['number']}: {error}") from None
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
         with self._transaction() as connection:
@@ -229,8 +383,32 @@ def exists(directory: Path) -> bool:
     return (directory / NAME).is_file()
 
 
-def _job(row: sqlite3.Row) -> LedgerJob:
-    values = dict(row)
-    values["overrides"] = tuple(json.loads(values["overrides"]))
-    values |= {key: json.loads(values[key]) for key in ("settings", "hydra")}
-    return LedgerJob(**{**values, "state": Status(values["state"])})
+def _job(values: dict[str, Any]) -> LedgerJob:
+    """A job from the columns of its row; raises ValueError if there is something else in one of them."""
+    for key, kinds in _COLUMNS.items():
+        if not isinstance(values.get(key), kinds):
+            raise ValueError(f"its {key} is {shown(values[key])}" if key in values else f"there is no column {key}")
+    overrides = json_of(values["overrides"])
+    if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
+        raise ValueError(f"its overrides are no list of texts in JSON: {shown(values['overrides'])}")
+    mappings = {key: json_of(values[key]) for key in ("settings", "hydra")}
+    for key, found in mappings.items():
+        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+            raise ValueError(f"its {key} is no mapping to texts in JSON: {shown(values[key])}")
+    if not isinstance(json_of(values["spec"]), dict):
+        raise ValueError(f"its spec is no mapping in JSON: {shown(values['spec'])}")
+    if values["state"] not in list(Status):
+        raise ValueError(f"its state is {shown(values['state'])}, not one of {', '.join(Status)}")
+    directory = PurePath(values["directory"] or ".")
+    if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
+        raise ValueError(f"its directory is {shown(str(directory))}, which is not inside the sweep's")
+    known = {key: values[key] for key in _COLUMNS}
+    return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
+
+
+def json_of(text: Any) -> Any:
+    """A text as JSON; None for one that is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.sweeps import failures
 
@@ -53,13 +54,18 @@ class Outcome:
         }
 
 
-def ending(directory: Path, exit_status: int) -> tuple[Status, str]:
+def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
     """How the process of a job left its directory: the status, and the reason of a failure.
 
     Args:
         directory: of the job.
-        exit_status: of its process; negative: minus the signal that ended it.
+        exit_status: of its process; negative: minus the signal that ended it; None: it is not known, and the last file
+            of a run tells whether it has ended.
     """
+    if exit_status is None:
+        if inventory.digest_of(directory) is None:
+            return Status.INTERRUPTED, ""
+        exit_status = 0
     known = read_summary(directory).get("status")
     status = next((each for each in Status if each.value == known), None)
     if exit_status in failures.INTERRUPTIONS:

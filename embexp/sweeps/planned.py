@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
-from omegaconf import DictConfig, read_write
+from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_checks, hydra_globals
 from embexp.config.compose import compose
 from embexp.config.loader import Loader
 from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError
+from embexp.specs import addresses
 from embexp.specs.run import RunSpec
-from embexp.specs.sweeping import Launching
-from embexp.sweeps import checking, engines, launching, packages, searching, shares
+from embexp.specs.sweeping import Launching, Sweep
+from embexp.sweeps import checking, combinations, engines, launching, packages, searching, shares
 from embexp.sweeps.checking import Checked, PlannedJob
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import Search
@@ -77,14 +77,18 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     for each in tasks:
         if each.key_or_group == "seeds" and each.is_sweep_override():
             raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+    most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
     search = None
     if base.hydra.sweeper.get("_target_") == searching.SWEEPER:
         search = _search(loader, base, tasks, hydra, launched)
+        combinations.limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    checked = _possible(loader, combinations([*params, *tasks]), hydra, progress)
+    seeds = {"seeds": _number(base, "seeds", 1)}
+    combinations.limit(combinations.factors([*params, *tasks]) | seeds, most)
+    checked = _possible(loader, combinations.combinations([*params, *tasks]), hydra, progress)
     forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
     return Plan(base, forced, checked.jobs, launched, engine)
 
@@ -111,6 +115,8 @@ def _search(
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
     settings = searching.settings(base)
+    if not loader.permission.own and (elsewhere := list(addresses.storage_faults(settings.storage))):
+        raise ConfigError(elsewhere)
 
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
         return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]
@@ -122,31 +128,6 @@ def _search(
         check,
         at_once=lambda specs: shares.jobs_at_once(launched, specs, shares.visible_gpus()),
     )
-
-
-def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """The overrides of each job of Hydra's basic sweeper, in its order: the last key's values vary fastest.
-
-    Raises:
-        CommandLineError: a swept key has no list of values.
-    """
-    choices: dict[str, list[str]] = {}
-    for override in overrides:
-        key = override.get_key_element()
-        if not override.is_sweep_override():
-            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
-            continue
-        try:
-            texts = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
-        except HydraException as error:
-            raise CommandLineError(f"{override.input_line}: {error}") from error
-        if not texts:
-            raise CommandLineError(
-                f"{override.input_line}: this sweep names no values to try\n"
-                "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval is for a search: hydra/sweeper=optuna"
-            )
-        choices[key] = [f"{key}={text}" for text in texts]
-    return [list(each) for each in itertools.product(*choices.values())]
 
 
 def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], *, first: int) -> list[PlannedJob]:
@@ -164,6 +145,15 @@ def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
     if faults:
         raise ConfigError(faults)
     return parsed
+
+
+def _number(base: DictConfig, path: str, default: int) -> int:
+    """A whole number of a config; the default for anything else, which the check of the jobs reports."""
+    try:
+        found = OmegaConf.select(base, path)
+    except OmegaConfBaseException:
+        return default
+    return found if type(found) is int and found > 0 else default
 
 
 def _forced(override: str, added: frozenset[str]) -> str:

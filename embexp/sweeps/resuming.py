@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from embexp.config import composition, named_code
+from embexp.config import composition
 from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
-from embexp.specs.run import RunSpec
-from embexp.sweeps import launching, locks
+from embexp.specs import addresses
+from embexp.sweeps import launching
 from embexp.sweeps.checking import key_of
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
-from embexp.sweeps.sweep import LOCK, PATIENCE, sweep
-from embexp.system import terminal
+from embexp.sweeps.sweep import PATIENCE, sweep
+from embexp.system import locks, terminal
 
 
 def resume(
@@ -40,7 +39,7 @@ def resume(
     Args:
         directory: of the sweep.
         overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
-        allow_code: functions that its jobs may run, and the classes that it names, such as that of another launcher.
+        allow_code: functions that its jobs may run, and the classes that it names, such as that of an unknown launcher.
         command: runs a job; None: jobs are forked where their devices allow that.
         console: shows progress and results; None: the terminal. A search shows them on the terminal.
 
@@ -59,44 +58,45 @@ def resume(
             raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
         folder = Path(noted["folder"])
         permission = Permission(frozenset(allow_code), own=False)
-        if not noted["search"]:
-            launched = launching.changed(recorded, overrides, composition.loader())
-            engine = ledger.noted("engine")
+        if not noted.get("search"):
+            launched = launching.changed(recorded or {}, overrides, composition.loader())
+            engine = None
+            if (known := ledger.noted("engine")) is not None:
+                engine = Engine(known["name"], known["hydra"], known["folder"], permission=permission)
             _check_code(ledger, engine, folder, allow_code)
             with (
-                locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+                locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
                 Runner(
                     ledger,
                     launched,
                     console or terminal.console(),
                     folder=folder,
                     command=command,
-                    engine=None
-                    if engine is None
-                    else Engine(engine["name"], engine["hydra"], engine["folder"], permission=permission),
+                    engine=engine,
                 ) as runner,
             ):
                 return _finish(ledger, runner)
     changed = set(map(key_of, overrides))
     with contextlib.chdir(folder):
         return sweep(
-            [*(each for each in noted["overrides"] if key_of(each) not in changed), *overrides],
-            config_dir=noted["config_dir"],
-            config_name=noted["config_name"],
-            config_path=noted["config_path"],
+            [*(each for each in noted.get("overrides", ()) if key_of(each) not in changed), *overrides],
+            config_dir=noted.get("config_dir"),
+            config_name=noted.get("config_name", "config"),
+            config_path=noted.get("config_path"),
             directory=place,
             command=command,
             permission=permission,
         )
 
 
-def _check_code(ledger: Ledger, engine: Mapping[str, Any] | None, folder: Path, allow_code: Sequence[str]) -> None:
+def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str]) -> None:
     """Raises UsageError if what is to be run names code that isn't allowed."""
-    jobs = [(job.state.is_settled, RunSpec.model_validate_json(job.spec)) for job in ledger.jobs()]
+    jobs = [(job.state.is_settled, job.checked_spec) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
+    addresses.check(left, ledger.path)
     done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
     allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
-    target = "" if engine is None else named_code.function_of(str(engine["hydra"]["launcher"].get("_target_")))
+    target = "" if engine is None else engine.named_code(ledger.directory)
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
     recorded_code.check(left, allowed, others=others, record=record)

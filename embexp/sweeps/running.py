@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +12,18 @@ from rich.console import Console
 from embexp.reports.finish import write_reports
 from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
+from embexp.specs.tracking import MLflow
+from embexp.sweeps import cancelling, outcomes
 from embexp.sweeps import jobs as recorded
-from embexp.sweeps import outcomes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Command, Starter
 from embexp.sweeps.scheduler import Scheduler
 from embexp.sweeps.shown import Shown
+from embexp.sweeps.watching import Watch
 from embexp.system import interruption
+from embexp.tracking import session
 
 
 class Runner:
@@ -40,7 +44,7 @@ class Runner:
         command: Command | None = None,
         engine: Engine | None = None,
     ) -> None:
-        """Settles what an earlier process left behind.
+        """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
         Args:
             ledger: of the sweep.
@@ -54,12 +58,15 @@ class Runner:
         self.ledger = ledger
         self.shown = Shown(console, ledger.directory, self._own)
         self._starter = Starter(ledger.directory, folder=folder, command=command)
-        self._scheduler = Scheduler(ledger, launching, self._starter, self.shown, self._ended)
+        self._folder = folder
+        self._watch = Watch(ledger.directory, self.shown)
+        self._scheduler = Scheduler(ledger, launching, self._starter, self.shown, self._watch, self._ended)
         self._outcomes: dict[int, Outcome] = {}
         self._varying: list[str] | None = None
-        for job in ledger.jobs():
-            if job.state is Status.RUNNING and job.same_as is None:
-                _left(ledger, job)
+        self._stores: set[MLflow] = set()
+        (ledger.directory / recorded.CANCEL).unlink(missing_ok=True)
+        self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
+        self._watch.look(ledger)
 
     def __enter__(self) -> Runner:
         return self
@@ -73,8 +80,13 @@ class Runner:
         Args:
             numbers: of the jobs.
         """
-        self._varying = None
+        self._varying = outcomes.varying([each.settings for each in self.ledger.jobs()])
         self._outcomes = {}
+        self._open_stores(numbers)
+        if followed := [job for job in self._watch.under_way if job.number in numbers]:
+            self.shown.say(
+                f"{cancelling.described(followed)} already: this waits for {'it' if len(followed) == 1 else 'them'}"
+            )
         if self._engine is None:
             self._scheduler.run(numbers)
             halted = self._scheduler.halted
@@ -87,18 +99,21 @@ class Runner:
                     self._outcomes.pop(number, None)
 
     def _run_elsewhere(self, engine: Engine, numbers: Sequence[int]) -> str:
-        """Passes jobs to the launcher of others; returns why not all were started, or ""."""
-        self.shown.say(f"{len(numbers)} jobs go to hydra/launcher={engine.name}")
+        """Has the launcher of others run jobs; returns why not all were run, or ""."""
+        with self.shown.live():
+            try:
+                return engine.run(self.ledger, numbers, self._ended, watch=self._watch, shown=self.shown)
+            except KeyboardInterrupt:
+                return "the sweep was interrupted"
 
-        def ended(outcome: Outcome) -> None:
-            self.shown.ended(outcome)
-            self._ended(outcome)
-
-        try:
-            engine.run(self.ledger, numbers, ended)
-        except KeyboardInterrupt:
-            return "the sweep was interrupted"
-        return ""
+    def _open_stores(self, numbers: Sequence[int]) -> None:
+        """Opens the stores of MLflow runs before jobs, of several machines perhaps, open a new one at once."""
+        for number in numbers:
+            settings = json.loads(self.ledger.job(number).spec).get("tracking", {})
+            if settings.get("kind") == "mlflow" and (store := MLflow.model_validate(settings)) not in self._stores:
+                self._stores.add(store)
+                with contextlib.chdir(self._folder or "."):
+                    session.open_store(store)
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all jobs so far, by number."""
@@ -127,18 +142,5 @@ class Runner:
 
     def _own(self, job: LedgerJob) -> str:
         """The overrides that distinguish a job from the others."""
-        if self._varying is None:
-            self._varying = outcomes.varying([each.settings for each in self.ledger.jobs()])
         keys = self._varying or list(job.settings)
         return " ".join(f"{key}={job.settings[key]}" for key in keys if key in job.settings)
-
-
-def _left(ledger: Ledger, job: LedgerJob) -> None:
-    """Settles a job whose process is gone, as it was killed together with its sweep."""
-    directory = recorded.job_directory(ledger.directory, job)
-    status, _ = outcomes.ending(directory, 0)
-    if status.has_results:
-        ended = (directory / "summary.json").stat().st_mtime
-        ledger.end(job.number, status, ended, run_id=outcomes.read_summary(directory).get("run_id"))
-    else:
-        ledger.end(job.number, Status.INTERRUPTED, time.time(), reason="it was killed together with the sweep")

@@ -5,20 +5,24 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
-from embexp.sweeps import failures, jobs, shares
+from embexp.sweeps import cancelling, failures, jobs, shares
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.processes import Process, Starter
 from embexp.sweeps.shown import Shown
+from embexp.sweeps.watching import Watch
 from embexp.system import interruption
 
 _INTERVAL = 0.05
+_LOOK_EVERY = 0.2
+"""Seconds between two looks at jobs that other processes run."""
 _GRACE = 60.0
 """Seconds that a job has to save its state after its time limit."""
 
@@ -33,7 +37,7 @@ class _Running:
         gpus: that it has for itself.
         limit: when its time is over, on the monotonic clock; None: never.
         reason: why it was ended, or "".
-        killed: whether the user has had it killed.
+        killed: whether the user has had it killed, or will if it does not end within its limit.
     """
 
     job: LedgerJob
@@ -57,6 +61,7 @@ class Scheduler:
         launching: Launching,
         starter: Starter,
         shown: Shown,
+        watch: Watch,
         ended: Callable[[Outcome], None],
     ) -> None:
         """Prepares it.
@@ -66,6 +71,7 @@ class Scheduler:
             launching: how many at once, time limit, retries.
             starter: starts the processes.
             shown: shows progress.
+            watch: follows jobs that other processes run; these are started here only if they end without a result.
             ended: called with each job's outcome.
         """
         self.halted = ""
@@ -74,6 +80,10 @@ class Scheduler:
         self._starter = starter
         self._shown = shown
         self._ended = ended
+        self._watch = watch
+        self._cancellation = cancelling.Cancellation(ledger.directory)
+        self._next_look = 0.0
+        self._cancelled: float | None = None
         self._attempts: Counter[int] = Counter()
         self._errors: Counter[str] = Counter()
         self._running: list[_Running] = []
@@ -85,8 +95,8 @@ class Scheduler:
         Args:
             numbers: of the jobs.
         """
-        waiting = deque(numbers)
-        specs = {number: RunSpec.model_validate_json(self._ledger.job(number).spec) for number in numbers}
+        waiting = deque(number for number in numbers if number not in self._watch)
+        specs = {number: self._ledger.job(number).checked_spec for number in numbers}
         at_once = shares.jobs_at_once(self._launching, list(specs.values()), self._free)
         with interruption.counted() as signals, self._shown.live():
             try:
@@ -97,13 +107,17 @@ class Scheduler:
 
     def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Sequence[int]) -> None:
         heard = 0
-        while self._running or (waiting and not self.halted):
+        while self._running or (waiting and not self.halted) or (self._follows(specs) and not signals):
             while waiting and not self.halted and not signals and len(self._running) < at_once:
                 gpus = self._own_gpus(specs[waiting[0]], at_once)
                 if gpus is None:
                     break
                 number = waiting.popleft()
-                self._start(number, specs[number], gpus)
+                if in_use(jobs.job_directory(self._ledger.directory, self._ledger.job(number))):
+                    self._free += gpus
+                    self._follow(number)
+                else:
+                    self._start(number, specs[number], gpus)
             for each in [each for each in self._running if each.process.exit_status() is not None]:
                 self._running.remove(each)
                 self._free += each.gpus
@@ -113,8 +127,46 @@ class Scheduler:
                 heard = len(signals)
                 self._interrupt(heard)
             self._end_late()
-            self._shown.update([each.job for each in self._running])
+            if time.monotonic() > self._next_look:
+                self._next_look = time.monotonic() + _LOOK_EVERY
+                waiting.extend(self._look())
+            self._shown.update([*(each.job for each in self._running), *self._watch.under_way])
             time.sleep(_INTERVAL)
+
+    def _follows(self, numbers: Collection[int]) -> bool:
+        """Whether other processes run some of the jobs; of a sweep that is cancelled, they have some time to end."""
+        is_late = self._cancelled is not None and time.monotonic() - self._cancelled > _GRACE
+        return not is_late and any(job.number in numbers for job in self._watch.under_way)
+
+    def _follow(self, number: int) -> None:
+        """Follows a job in whose folder another process works."""
+        self._ledger.leave(number, Status.RUNNING)
+        self._watch.follow([self._ledger.job(number)])
+        self._shown.say(f"job {number} is run by another process: this waits for it")
+
+    def _look(self) -> list[int]:
+        """Looks at jobs that other processes run, and whether the sweep is cancelled; returns those that are to run."""
+        if jobs.is_cancelled(self._ledger.directory):
+            if not self.halted:
+                self._cancelled = time.monotonic()
+                self._end_all("the sweep was cancelled")
+            self._cancellation.look(self._watch)
+        again = []
+        for number in self._watch.look(self._ledger):
+            outcome = jobs.outcome(self._ledger.directory, self._ledger.job(number))
+            if outcome.status.is_settled or outcome.status in (Status.FAILED, Status.CANCELLED):
+                self._shown.ended(outcome)
+                self._ended(outcome)
+            else:
+                again.append(number)
+        return again
+
+    def _end_all(self, why: str) -> None:
+        """Has all running jobs save their state and end, and starts no others."""
+        self.halted = why
+        self._signal_all(signal.SIGINT)
+        for each in self._running:
+            each.limit, each.killed = time.monotonic() + _GRACE, True
 
     def _own_gpus(self, spec: RunSpec, at_once: int) -> list[str] | None:
         """GPUs for a job; none if it needs none of its own, None if it has to wait for them."""
@@ -140,6 +192,10 @@ class Scheduler:
     def _settle(self, each: _Running) -> bool:
         """Notes how a job ended; returns whether it is to be tried again."""
         number, status = each.job.number, each.process.exit_status() or 0
+        if status == jobs.BUSY:
+            self._ledger.end(number, Status.RUNNING, time.time())
+            self._follow(number)
+            return False
         if each.killed and status == -signal.SIGKILL:
             status = failures.INTERRUPTED
         outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
@@ -179,7 +235,9 @@ class Scheduler:
         """Has jobs save their state and end when their time is over, and kills those that do not."""
         now = time.monotonic()
         for each in self._running:
-            if each.limit is not None and now > each.limit:
+            if each.killed and each.limit is not None and now > each.limit:
+                each.process.signal(signal.SIGKILL)
+            elif each.limit is not None and now > each.limit:
                 each.process.signal(signal.SIGKILL if each.reason else signal.SIGINT)
                 minutes = self._launching.timeout_minutes
                 each.reason = f"it took longer than hydra.launcher.timeout_minutes={minutes:g}"

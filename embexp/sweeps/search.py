@@ -161,7 +161,8 @@ class Search:
 
 def _is_open(outcomes: Sequence[Outcome]) -> bool:
     """Whether a trial is to be continued, as after an interruption."""
-    return any(each.status in (Status.INTERRUPTED, Status.PLANNED, Status.RUNNING) for each in outcomes)
+    is_open = (Status.INTERRUPTED, Status.CANCELLED, Status.PLANNED)
+    return any(each.status in is_open or each.status.is_under_way for each in outcomes)
 
 
 def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: Sequence[Objective]) -> None:

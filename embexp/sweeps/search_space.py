@@ -10,6 +10,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException
 
 from embexp.errors import ConfigError, Fault
+from embexp.sweeps import combinations
 
 _DIGITS = 12
 """Digits of a number from a range of floats; the rest is rounding."""
@@ -191,14 +192,12 @@ def _interval(key: str, text: str, low: float, high: float, *, log: bool) -> Par
 
 
 def _range(key: str, text: str, value: RangeSweep) -> Parameter | Fault:
-    try:
-        numbers = sorted(value.range()) if value.step else []
-    except HydraException:
-        numbers = []
-    if not numbers:
+    count = combinations.steps(value)
+    if not count or value.start is None:
         return Fault(key, text, "this range has no values", "write range(FIRST, END), END not included")
-    whole = all(isinstance(each, int) for each in numbers)
-    if len(numbers) == 1:
-        return Choices(key, (str(numbers[0]),))
-    low, high = (float(f"{each:.{_DIGITS}g}") for each in (numbers[0], numbers[-1]))
+    if count == 1:
+        return Choices(key, (str(value.start),))
+    whole = isinstance(value.range(), range)
+    ends = value.start, value.start + (count - 1) * value.step
+    low, high = sorted(float(f"{each:.{_DIGITS}g}") for each in ends)
     return Numbers(key, low, high, whole, step=abs(value.step))

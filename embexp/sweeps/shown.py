@@ -61,13 +61,14 @@ class Shown:
             yield
 
     def update(self, running: Sequence[LedgerJob]) -> None:
-        """Notes which jobs run."""
+        """Notes which jobs run, and which are in the queue of a scheduler."""
         self._running = running
 
-    def started(self, job: LedgerJob) -> None:
-        """A job was started."""
+    def started(self, job: LedgerJob, host: str = "") -> None:
+        """A job was started, on this or another machine."""
         again = f" (attempt {job.attempts})" if job.attempts > 1 else ""
-        self.say(f"{self._name(job.number)} started{again}   {self._own(job)}".rstrip())
+        where = f" on {host}" if host else ""
+        self.say(f"{self._name(job.number)} started{where}{again}   {self._own(job)}".rstrip())
 
     def ended(self, outcome: Outcome) -> None:
         """A job has ended."""
@@ -105,10 +106,12 @@ class Shown:
         table.add_column(width=24)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
-        reached = {job.number: progress_file.read(self._directory / str(job.directory)) for job in self._running}
-        for job in self._running:
+        running = [job for job in self._running if job.state is not Status.QUEUED]
+        reached = {job.number: progress_file.read(self._directory / str(job.directory)) for job in running}
+        for job in running:
             table.add_row(f"job {job.number}", Text(self._own(job)[:_WIDEST]), *_cells(reached[job.number], job))
-        counts = [f"{len(self._running)} running", f"{self._done} done"]
+        queued = len(self._running) - len(running)
+        counts = [f"{len(running)} running", *([f"{queued} queued"] if queued else []), f"{self._done} done"]
         counts += [f"{self._failed} failed"] if self._failed else []
         counts += [f"{waiting} waiting"] if (waiting := self._left - len(self._running)) > 0 else []
         if (left := self._seconds_left(reached)) is not None:
@@ -118,12 +121,12 @@ class Shown:
     def _seconds_left(self, reached: dict[int, Reached | None]) -> float | None:
         """Time left, if the jobs that wait take as long as those that have ended; None while that is unknown."""
         rest = [left for each in reached.values() if (left := _rest(each)) is not None]
-        waiting = max(0, self._left - len(self._running))
+        waiting = max(0, self._left - len(reached))
         if not self._seconds:
-            return max(rest) if rest and waiting <= 0 and len(rest) == len(self._running) else None
+            return max(rest) if rest and waiting <= 0 and len(rest) == len(reached) else None
         mean = sum(self._seconds) / len(self._seconds)
-        rest += [mean / 2] * (len(self._running) - len(rest))
-        return (waiting * mean + sum(rest)) / max(1, len(self._running))
+        rest += [mean / 2] * (len(reached) - len(rest))
+        return (waiting * mean + sum(rest)) / max(1, len(reached))
 
 
 def _cells(reached: Reached | None, job: LedgerJob) -> tuple[RenderableType, str, str]:
@@ -146,7 +149,9 @@ def _rest(reached: Reached | None) -> float | None:
 
 
 def _ended(outcome: Outcome) -> str:
-    text = f"{outcome.status.value.replace('_', ' ')} after {outcome.seconds or 0:.1f} s"
+    text = outcome.status.value.replace("_", " ")
+    if outcome.seconds is not None:
+        text += f" after {outcome.seconds:.1f} s"
     if outcome.reason:
         return f"{text}: {outcome.reason}"
     shown = [f"{name} {value:.4f}" for name, value in outcome.metrics.items() if name.startswith("test ")]

@@ -195,17 +195,19 @@ class Study:
 
     def _combination(self, job: int) -> dict[str, Any]:
         """The combination of a grid that a job tries; the last parameter's values vary fastest."""
-        values = [_values(each) for each in self._space.parameters]
-        chosen = next(itertools.islice(itertools.product(*values), job, None))
-        return {each.key: value for each, value in zip(self._space.parameters, chosen, strict=True)}
+        chosen = {}
+        for parameter in reversed(self._space.parameters):
+            job, place = divmod(job, int(parameter.size))
+            chosen[parameter.key] = _value(parameter, place)
+        return {each.key: chosen[each.key] for each in self._space.parameters}
 
 
-def _values(parameter: Parameter) -> list[Any]:
+def _value(parameter: Parameter, place: int) -> Any:
+    """The value at a place in the order of a grid."""
     if isinstance(parameter, Choices):
-        return list(parameter.texts)
-    step = parameter.step or 1
-    numbers = [float(parameter.text(parameter.low + place * step)) for place in range(int(parameter.size))]
-    return [int(each) for each in numbers] if parameter.whole else numbers
+        return parameter.texts[place]
+    number = float(parameter.text(parameter.low + place * (parameter.step or 1)))
+    return int(number) if parameter.whole else number
 
 
 def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:

@@ -13,21 +13,19 @@ from embexp.config.loader import Loader
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError
 from embexp.reports.record import Status
-from embexp.specs.run import RunSpec
 from embexp.sweeps import ledger as ledgers
-from embexp.sweeps import locks, objective, planned, shares, unchanged
+from embexp.sweeps import objective, planned, shares, unchanged
 from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planned import Plan
 from embexp.sweeps.processes import Command
-from embexp.system import files, terminal, waiting
+from embexp.system import files, locks, terminal, waiting
 from embexp.training.objectives import objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
 
-LOCK = ".lock"
 PATIENCE = 10.0
 """Seconds to wait for an earlier process of the sweep, which was killed, to be gone."""
 
@@ -84,7 +82,7 @@ def sweep(
         "search": plan.jobs is None,
     }
     with (
-        locks.held(place / LOCK, f"the sweep in {place}", patience=PATIENCE),
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
         Ledger(place, create=True) as ledger,
         Runner(ledger, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner,
     ):
@@ -139,7 +137,7 @@ class Sweep:
         before = {job.number for job in ledger.jobs()}
         if self._plan.jobs is None:
             command = ledger.noted("command")
-            if command is not None and not command["search"]:
+            if command is not None and not command.get("search"):
                 remedy = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
                 raise CommandLineError(f"{ledger.directory} has another sweep\n    {remedy}")
             ledger.add([], notes)
@@ -212,7 +210,7 @@ class Sweep:
 
     def objective(self, outcomes: Sequence[Outcome]) -> float | list[float]:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
-        spec = RunSpec.model_validate_json(self._runner.ledger.job(outcomes[0].number).spec)
+        spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
         values = objective.values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embexp.errors import EmbexpError
-from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
 from embexp.sweeps.ledger import LedgerJob
 
@@ -20,7 +19,7 @@ def changed(jobs: Sequence[LedgerJob]) -> list[str]:
 
     found = []
     for job in jobs:
-        spec = RunSpec.model_validate_json(job.spec)
+        spec = job.checked_spec
         if not isinstance(spec.study, NoStudy) or job.run_id is None or job.same_as is not None:
             continue
         try:

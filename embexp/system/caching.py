@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from embexp.system import contents, digests, files
+from embexp.system import contents, digests, files, locks
 
 _SETTLED_SECONDS = 2.0
 _MAKING = ".making-"
@@ -97,16 +96,12 @@ def _remove_if_changed(cache: Path, place: Path) -> None:
     """Removes a folder that is not as it was made; of several processes one looks, and the others wait for it."""
     if not place.is_dir():
         return
-    handle = os.open(cache, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    with locks.of_folder(cache, f"the cache in {cache}").awaited():
         if place.is_dir() and not contents.verified(place):
             gone = cache / f"{_MAKING}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
-            place.rename(gone)  # who has mapped its files keeps them
+            with contextlib.suppress(FileNotFoundError):  # without locks, two may do this at once
+                place.rename(gone)  # who has mapped its files keeps them
             shutil.rmtree(gone, ignore_errors=True)
-    finally:
-        os.close(handle)
 
 
 def _tidy(cache: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import os
 import sys
 
 _NAME = "embexp"
@@ -31,12 +32,32 @@ _REPLACED = ("strict", "backslashreplace", "surrogateescape")
 
 
 def fit_streams() -> None:
-    """Has the standard output and the standard error write what their encoding lacks in other characters."""
+    """Has the standard output and the standard error write what their encoding lacks in other characters.
+
+    Streams that the shell has closed (`>&-`) write nothing.
+    """
     codecs.register_error(_NAME, _replacement)
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _REPLACED:
             with contextlib.suppress(OSError):  # what this process was forked from had another file there
                 stream.reconfigure(errors=_NAME)
+
+
+def _open_closed() -> None:
+    """Opens the null device in the place of standard streams that are closed.
+
+    Otherwise the next file that is opened gets the number of the stream, and whatever a library prints.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 — as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def write_utf8() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import resource
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,8 @@ _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
 
 
+_ADDRESSES = 2_500_000_000
+"""Addresses that TensorFlow takes before it has done anything: its libraries, and the stacks of its threads."""
 _ASIDE = ("sklearn", "pandas", "matplotlib")
 """Packages that Keras imports if they are installed: for its wrappers for scikit-learn, for DataFrames as the input of
 `Model.fit`, for galleries of images. They take a third of the import, and no run uses these."""
@@ -34,6 +37,8 @@ def load_tensorflow() -> None:
     What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow. In the
     process of a command, Keras is imported as if packages that no run uses were not installed.
     """
+    if "tensorflow" not in sys.modules and 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _ADDRESSES:
+        raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with collector.paused(), _without_chatter(), hidden(_ASIDE if collector.serves_a_command() else ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -10,6 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from embexp.system import locks
+
+UNFINISHED, REMOVED = ".part", ".gone"
+"""How the names of what is being written, or removed, end; they begin with a dot."""
 
 
 @contextlib.contextmanager
@@ -36,17 +42,19 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file beside `path` for writing; it becomes `path` when the block ends without an error.
 
-    The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one.
+    The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one; the new name is
+    on disk when the block has ended, so that after a power cut no file is missing that later ones rely on.
     """
     temporary = _beside(path)
     with naming(path, temporary):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         try:  # the name is known before there is such a file, so none stays behind, whenever a signal comes
             with temporary.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            to_disk(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -65,9 +73,10 @@ def write_new_text(path: Path, text: str) -> None:
     Raises:
         FileExistsError: there is something of that name.
     """
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED) as folder:
         write_text(temporary := Path(folder) / path.name, text)
         os.link(temporary, path)  # unlike a rename, it never replaces
+    to_disk(path.parent)
 
 
 @contextlib.contextmanager
@@ -87,7 +96,7 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
         raise FileExistsError(path)
     temporary = _beside(path, prefix)
     with naming(path, temporary):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         try:
             temporary.mkdir()
             yield temporary
@@ -108,14 +117,34 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
             raise
 
 
+def remove_leftovers(directory: Path) -> None:
+    """Removes what a killed process was writing or removing in a directory that nobody else writes now.
+
+    Folders in it that have a lock of their own, such as the runs of a study, are left to those who hold it.
+    """
+    for folder, folders, names in os.walk(directory):
+        found = [name for name in folders if is_leftover(name)]
+        for name in found:
+            shutil.rmtree(Path(folder, name), ignore_errors=True)
+        for name in filter(is_leftover, names):
+            with contextlib.suppress(OSError):
+                Path(folder, name).unlink()
+        folders[:] = [name for name in folders if name not in found and not Path(folder, name, locks.NAME).exists()]
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder of that name was being written or removed by a process that was killed."""
+    return name.startswith(".") and name.endswith((UNFINISHED, REMOVED))
+
+
 def free_bytes(directory: Path) -> int:
     """Bytes that can still be written to a directory, which is made if it is missing.
 
     Raises:
         OSError: it can't be written to.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe."):
+    make_directories(directory)
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe.", suffix=UNFINISHED):
         return shutil.disk_usage(directory).free
 
 
@@ -131,10 +160,18 @@ def allocate(path: Path) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Waits until a file, or the names in a directory, are on disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Waits until a file, or the names in a directory, are on disk, where the file system can do that."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        if path.is_dir():  # it may be written, and not listed
+            return
+        raise
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():  # as FUSE and SMB refuse directories
+            raise
     finally:
         os.close(handle)
 
@@ -142,7 +179,18 @@ def to_disk(path: Path) -> None:
 def _beside(path: Path, prefix: str | None = None) -> Path:
     """A name that nothing has beside `path`, for what is not whole yet."""
     token = secrets.token_hex(4)
-    return path.with_name(f".{path.name}.{token}.part" if prefix is None else f"{prefix}{token}")
+    return path.with_name(f".{path.name}.{token}{UNFINISHED}" if prefix is None else f"{prefix}{token}")
+
+
+def made_directory(path: Path) -> bool:
+    """Makes a directory, and those above it; returns False if there is something of that name."""
+    make_directories(path.parent)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    to_disk(path.parent)
+    return True
 
 
 def new_directory(path: Path) -> Path:
@@ -150,13 +198,16 @@ def new_directory(path: Path) -> Path:
 
     mkdir is exclusive, so two processes that ask for the same path at once get two directories.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while True:
-        candidate = path if number == 1 else path.with_name(f"{path.name}_{number}")
-        try:
-            candidate.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return candidate
+    candidate, number = path, 1
+    while not made_directory(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}_{number}")
+    return candidate
+
+
+def make_directories(path: Path) -> None:
+    """Makes a directory and those above it, as far as they are missing; their names are on disk when it returns."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        path.mkdir(exist_ok=True)  # an error, where there is a file of that name
+        to_disk(path.parent)

@@ -129,6 +129,15 @@ def finished_first() -> Iterator[None]:
 
 
 @contextmanager
+def nothing_begun() -> Iterator[None]:
+    """A block before anything is written, so that there is nothing to resume: the exception of a signal says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted before the run has begun; nothing is written") from None
+
+
+@contextmanager
 def leaving_at_once() -> Iterator[None]:
     """A block in which a signal that was taken over ends the process, without cleaning up."""
     before, _state.leaving = _state.leaving, os.dup(2)

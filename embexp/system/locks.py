@@ -1,46 +1,277 @@
-"""A lock between processes for work that one of them does and the others then use."""
+"""Locks on files, between processes: one that writes a folder, or several that read it.
+
+A lock is held by a process and released by the kernel (`flock`), so what a killed process leaves behind never has to be
+judged by its number or its age. A network file system shows how far it can be trusted: NFS emulates `flock` by locks of
+bytes, which other machines respect if the server and all mounts support locks (no `nolock` or `local_lock`). A file
+system that refuses to lock is an error here, or a sentence for those who go on without.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-_STEP = 0.1
+from embexp.errors import RunError
+
+NAME = ".lock"
+"""The lock of a folder, in the folder. It stays there, and is part of no inventory."""
+_STEP = 0.05
+
+
+@dataclass
+class _Held:
+    """A lock of this process. It has one descriptor: over NFS, closing any descriptor of a file ends its locks.
+
+    Attributes:
+        handle: descriptor of the file.
+        exclusive: whether nobody else may hold it.
+        thread: that took it.
+        count: of the blocks in which it is held.
+    """
+
+    handle: int
+    exclusive: bool
+    thread: int
+    count: int = 1
+
+
+_held: dict[tuple[int, int], _Held] = {}
+"""By the device and number of the file."""
+_guard = threading.Lock()
+
+
+class FileLock:
+    """A lock on a file, which one process holds exclusively, or several share.
+
+    A thread that holds it may take it again, within: an inner block changes nothing.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Takes nothing yet.
+
+        Args:
+            path: the file of the lock.
+            what: what the lock is for, for error messages: "the sweep in DIR".
+        """
+        self.path = path
+        self._what = what
+
+    @contextlib.contextmanager
+    def exclusive(
+        self, *, patience: float = 0.0, without_locks: Callable[[str], object] | None = None
+    ) -> Iterator[None]:
+        """Holds the lock alone within the block; its file is made if it is missing.
+
+        Args:
+            patience: seconds to wait for it: a process that was killed may need a moment to end.
+            without_locks: called with a sentence where the file system has no locks; the block is run all the same.
+                None: that is an error.
+
+        Raises:
+            RunError: another process holds it, or the file system has no locks.
+            OSError: the file can't be opened.
+        """
+        give_up = time.monotonic() + patience
+        key = None
+        try:
+            while (key := self._taken(exclusive=True)) is None:
+                if time.monotonic() >= give_up:
+                    raise RunError(self._refusal())
+                time.sleep(_STEP)
+        except _NoLocksError as error:
+            if without_locks is None:
+                raise RunError(f"{error}; use a file system that has locks") from None
+            without_locks(f"{error}; run one process at a time in {self.path.parent}")
+        with _released(key):
+            yield
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Holds the lock together with others within the block. Nothing is written, so the folder may be read-only.
+
+        Where there is no file, nobody has ever held the lock. A file system without locks is taken as it is.
+
+        Raises:
+            RunError: another process holds the lock alone.
+            OSError: the file can't be opened.
+        """
+        key = None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, _NoLocksError):
+            key = self._taken(exclusive=False)
+            if key is None:
+                raise RunError(self._refusal())
+        with _released(key):
+            yield
+
+    @contextlib.contextmanager
+    def awaited(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Holds the lock alone within the block; waits for it, for work that one process does and the others then use.
+
+        Where there can be no lock (a file system without them, a folder that can't be written), the block runs at once:
+        what it does must be right then too, if done twice.
+
+        Args:
+            waiting: called once if another process has the lock.
+        """
+        key, notified = None, False
+        with contextlib.suppress(_NoLocksError, OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            while (key := self._taken(exclusive=True)) is None:
+                if not notified:
+                    waiting()
+                    notified = True
+                time.sleep(_STEP)
+        with _released(key):
+            yield
+
+    def writer(self) -> str:
+        """Who holds the lock alone, such as "process 123 on a machine"; "" if nobody does.
+
+        Raises:
+            OSError: it can't be known: there is no file of the lock, or its file system has no locks.
+        """
+        with _guard:
+            found = os.stat(self.path)
+            if (held := _held.get((found.st_dev, found.st_ino))) is not None:
+                return _this_process() if held.exclusive else ""
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                return "" if _flock(handle, self.path, exclusive=False) else _noted(handle)
+            except _NoLocksError as error:
+                raise OSError(str(error)) from None
+            finally:
+                os.close(handle)
+
+    def _taken(self, *, exclusive: bool) -> tuple[int, int] | None:
+        """Takes the lock if it is free, and returns its key in `_held`; None if it is not.
+
+        Raises:
+            _NoLocksError: the file system has none.
+            OSError: the file can't be opened.
+        """
+        with _guard:
+            while True:
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.stat(self.path)
+                    key = found.st_dev, found.st_ino
+                    if (held := _held.get(key)) is not None:
+                        if held.thread != threading.get_ident() and (exclusive or held.exclusive):
+                            return None
+                        if exclusive and not held.exclusive:
+                            return None
+                        held.count += 1
+                        return key
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY, 0o666)
+                try:
+                    if not _flock(handle, self.path, exclusive=exclusive):
+                        os.close(handle)
+                        return None
+                    found = os.fstat(handle)
+                    key = found.st_dev, found.st_ino
+                    is_there = False
+                    with contextlib.suppress(FileNotFoundError):
+                        is_there = os.path.samestat(found, os.stat(self.path))
+                    if not is_there:  # the file was removed, or replaced, in the meantime
+                        os.close(handle)
+                        continue
+                except BaseException:
+                    os.close(handle)
+                    raise
+                if exclusive:
+                    with contextlib.suppress(OSError):  # a full disk is no reason not to hold a lock
+                        os.truncate(handle, 0)
+                        os.pwrite(handle, f"{_this_process()}\n".encode(), 0)
+                _held[key] = _Held(handle, exclusive, threading.get_ident())
+                return key
+
+    def _refusal(self) -> str:
+        """Why the lock can't be taken, and what helps."""
+        writer = ""
+        with contextlib.suppress(OSError):
+            found = os.stat(self.path)
+            with _guard:
+                held = _held.get((found.st_dev, found.st_ino))
+            if held is not None and not held.exclusive:
+                return f"{self._what} is being read by this process, which can't write it meanwhile"
+            writer = self.writer()
+        remedy = "wait until it has ended, or end it"
+        if writer:
+            return f"{self._what} is in use: {writer} holds {self.path}; {remedy}"
+        return (
+            f"{self._what} is being read by another process, which holds {self.path}; {remedy}"
+            f" (`fuser {self.path}` prints its number)"
+        )
+
+
+def of_folder(folder: Path, what: str) -> FileLock:
+    """The lock of a folder; see `FileLock`."""
+    return FileLock(folder / NAME, what)
+
+
+class _NoLocksError(Exception):
+    """A file can't be locked, as its file system has no locks."""
+
+
+def _flock(handle: int, path: Path, *, exclusive: bool) -> bool:
+    """Locks a file unless it is locked by others, and returns whether it did.
+
+    Raises:
+        _NoLocksError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):  # as some network file systems refuse a lock that is held
+            return False
+        raise _NoLocksError(f"{path} can't be locked: {error.strerror}") from None
+    return True
 
 
 @contextlib.contextmanager
-def alone(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds a lock within the block; waits for the process that has it, which releases it however it ends.
-
-    On a file system without locks the block runs at once: what it does must be right then too, if done twice.
-
-    Args:
-        path: the file of the lock; it stays.
-        waiting: called once if another process has the lock.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+def _released(key: tuple[int, int] | None) -> Iterator[None]:
+    """Releases a lock of this process at the end of the block, if it has one."""
     try:
-        told = False
-        while not _taken(handle):
-            if not told:
-                waiting()
-                told = True
-            time.sleep(_STEP)
         yield
     finally:
-        os.close(handle)
+        if key is not None:
+            with _guard:
+                held = _held.get(key)  # none in a fork
+                if held is not None:
+                    held.count -= 1
+                    if not held.count:
+                        del _held[key]
+                        if held.exclusive:
+                            with contextlib.suppress(OSError):
+                                os.truncate(held.handle, 0)  # whoever holds it next is another
+                        os.close(held.handle)
 
 
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
+def _this_process() -> str:
+    return f"process {os.getpid()} on {platform.node()}"
+
+
+def _noted(handle: int) -> str:
+    """Who has noted in the file of a lock that it holds the lock."""
+    return os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+
+
+def _forget() -> None:
+    """In a fork: the locks are those of the parent, and end with it."""
+    global _guard
+    _guard = threading.Lock()  # another thread of the parent may have held it
+    for held in _held.values():
+        os.close(held.handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 
 _ELSEWHERE = (
     "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, the variable"
@@ -24,7 +25,7 @@ _REMEDIES = {
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: _ELSEWHERE,
-    errno.ENAMETOOLONG: "choose a shorter one: hydra.run.dir, hydra.sweep.dir and hydra.sweep.subdir name folders",
+    errno.ENAMETOOLONG: "choose a shorter one: a name has at most 255 bytes in most file systems, and a path 4,095",
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EEXIST: _IN_THE_WAY,
     errno.EISDIR: "a file is needed where a folder is: name a file",
@@ -40,6 +41,9 @@ _MEMORY = (
     "`embexp plan` shows the bytes of each table; a smaller train.batch_size, data.window or dim, fewer jobs at once"
     " (hydra.launcher.jobs) or mapped tables (init=memory_map) need less"
 )
+_NO_ADDRESSES = ("failed to map segment", "annot allocate memory", "can't start new thread", "can't allocate")
+"""In what the dynamic linker and Python say where memory is lacking."""
+_LONGEST = 200
 _SQLITE = {
     "full": _FULL,
     "readonly": _FORBIDDEN,
@@ -57,7 +61,11 @@ def sentence(error: BaseException) -> str | None:
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, MemoryError):
-        return _line("out of memory", str(error), _MEMORY)
+        return _line("out of memory", str(error), _limit() or _MEMORY)
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return _line("out of memory", os.fsdecode(error.filename or ""), _limit() or _MEMORY)
+    if isinstance(error, ImportError | SystemError | RuntimeError) and (words := _without_addresses(error)):
+        return _line("out of memory", words, _limit() or _MEMORY)
     if isinstance(error, OSError):
         return _of_system(error)
     text = " ".join(str(getattr(error, "message", error)).split())
@@ -70,6 +78,31 @@ def sentence(error: BaseException) -> str | None:
         remedy = next((remedy for word, remedy in _SQLITE.items() if word in text), None)
         return None if remedy is None else _line(text, remedy)
     return None
+
+
+def _limit() -> str:
+    """What helps where the shell limits the memory of its programs; "" where it does not."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return ""
+    return f"this shell allows a program {most / 1e9:.3g} GB of addresses (ulimit -v): allow more, 4 GB for a small run"
+
+
+def _without_addresses(error: BaseException | None) -> str:
+    """The words of an import, or of Python itself, that has failed for want of memory; "" for any other error.
+
+    NumPy and Arrow raise another `ImportError`, with a page of advice, from that of the system, whose words count.
+    """
+    words, seen = "", set[int]()
+    while error is not None and id(error) not in seen:
+        text = " ".join(str(error).split())
+        if isinstance(error, MemoryError) or any(each in text for each in _NO_ADDRESSES):
+            words = text[:_LONGEST] or "while a package was imported"
+        elif isinstance(error, SystemError) and _limit():  # Python itself could not raise its MemoryError
+            words = text
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return words
 
 
 def is_memory(error: BaseException) -> bool:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+
+from embexp.system import printable
 
 _WIDE = 200
 """Columns where the output is no terminal: files and pipes have room, and a cell in two lines can't be read back."""
 
 
+class SafeConsole(Console):
+    """A console that prints no character of a text that the terminal would obey, such as an escape in a token."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of what is printed, without control characters in their texts; as wide as with them."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable.visible(text), style, control)
+
+
 def console() -> Console:
     """The standard output."""
-    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=_WIDE)
 
 
 def byte_size(count: float) -> str:

@@ -70,8 +70,15 @@ class TableVariable:
             tf.raw_ops.DisableCopyOnRead(resource=self.variable.handle)
 
 
+def is_writable(variable: Any) -> bool:
+    """Whether `gather_rows` and `scatter_rows` take it: a `tf.Variable`, or a reference variable of TensorFlow 1."""
+    return hasattr(variable, "handle") or isinstance(variable, tf.compat.v1.Variable)
+
+
 def gather_rows(variable: Any, ids: Any) -> Any:
     """Rows of a float32 variable: reading it whole first would copy it."""
+    if not hasattr(variable, "handle"):
+        return tf.gather(variable, ids)  # a reference variable's memory is read in place
     rows = tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids, dtype=tf.float32)
     if not tf.executing_eagerly():
         rows.set_shape([*ids.shape.as_list(), *variable.shape.as_list()[1:]])
@@ -90,6 +97,9 @@ def read_without_copy(variable: Any) -> Any:
 
 def scatter_rows(variable: Any, ids: Any, rows: Any) -> Any:
     """Assigns rows of a variable, each at most once; in a graph of TensorFlow 1 the operation that does."""
+    if not hasattr(variable, "handle"):
+        # Its tensor is the whole variable, so only the operation is run.
+        return tf.compat.v1.scatter_update(variable, ids, rows).op
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)
 
 

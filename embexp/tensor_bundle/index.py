@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,14 +130,23 @@ def _no_index(index: Path, error: Exception) -> DataError:
 
 
 def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
-    table = dict(_table(index.read_bytes()))
+    table = dict(entries_of_table(index.read_bytes()))
     header = wire.fields(table.pop(b""))
     if wire.number(header, 2) != 0:
         raise ValueError("its numbers are big-endian")
     return table, wire.number(header, 1, 1)
 
 
-def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a sorted table of the LevelDB family, in the order of their keys.
+
+    Args:
+        data: all bytes of the file.
+
+    Raises:
+        ValueError: it is no such table, or it is damaged.
+        IndexError: it is cut short.
+    """
     footer = data[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
         raise ValueError("it does not end as one")
@@ -158,7 +168,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
 
 
-def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + TRAILER_BYTES > len(data):
         raise ValueError("a block is behind its end")
     if data[offset + size]:
@@ -235,3 +245,18 @@ def slice_prefix(key: bytes) -> bytes:
     escapes = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
     name = b"".join(escapes.get(byte, bytes([byte])) for byte in key)
     return b"\x00" + name + b"\x00\x01"
+
+
+def slice_key(key: bytes, extents: Sequence[tuple[int, int]]) -> bytes:
+    """The key of a slice of a tensor, given its start and length in each dimension."""
+    numbers = [number for extent in extents for number in extent]
+    rank = len(extents).to_bytes((len(extents).bit_length() + 7) // 8, "big")
+    return slice_prefix(key) + bytes([len(rank)]) + rank + b"".join(map(_ordered, numbers))
+
+
+def _ordered(number: int) -> bytes:
+    """A signed number in TensorFlow's order-preserving code: tensorflow/core/lib/strings/ordered_code.cc."""
+    length = (number if number >= 0 else ~number).bit_length() // 7 + 1
+    # As many leading ones as there are bytes, then the number; of a negative one, all is inverted.
+    header = ((1 << length) - 1) << (10 * 8 - length) >> (10 - length) * 8
+    return ((number ^ header) & ((1 << 8 * length) - 1)).to_bytes(length, "big")

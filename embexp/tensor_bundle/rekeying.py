@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.errors import DataError
 from embexp.system import files
-from embexp.tensor_bundle.index import data_file, read_encoded, slice_prefix
-from embexp.tensor_bundle.writer import BundleWriter, index_content
+from embexp.tensor_bundle import wire
+from embexp.tensor_bundle.index import data_file, read_encoded, slice_key, slice_prefix
+from embexp.tensor_bundle.writer import BundleWriter, index_content, sliced_entry
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the object graph; a name-based checkpoint has none."""
@@ -26,6 +28,28 @@ _INDEX = "checkpoint.index"
 
 Link = Callable[[Path, Path], object]
 """`link(file, new)` makes the content of a data file available as `new`."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A tensor that becomes a slice of a larger one.
+
+    Attributes:
+        key: of the tensor so far.
+        start: in each dimension, where it begins in the whole.
+        shape: of the slice.
+        whole: shape of the whole.
+    """
+
+    key: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    whole: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the larger one."""
+        return self.shape == self.whole
 
 
 def hard_linked(file: Path, new: Path) -> None:
@@ -69,24 +93,33 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         writer = BundleWriter(prefix, adding=True)
         try:
             for key, value in strings.items():
-                writer.add_string(key, value)
+                writer.add_strings(key, (), [value])
             writer.finish()
         finally:
             writer.close()
 
 
-def rewrite(index: Path, keys: Mapping[str, str]) -> None:
+def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[Slice]] | None = None) -> None:
     """Gives the tensors of a checkpoint other keys, in place; those without one are left out.
 
     Args:
         index: of the checkpoint.
         keys: the keys so far, by the new ones.
+        slices: tensors that become slices of one, by the key of that.
 
     Raises:
         DataError: the index is damaged, or lacks one of the keys.
     """
     entries, shards = read_encoded(index)
-    content = index_content(_renamed(index, entries, keys), shards)
+    found = _renamed(index, entries, keys)
+    for key, parts in (slices or {}).items():
+        extents = [tuple(zip(each.start, each.shape, strict=True)) for each in parts]
+        olds = _renamed(index, entries, {each.key: each.key for each in parts})
+        kind = wire.number(wire.fields(olds[parts[0].key.encode()]), 1)
+        found[key.encode()] = sliced_entry(kind, parts[0].whole, extents)
+        for each, extent in zip(parts, extents, strict=True):
+            found[slice_key(key.encode(), extent)] = olds[each.key.encode()]
+    content = index_content(found, shards)
     with files.written_whole(index) as written:
         written.write(content)
 

@@ -7,7 +7,7 @@ can be mapped and used without a copy.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -33,7 +33,20 @@ def index_content(entries: Mapping[bytes, bytes], shards: int) -> bytes:
         entries: encoded, by key, as `read_encoded` returns them.
         shards: number of data files.
     """
-    return _table({b"": _number(1, shards) + _VERSION, **entries})
+    return table_content({b"": _number(1, shards) + _VERSION, **entries})
+
+
+def sliced_entry(kind: int, shape: Sequence[int], slices: Iterable[Sequence[tuple[int, int]]]) -> bytes:
+    """The entry of a tensor whose values are in slices, which have entries of their own.
+
+    Args:
+        kind: number of its type.
+        shape: of the whole.
+        slices: of each, start and length in each dimension.
+    """
+    extents = [[_number(1, start) + b"\x10" + _varint(length) for start, length in each] for each in slices]
+    content = b"".join(_message(7, b"".join(_message(1, extent) for extent in each)) for each in extents)
+    return _number(1, kind) + _shape(shape) + content
 
 
 class BundleWriter:
@@ -107,16 +120,30 @@ class BundleWriter:
         crc = google_crc32c.value(data.view(np.uint8)) if data.size else 0
         self._enter(key, INT64, numbers.shape, offset, data.nbytes, masked(crc))
 
-    def add_string(self, key: str, value: bytes) -> None:
-        """Writes a scalar string: its length, a checksum of that, and its bytes."""
+    def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes) -> None:
+        """Writes numbers of any type, as bytes in row-major order, little-endian.
+
+        Args:
+            key: of the tensor.
+            kind: number of the type.
+            shape: of the tensor.
+            data: the numbers.
+        """
         offset = self._aligned()
-        length = struct.pack("<I" if len(value) < 2**32 else "<Q", len(value))
-        crc = google_crc32c.value(length)
-        of_length = struct.pack("<I", masked(crc))
-        crc = google_crc32c.extend(google_crc32c.extend(crc, of_length), value)
-        data = _varint(len(value)) + of_length + value
         self._file.write(data)
-        self._enter(key, STRING, (), offset, len(data), masked(crc))
+        self._enter(key, kind, shape, offset, len(data), masked(google_crc32c.value(data)))
+
+    def add_strings(self, key: str, shape: tuple[int, ...], values: Sequence[bytes]) -> None:
+        """Writes strings in row-major order: their lengths, a checksum of these, and their bytes."""
+        offset = self._aligned()
+        lengths = b"".join(struct.pack("<I" if len(each) < 2**32 else "<Q", len(each)) for each in values)
+        crc = google_crc32c.value(lengths)
+        of_lengths = struct.pack("<I", masked(crc))
+        content = b"".join(values)
+        crc = google_crc32c.extend(google_crc32c.extend(crc, of_lengths), content)
+        data = b"".join(_varint(len(each)) for each in values) + of_lengths + content
+        self._file.write(data)
+        self._enter(key, STRING, shape, offset, len(data), masked(crc))
 
     def copy(self, key: str, entry: Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
@@ -147,10 +174,9 @@ class BundleWriter:
         return self._file.tell()
 
     def _enter(self, key: str, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int) -> None:
-        dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
         self._entries[key.encode()] = (
             _number(1, kind)
-            + _message(2, dimensions)
+            + _shape(shape)
             + _number(3, self._shard)
             + _number(4, offset)
             + _number(5, size)
@@ -176,8 +202,12 @@ def _message(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
-def _table(entries: Mapping[bytes, bytes]) -> bytes:
-    """The index file: one block of entries in the order of their keys, one that names it, and a footer."""
+def _shape(shape: Sequence[int]) -> bytes:
+    return _message(2, b"".join(_message(2, _number(1, each)) for each in shape))
+
+
+def table_content(entries: Mapping[bytes, bytes]) -> bytes:
+    """A sorted table: one block of entries in the order of their keys, one that names it, and a footer."""
     keys = sorted(entries)
     file = _block([(key, entries[key]) for key in keys])
     data = _handle(0, file)

@@ -40,6 +40,10 @@ class Delivery(Protocol):
         """Hands over all that is left, the files and the end of the run."""
         ...
 
+    def sealed(self, inventory: str) -> None:
+        """Hands over the digest of the run's inventory: before `close`, if there is one."""
+        ...
+
 
 class Direct:
     """Calls a tracker at once. After a failure it is not called any more, which a warning tells."""
@@ -60,6 +64,10 @@ class Direct:
         """Stores the files and ends the run."""
         self._call(lambda: self._tracker.artifacts(artifacts))
         self._call(lambda: self._tracker.end(status))
+
+    def sealed(self, inventory: str) -> None:
+        """Stores the digest of the inventory."""
+        self._call(lambda: self._tracker.sealed(inventory))
 
     def _call(self, call: Callable[[], None]) -> None:
         if self._failed:
@@ -91,6 +99,7 @@ class Queued:
         self._error: Exception | None = None
         self._failing = False
         self._status, self._artifacts = "failed", list[Path]()
+        self._inventory: str | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, run: TrackedRun) -> None:
@@ -128,6 +137,10 @@ class Queued:
         if self._thread.is_alive():
             self._warn(f"{self._tracker.name}: no answer within {self._patience:g} s; the end of the run is not there")
 
+    def sealed(self, inventory: str) -> None:
+        """Notes the digest of the inventory for the end."""
+        self._inventory = inventory
+
     def _work(self, run: TrackedRun) -> None:
         try:
             self._tracker.start(run)
@@ -145,6 +158,8 @@ class Queued:
             # The end is tried even if a file could not be stored, so that the run does not seem to go on.
             with contextlib.ExitStack() as stack:
                 stack.callback(self._tracker.end, self._status)
+                if self._inventory is not None:
+                    self._tracker.sealed(self._inventory)
                 self._tracker.artifacts(self._artifacts)
         except Exception as error:
             self._warn(f"{self._tracker.name}: {reason(error)}; files or the end of the run are missing there")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embexp.specs import addresses
 from embexp.specs.tracking import MLflow
 from embexp.system import files
 from embexp.tracking import parents
@@ -39,7 +40,11 @@ class MLflowRun:
     def start(self, run: TrackedRun) -> None:
         """Creates the run, or goes on with the one that the run's directory remembers."""
         earlier = remembered(run.directory, "mlflow")
-        self._store = store = connect(self._settings.uri or earlier.get("uri"))
+        known = earlier.get("uri") if self._settings.uri is None else None
+        if known is not None and addresses.is_elsewhere(str(known)):
+            where = f"{run.directory / 'tracking.json'} names {known}, on another machine"
+            raise ConnectionError(f"{where}: {addresses.remedy(addresses.MLFLOW)}")
+        self._store = store = connect(self._settings.uri or known)
         experiment = store.experiment(self._settings.experiment or run.name)
         self._parent = parents.parent_of(run.directory, store, experiment)
         if earlier and store.has_run(earlier["run"]):
@@ -74,6 +79,10 @@ class MLflowRun:
                 self._store.client.log_artifacts(self._run, str(path), path.name)
             else:
                 self._store.client.log_artifact(self._run, str(path))
+
+    def sealed(self, inventory: str) -> None:
+        """Stores the digest as the tag `inventory`."""
+        self._store.client.set_tag(self._run, "inventory", inventory)
 
     def end(self, status: str) -> None:
         """Ends the run, and its parent unless other runs in it go on."""

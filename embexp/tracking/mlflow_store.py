@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import sqlite3
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from embexp.specs.tracking import scheme_of
+from embexp.system import files
+from embexp.system.locks import FileLock
 
 DEFAULT = "sqlite:///mlflow.db"
 """The store without a setting: a database in the working folder, as MLflow's own default."""
@@ -68,10 +73,10 @@ class Store:
 
     def _artifacts(self, experiment: str) -> str | None:
         """Where the artifacts of a new experiment go: beside a SQLite file; else where the store says."""
-        if not self.uri.startswith("sqlite:///"):
+        place = _local_path(self.uri)
+        if place is None or scheme_of(self.uri) != "sqlite":
             return None
-        folder = Path(self.uri.removeprefix("sqlite:///")).parent
-        return (folder / "mlruns" / quote(experiment, safe="")).as_uri()
+        return (place.parent / "mlruns" / quote(experiment, safe="")).as_uri()
 
 
 def connect(uri: str | None) -> Store:
@@ -82,7 +87,7 @@ def connect(uri: str | None) -> Store:
     """
     # Without these, MLflow sends usage data to its makers, and refuses folders as stores.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    uri = absolute(uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+    uri = _chosen(uri)
     if scheme_of(uri) == "file":
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     with warnings.catch_warnings():
@@ -91,9 +96,61 @@ def connect(uri: str | None) -> Store:
 
         logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database logs its hundred migrations
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+        place = _local_path(uri)
+        if place is not None and not _is_made(place):
+            # MLflow makes the tables of a database in a hundred migrations. Two processes that do so at once, or one
+            # that is killed meanwhile, leave a database that no later process can use.
+            with FileLock(place.with_name(f".{place.name}.lock"), f"the store {place}").awaited():
+                if not _is_made(place):
+                    _make(place, uri)
         client = MlflowClient(tracking_uri=uri)
         client.search_experiments(max_results=1)  # connects, and so finds a wrong URI
     return Store(uri, client)
+
+
+def is_served(uri: str | None) -> bool:
+    """Whether a store is that of a server, which no client has to make.
+
+    Args:
+        uri: as for `connect`.
+    """
+    return scheme_of(_chosen(uri)) in ("http", "https", "databricks")
+
+
+def _chosen(uri: str | None) -> str:
+    return absolute(uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+
+
+def _local_path(uri: str) -> Path | None:
+    """The database or the folder of a store on a disk; None for other stores."""
+    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
+        return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    return Path(unquote(uri.removeprefix("file:").removeprefix("//"))) if scheme_of(uri) == "file" else None
+
+
+def _is_made(place: Path) -> bool:
+    return place.is_dir() or (place.is_file() and place.stat().st_size > 0)
+
+
+def _make(place: Path, uri: str) -> None:
+    """Makes a new store; a database appears with all of its tables, or not at all."""
+    from mlflow import MlflowClient
+
+    if scheme_of(uri) == "file":
+        MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
+        return
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
+        first, whole = Path(folder) / "first.db", Path(folder) / "whole.db"
+        MlflowClient(tracking_uri=f"sqlite:///{first}").search_experiments(max_results=1)
+        # A copy, as MLflow keeps its connections to the first one open.
+        with contextlib.closing(sqlite3.connect(first)) as made, contextlib.closing(sqlite3.connect(whole)) as copy:
+            made.backup(copy)
+        files.to_disk(whole)
+        if place.exists():  # empty, as `touch` makes it
+            os.replace(whole, place)
+            return
+        with contextlib.suppress(FileExistsError):  # another process was faster, on a file system without locks
+            os.link(whole, place)
 
 
 def absolute(uri: str) -> str:

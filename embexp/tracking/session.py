@@ -1,4 +1,4 @@
-"""A run's reports to its trackers: begins before the first step and ends after the last file is written."""
+"""A run's reports to its trackers: begins before the first step and ends after the last file, the inventory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn, assert_never
 
 from embexp.errors import RunError
+from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.tracker_packages import missing
@@ -42,16 +43,22 @@ class Tracking(Listener):
         self._folder, self._checkpoint = folder, checkpoint
         self._listeners = listeners
         self._deliveries: list[Delivery] = []
+        self._inside: list[Delivery] = []
         self._status = "failed"
 
-    def start(self, delivery: Delivery, run: TrackedRun) -> None:
+    def start(self, delivery: Delivery, run: TrackedRun, *, inside: bool = False) -> None:
         """Starts a tracker.
+
+        Args:
+            delivery: to the tracker.
+            run: to track.
+            inside: whether the tracker writes into the run's folder.
 
         Raises:
             RunError: it can't be started.
         """
         delivery.start(run)
-        self._deliveries.append(delivery)
+        (self._inside if inside else self._deliveries).append(delivery)
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Reports the loss and the throughput."""
@@ -82,14 +89,36 @@ class Tracking(Listener):
         self._report(summary["steps"], metrics)
         self._status = summary["status"]
 
+    def seal(self, write: Callable[[], str]) -> str:
+        """Has the inventory written, once nobody writes into the run's folder any more, and reports its digest.
+
+        Args:
+            write: writes it, and returns the digest.
+
+        Returns:
+            The digest.
+        """
+        inside, self._inside = self._inside, []
+        for delivery in inside:
+            delivery.close(self._status, self._files())
+        digest = write()
+        for delivery in [*inside, *self._deliveries]:
+            delivery.sealed(digest)
+        return digest
+
     def close(self) -> None:
         """Hands over the files of the run, and ends the trackers."""
+        for delivery in [*self._inside, *self._deliveries]:
+            delivery.close(self._status, self._files())
+
+    def _files(self) -> list[Path]:
+        """The files that trackers store."""
         folder = self._folder
         files = [folder.spec, folder.manifest, folder.coverage, folder.summary, folder.metrics, folder.plots]
+        files.append(folder.path / inventory.NAME)
         if self._checkpoint:
             files.append(folder.final_checkpoint)
-        for delivery in self._deliveries:
-            delivery.close(self._status, [path for path in files if path.exists()])
+        return [path for path in files if path.exists()]
 
     def attempt(self, what: str, write: Callable[[], object]) -> None:
         """Writes something that a run can do without: that it can't be written is a warning.
@@ -116,7 +145,7 @@ class Tracking(Listener):
     def _report(self, step: int, metrics: Mapping[str, float]) -> None:
         if metrics:
             point = Point(step, now(), {name: float(value) for name, value in metrics.items()})
-            for delivery in self._deliveries:
+            for delivery in [*self._inside, *self._deliveries]:
                 delivery.log(point)
 
 
@@ -151,7 +180,7 @@ def track(
         if spec.output.tensorboard:
             from embexp.tracking.tensorboard import TensorBoard
 
-            tracking.start(Direct(TensorBoard(folder.events), tracking.warn), run)
+            tracking.start(Direct(TensorBoard(folder.events), tracking.warn), run, inside=True)
         if tracker is not None:
             tracking.start(Queued(tracker, tracking.warn), run)
         with _told_of_termination(tracking) if tracker is not None else contextlib.nullcontext():
@@ -184,6 +213,25 @@ def _tracker(settings: Settings) -> Tracker | None:
             return WandBRun(settings)
         case _:
             assert_never(settings)
+
+
+def open_store(settings: Settings) -> None:
+    """Makes the store of MLflow runs if it is new, before several processes, or machines, use it at once.
+
+    Raises:
+        RunError: a package is not installed, or the store can't be opened.
+    """
+    if not isinstance(settings, MLflow):
+        return
+    tracker = _tracker(settings)
+    from embexp.tracking import mlflow_store
+
+    if tracker is not None and not mlflow_store.is_served(settings.uri):
+        try:
+            mlflow_store.connect(settings.uri)
+        except Exception as error:
+            remedy = "Correct the settings of tracking, or set tracking=none"
+            raise RunError(f"{tracker.name} can't be reached: {reason(error)}\n    {remedy}") from error
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ scalar there and beneath. Sources: tensorboard/plugins/hparams/summary.py and ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import summary as sessions
 
+from embexp.records.inventory import EVENT_SUFFIX
 from embexp.tracking.tracker import Point, TrackedRun
 
 _SESSION = ("config", "final")
@@ -38,9 +39,13 @@ class TensorBoard:
         """
         self._directory = directory
         self._writers: dict[str, Any] = {}
+        self._stored: set[tuple[str, int]] = set()
+        """Tags and steps of the run's own values that an earlier process has written."""
 
     def start(self, run: TrackedRun) -> None:
         """Writes the config, and the hyperparameters unless an earlier process has: TensorBoard reads the first."""
+        if run.first_step:
+            self._stored = set(_own_points(self._directory))
         with self._writer("").as_default(step=run.first_step):
             # Four blanks make a block of code of every line, whatever stands in it.
             tf.summary.text("config", "".join(f"    {line}\n" for line in run.config.splitlines()))
@@ -54,12 +59,22 @@ class TensorBoard:
             for name, value in point.metrics.items():
                 split, _, metric = name.partition("/")
                 folder, tag = ("", name) if split in _SESSION else (split, metric)
+                if not folder and (tag, point.step) in self._stored:
+                    continue
                 by_writer.setdefault(folder, {})[tag] = value
             for folder, values in by_writer.items():
                 self._write(folder, point.step, values)
 
     def artifacts(self, paths: Sequence[Path]) -> None:
         """Writes nothing: the files are beside the events."""
+
+    def sealed(self, inventory: str) -> None:
+        """Writes the digest into a file of its own, as the inventory lists the others."""
+        suffix = f".v2{EVENT_SUFFIX}"
+        writer = tf.summary.create_file_writer(str(self._directory), filename_suffix=suffix)
+        with writer.as_default(step=0):
+            tf.summary.text("inventory", inventory)
+        writer.close()
 
     def end(self, status: str) -> None:
         """Writes how the run ended, and closes the files."""
@@ -83,3 +98,13 @@ class TensorBoard:
         if folder not in self._writers:
             self._writers[folder] = tf.summary.create_file_writer(str(self._directory / folder))
         return self._writers[folder]
+
+
+def _own_points(directory: Path) -> Iterator[tuple[str, int]]:
+    """The tags and steps of the values in a folder itself."""
+    for path in sorted(directory.glob("events.out.*")):
+        try:
+            for event in tf.compat.v1.train.summary_iterator(str(path)):
+                yield from ((value.tag, event.step) for value in event.summary.value)
+        except tf.errors.DataLossError:  # its process was killed while it wrote
+            continue

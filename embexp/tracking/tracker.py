@@ -68,6 +68,10 @@ class Tracker(Protocol):
         """Stores files and directories of the run."""
         ...
 
+    def sealed(self, inventory: str) -> None:
+        """Stores the digest of the run's inventory, once no file of the run is written any more."""
+        ...
+
     def end(self, status: str) -> None:
         """Ends the run; `status` is completed, stopped_early, interrupted or failed."""
         ...

@@ -71,6 +71,10 @@ class WandBRun:
                 artifact.add_file(str(path))
         self._run.log_artifact(artifact)
 
+    def sealed(self, inventory: str) -> None:
+        """Stores the digest as `inventory` of the summary."""
+        self._run.summary["inventory"] = inventory
+
     def end(self, status: str) -> None:
         """Ends the run; an interrupted or failed one with an exit code other than 0."""
         self._run.summary["status"] = status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 
 from embexp.errors import DataError, read_by_library
 from embexp.system import npy, regular
+from embexp.system.progress import Progress, quiet
 from embexp.vectors.stored import Place, Stored, checked_shape, only_key
 
 _CHUNK_BYTES = 1 << 20
@@ -66,11 +68,17 @@ def npz_key(path: Path, key: str | None) -> str:
     return only_key(path, shapes, key, "array")
 
 
-def extract(path: Path, key: str, folder: Path) -> None:
+def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> None:
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
+    Args:
+        path: of the file.
+        key: of the array.
+        folder: of the cache.
+        progress: called as unpacking goes on.
+
     Raises:
-        DataError: the archive is broken, or holds more or less of the array than its header says.
+        DataError: the archive is broken, holds more or less of the array than its header says, or has no room there.
     """
     name, member = f"{path}: {key}", f"{key}.npy"
     with (
@@ -83,9 +91,17 @@ def extract(path: Path, key: str, folder: Path) -> None:
     checked_shape(name, header.shape, header.dtype)
     if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
         raise DataError(f"{name}: found {size:,} bytes in the archive, expected {header.size:,}, by its header")
+    if size > (free := shutil.disk_usage(folder).free):  # not when gigabytes are written
+        raise DataError(
+            f"{name}: found {size:,} bytes when unpacked, and the disk of the cache has {free:,} left: make room in"
+            f" {folder.parent}, or name another output.cache"
+        )
+    done = 0
     with (folder / "array.npy").open("wb") as written:
         for chunk in _unpacked(path, member, f"{name}: found no whole array"):
             written.write(chunk)
+            done += len(chunk)
+            progress(f"unpacking {path.name}", done / size)
     read_npy(folder / "array.npy", name=name)
 
 

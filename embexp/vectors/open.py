@@ -79,7 +79,7 @@ def open_vectors(
         if path.suffix.lower() in COMPRESSED:
             listed = ", ".join(STREAMED)
             raise DataError(f"{path}: found a compressed file of format {form}; only these may be: {listed}")
-        stored = _stored(path, form, cache, key, token_column)
+        stored = _stored(path, form, cache, key, token_column, progress)
         stored = _with_tokens(path, form, stored, tokens_file)
     return FileSource(stored, cache=cache, non_finite=non_finite, progress=progress)
 
@@ -100,7 +100,7 @@ def format_of(path: Path) -> Format:
     found = BY_SUFFIX.get(inner.suffix.lower())
     if found is not None and not path.is_dir():
         return found
-    if location.index_of(path) is not None:
+    if location.find(path) is not None:
         return Format.CHECKPOINT
     if path.is_dir():
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
@@ -148,7 +148,9 @@ def _from_stream(
     return converted.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
 
 
-def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column: str | None) -> Stored:
+def _stored(
+    path: Path, form: Format, cache: Path, key: str | None, token_column: str | None, progress: Progress
+) -> Stored:
     # Each reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
     match form:
         case Format.NPY:
@@ -161,8 +163,12 @@ def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column
             from embexp.vectors import numpy_files
 
             name = numpy_files.npz_key(path, key)
+
+            def unpack(made: Path) -> None:
+                numpy_files.extract(path, name, made, progress)
+
             content = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
-            folder = caching.folder(cache, "vectors", content, lambda made: numpy_files.extract(path, name, made))
+            folder = caching.folder(cache, "vectors", content, unpack)
             return numpy_files.read_extracted(path, name, folder)
         case Format.SAFETENSORS:
             from embexp.vectors import safetensors_files
@@ -184,7 +190,7 @@ def _stored(path: Path, form: Format, cache: Path, key: str | None, token_column
             from embexp.tensor_bundle import location
             from embexp.vectors import checkpoint
 
-            index = location.index_of(path)
+            index = location.index_of(path, cache=cache)
             if index is None:
                 raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
             return checkpoint.read(index, key)

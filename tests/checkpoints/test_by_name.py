@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, live, naming, store
+import embexp
+from embexp.checkpoints import graph_saver, live, naming, series, store
 from embexp.errors import CheckpointError, DataError
+from embexp.records.folder import RunFolder
+from embexp.runs import saved_state
 from embexp.specs.optimizers import FTRL, Adagrad, AdagradMomentum, Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
@@ -240,3 +243,47 @@ def test_every_key_needs_a_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"found keys without a name: step/"):
         rekeying.to_names(tmp_path / "c", {key: name for key, name in NAMES.items() if key != "step"})
     store.read(everything, tmp_path / "c")
+
+
+def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while checkpoints are removed, and when the run goes on from an earlier one."""
+    checkpoints = tmp_path / "run" / "checkpoints"
+    removed: list[str] = []
+    remove = series.remove
+
+    def found() -> list[str]:
+        state = tf.train.get_checkpoint_state(str(checkpoints))
+        if state is None:
+            return []
+        assert state.all_model_checkpoint_paths[-1] == state.model_checkpoint_path
+        assert all(Path(f"{each}.index").is_file() for each in state.all_model_checkpoint_paths)
+        return [Path(each).parent.name for each in state.all_model_checkpoint_paths]
+
+    def checked(directory: Path) -> None:
+        assert directory.name not in found()
+        removed.append(directory.name)
+        remove(directory)
+
+    monkeypatch.setattr(series, "remove", checked)
+    overrides = [
+        *("data.examples=2000", "train.steps=8", "train.epochs=null", "checkpoint.kind=name"),
+        *("checkpoint.every_steps=2", "output.plots=false", "output.tensorboard=false"),
+        f"output.cache={tmp_path / 'cache'}",
+    ]
+    spec = embexp.compose([*overrides, "checkpoint.keep=2"])
+    embexp.run(spec, tmp_path / "run", quiet=True)
+    assert removed == [f"step_{step:08}" for step in (2, 4, 6, 8)]
+    assert found() == ["final"]
+    reader = tf.train.load_checkpoint(str(checkpoints))
+    np.testing.assert_array_equal(reader.get_tensor("embedding/item"), embexp.load_run(tmp_path / "run").table("item"))
+
+    checkpoints = tmp_path / "all" / "checkpoints"
+    spec = embexp.compose([*overrides, "checkpoint.keep=null"])
+    embexp.run(spec, tmp_path / "all", quiet=True)
+    steps = [f"step_{step:08}" for step in (2, 4, 6, 8)]
+    assert found() == [*steps, "final"]
+    saved_state.cut(RunFolder(tmp_path / "all"), series.read_state(checkpoints / steps[1]))
+    assert found() == steps[:2]
+    saved_state.cut(RunFolder(tmp_path / "all"), None)
+    assert found() == []
+    assert tf.train.latest_checkpoint(str(checkpoints)) is None

@@ -456,12 +456,6 @@ def test_errors(tmp_path: Path) -> None:
     (tmp_path / "sweep" / "0" / "checkpoints").mkdir(parents=True)
     with pytest.raises(DataError, match=r"sweep: found no checkpoint in this folder; its folders 0 have some"):
         open_checkpoint(tmp_path / "sweep")
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        weight = tf.compat.v1.get_variable("weight", [2])
-        session.run(weight.initializer)
-        tf.compat.v1.train.Saver(write_version=1).save(session, str(tmp_path / "old"), write_meta_graph=False)
-    with pytest.raises(DataError, match=r"old: found a checkpoint of TensorFlow's first format \(V1\)"):
-        open_checkpoint(tmp_path / "old")
     (tmp_path / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
     with pytest.raises(DataError, match=r"bad.h5: found no whole HDF5 file"):
         open_checkpoint(tmp_path / "bad.h5")

@@ -174,4 +174,4 @@ def test_all_faults_at_once(tmp_path: Path) -> None:
         checkpoints.convert(path, tmp_path / "d", kind="name", rename={"a": "z", "b": "z", "c": "w", "d": "w"})
     with pytest.raises(CheckpointError, match="kind = 'both': must be one of 'object', 'name'"):
         checkpoints.convert(path, tmp_path / "d", kind="both")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["c.data-00000-of-00001", "c.index"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["c.data-00000-of-00001", "c.index", "checkpoint"]

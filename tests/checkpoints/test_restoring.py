@@ -220,6 +220,127 @@ def test_a_name_stands_for_itself_and_an_object_for_what_it_has(tmp_path: Path) 
     assert checkpoints.restore(path, shared, only=["net"]).assert_consumed().restored[0].path == "optimizer/w"
 
 
+def with_two_optimizers() -> Any:
+    """Two variables, each trained by an optimizer of TensorFlow 1 of its own, the first by both."""
+    root = tf.Module()
+    for name in ("generator", "discriminator"):
+        part = tf.Module()
+        part.w = tf.Variable([1.0, 2.0], name=f"{name}/w")
+        setattr(root, name, part)
+    root.of_both, root.of_one = tf.compat.v1.train.AdamOptimizer(0.1), tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
+    ones = tf.ones([2])
+    root.of_both.apply_gradients([(ones, root.generator.w), (ones, root.discriminator.w)])
+    root.of_one.apply_gradients([(ones, root.generator.w)])
+    return root
+
+
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_slots_belong_to_their_optimizer(tmp_path: Path, kind: str) -> None:
+    path = checkpoints.save(tmp_path / "c", with_two_optimizers(), kind=kind)
+    account = checkpoints.restore(path, with_two_optimizers(), only=["generator"]).assert_consumed()
+    assert paths(account.restored) == ["generator/w"]
+    if kind == "object":
+        root = with_two_optimizers()
+        root.of_one.get_slot(root.generator.w, "momentum").assign([7.0, 7.0])
+        account = checkpoints.restore(path, root, only=["of_one"]).assert_consumed()
+        assert paths(account.restored) == ["generator/w/.OPTIMIZER_SLOT/of_one/momentum"]
+        assert root.of_one.get_slot(root.generator.w, "momentum").numpy().tolist() == [1.0, 1.0]
+        account = checkpoints.restore(path, with_two_optimizers(), only=["generator/*"])
+        assert len(account.restored) == 4  # a pattern is about the path as a text
+
+
+@pytest.mark.parametrize("rows", [2, 2_000_000], ids=["small", "in blocks"])
+def test_two_values_for_one_tied_variable(tmp_path: Path, rows: int) -> None:
+    """The variable has the value that TensorFlow gives it, and the account has the other one."""
+
+    def made(*values: float) -> Any:
+        module = tf.Module()
+        for name, value in zip("abc", values, strict=False):
+            setattr(module, name, tf.Variable(tf.fill([rows], value), name=name))
+        return module
+
+    def tied(names: str) -> Any:
+        module = tf.Module()
+        variable = tf.Variable(tf.zeros([rows]))
+        for name in names:
+            setattr(module, name, variable)
+        return module
+
+    path = checkpoints.save(tmp_path / "c", made(1.0, 2.0))
+    theirs, ours = tied("ab"), tied("ab")
+    tf.train.Checkpoint(theirs).read(str(path)).assert_consumed()
+    account = checkpoints.restore(path, ours)
+    np.testing.assert_array_equal(ours.a, theirs.a)
+    account.assert_complete().assert_existing_objects_matched()
+    assert [(each.value.path, each.instead.path) for each in account.dropped] == [("b", "a")]
+    with pytest.raises(CheckpointError, match=r"1 dropped, .*:\n    b \(b\) float32 .*, whose variable was .* from a$"):
+        account.assert_consumed()
+    only = tied("ab")
+    checkpoints.restore(path, only, only=["b"]).assert_consumed()
+    assert only.a.numpy()[0] == 2
+    later: Any = tf.Module()
+    account = checkpoints.restore(path, later)
+    later.b = later.a = tf.Variable(tf.zeros([rows]))  # Python assigns from left to right
+    assert later.a.numpy()[0] == 2
+    assert [(each.value.path, each.instead.path) for each in account.dropped] == [("a", "b")]
+    if rows == 2:
+        module = made(1.0, 2.0, 3.0)
+        module.a = tf.Variable([1.0])
+        other = tied("abc")
+        account = checkpoints.restore(checkpoints.save(tmp_path / "d", module), other)
+        assert other.a.numpy().tolist() == [2.0, 2.0]
+        assert [each.stored.path for each in account.mismatched] == ["a"]
+        assert [(each.value.path, each.instead.path) for each in account.dropped] == [("c", "b")]
+
+
+def test_a_list_in_another_order_is_warned_of(tmp_path: Path) -> None:
+    def made(*names: str) -> Any:
+        module = tf.Module()
+        module.towers = [tf.Variable([float(len(name))], name=name) for name in names]
+        return module
+
+    path = checkpoints.save(tmp_path / "c", made("user", "product", "category"))
+    account = checkpoints.restore(path, swapped := made("product", "user", "category"))
+    assert float(swapped.towers[0][0]) == len("user")
+    said = r"towers/0 \(product\) has the value of user; towers/1 \(user\) has the value of product\. Restore with"
+    for check in (account.assert_consumed, account.assert_complete, account.assert_existing_objects_matched):
+        with pytest.warns(UserWarning, match=said) as warned:
+            check()
+        assert warned[0].filename == __file__
+    assert [each.path for each in account.reordered] == ["towers/0", "towers/1"]
+    assert "2 of lists whose order seems to have changed:\n    towers/0 (product)" in str(account)
+    for right in (made("user", "product", "category"), made("product", "x", "y"), made("product", "category", "x")):
+        checkpoints.restore(path, right).assert_consumed()  # warnings are errors here
+    rename = {"towers/0": "towers/1", "towers/1": "towers/0"}
+    checkpoints.restore(path, swapped, rename=rename).assert_consumed()
+    assert float(swapped.towers[0][0]) == len("product")
+
+
+def test_existing_objects_as_tensorflow_asserts_them(saved: str) -> None:
+    class Root(tf.Module):
+        pass
+
+    less, more, other = Net(), Net(), Net("renamed")
+    del less.l2
+    more.more = tf.Variable(0.0)
+    passed = []
+    for root in (Net(), less, more, other, Root()):
+        status, account = tf.train.Checkpoint(root).read(saved).expect_partial(), checkpoints.restore(saved, root)
+        for check, error in (
+            (status.assert_existing_objects_matched, AssertionError),
+            (account.assert_existing_objects_matched, CheckpointError),
+        ):
+            try:
+                check()
+                passed.append(True)
+            except error:
+                passed.append(False)
+    assert passed == [True] * 4 + [False] * 4 + [True] * 2
+    account = checkpoints.restore(saved, Net(units=3))
+    with pytest.raises(CheckpointError, match="2 of another shape or type"):
+        account.assert_existing_objects_matched()
+
+
 def test_what_is_left_out_does_not_come_later(saved: str) -> None:
     lazy = Lazy()
     checkpoints.restore(saved, {"l1": lazy}, only=["l2", "l1/bias"])
@@ -382,6 +503,34 @@ def test_tensorflows_own_optimizer_slots(tmp_path: Path) -> None:
     fresh.apply_gradients([(tf.zeros([2]), other)])
     account.assert_consumed()
     np.testing.assert_array_equal(fresh.get_slot(other, "m"), 0.9 * optimizer.get_slot(variable, "m").numpy())
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_slots_of_a_variable_of_another_shape(tmp_path: Path, trained: bool) -> None:
+    """TensorFlow can't restore this at all: it would create the slots by their values."""
+
+    def made(size: int) -> dict[str, Any]:
+        return {"v": tf.Variable(tf.ones([size]), name="w"), "optimizer": tf.compat.v1.train.AdamOptimizer(0.1)}
+
+    def step(parts: dict[str, Any]) -> None:
+        parts["optimizer"].apply_gradients([(tf.ones(parts["v"].shape), parts["v"])])
+
+    step(parts := made(3))
+    path = checkpoints.save(tmp_path / "c", parts)
+    grown = made(4)
+    if trained:
+        step(grown)
+    else:
+        with pytest.raises(ValueError, match="not compatible"):
+            tf.train.Checkpoint(**made(4)).read(str(path))
+    account = checkpoints.restore(path, grown)
+    for _ in range(2):
+        listed = [each.split(" ")[0] + each[each.index("float32") :] for each in map(str, account.mismatched)]
+        kind = "float32 [4], in the checkpoint float32 [3]"
+        assert listed == [f"v{kind}", *(f"v/.OPTIMIZER_SLOT/optimizer/{slot}{kind}" for slot in "mv")]
+        assert not account.missing
+        step(grown)
+    assert paths(account.restored) == ["optimizer/beta1_power", "optimizer/beta2_power"]
 
 
 def test_the_count_of_saves_is_no_matter(tmp_path: Path) -> None:

@@ -189,3 +189,32 @@ def test_values_are_those_of_numpy(tmp_path: Path) -> None:
     path = checkpoints.save(tmp_path / "c", {"v": tf.Variable(value)})
     found = tf.train.load_checkpoint(str(path)).get_tensor("v/.ATTRIBUTES/VARIABLE_VALUE")
     np.testing.assert_array_equal(found, value)
+
+
+def test_tensorflow_finds_the_latest_one(tmp_path: Path) -> None:
+    """In the file `checkpoint`, as a `Saver` writes it; also among a Saver's own, in a folder that was moved since."""
+    folder = tmp_path / "before"
+    weight = tf.Variable(1.0, name="weight")
+    paths = [str(checkpoints.save(folder / name, [weight], kind="name")) for name in ("a-1", 'b "2" ä', "a-1", "c-3")]
+    assert tf.train.latest_checkpoint(str(folder)) == paths[-1]
+    state = tf.train.get_checkpoint_state(str(folder))
+    assert list(state.all_model_checkpoint_paths) == [paths[1], paths[0], paths[3]]
+    assert b"/" not in (folder / "checkpoint").read_bytes()
+    for file in folder.glob("c-3*"):
+        file.unlink()
+    v1.train.Saver([weight]).save(None, str(folder / "theirs"))
+    moved = folder.rename(tmp_path / "after")
+    checkpoints.save(moved / "d", [weight], kind="name")
+    state = tf.train.get_checkpoint_state(str(moved))
+    assert list(state.all_model_checkpoint_paths) == [str(moved / "theirs"), str(moved / "d")]
+    checkpoints.save(moved / "object", [weight])
+    checkpoints.convert(moved / "object", moved / "converted", kind="name")
+    assert tf.train.latest_checkpoint(str(moved)) == str(moved / "d")
+    checkpoints.convert(moved / "object", tmp_path / "new" / "converted", kind="name")
+    assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "converted")
+    (tmp_path / "one").mkdir()
+    checkpoints.save(tmp_path / "one", [weight], kind="name")
+    latest = tf.train.latest_checkpoint(str(tmp_path / "one"))
+    assert latest == str(tmp_path / "one" / "checkpoint")
+    v1.train.Saver([weight]).restore(None, latest)
+    checkpoints.restore(latest, [weight]).assert_consumed()

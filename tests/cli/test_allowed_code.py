@@ -1,24 +1,34 @@
-"""No command that reads a run imports the code that its spec names, unless the user allows it by name."""
+"""No command that reads a run imports the code that its spec names, or connects to the addresses in it, unless the user
+names them, too."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import open_dict, read_write
 
 import embexp
 from embexp.cli import commands
+from embexp.config import composition, folders, named_code
+from embexp.config.compose import compose
+from embexp.config.permission import OWN_MODULES
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
+from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.runs import run as single
+from embexp.specs import addresses
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.studies import verification
-from embexp.sweeps import jobs, resuming
+from embexp.sweeps import engines, jobs, resuming
 from embexp.sweeps.checking import PlannedJob
 from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -60,6 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         single.run(spec, files.new_directory(folder / "run"))
         shutil.copytree(folder / "run", folder / "unfinished")
         (folder / "unfinished" / "summary.json").unlink()
+        inventory.unseal(folder / "unfinished")
         patch.delitem(sys.modules, "bomb")
         yield folder
         sys.modules.pop("bomb", None)
@@ -77,11 +88,13 @@ def unmarked(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rewritten(run: Path, to: Path, function: str, **args: Any) -> Path:
-    """A copy of a run whose spec names another function."""
+    """A copy of a run whose spec names another function, with an inventory that fits."""
     shutil.copytree(run, to)
     spec = json.loads((to / "spec.json").read_text())
     spec["model"] = {"kind": "keras", "function": function, "args": args}
     (to / "spec.json").write_text(json.dumps(spec))
+    if inventory.read(to) is not None:
+        inventory.seal(to)
     return to
 
 
@@ -177,6 +190,130 @@ def test_what_is_allowed_is_run(unmarked: Path, capsys: pytest.CaptureFixture[st
         embexp.load_run(unmarked / "run", allow_code=["bomb:tower", "os:system"])
 
 
+SERVER = "http://tracking.invalid:5000"
+ADDRESSES: dict[str, tuple[dict[str, Any], str, tuple[str, str]]] = {
+    "a server of MLflow": (
+        {"tracking": {"kind": "mlflow", "uri": SERVER}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", SERVER),
+    ),
+    "one that looks like this machine": (
+        {"tracking": {"kind": "mlflow", "uri": "http://localhost@tracking.invalid"}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", "http://localhost@tracking.invalid"),
+    ),
+    "a database": (
+        {"tracking": {"kind": "mlflow", "uri": "mysql://localhost/db?host=tracking.invalid"}},
+        "tracking.uri",
+        ("MLFLOW_TRACKING_URI", "mysql://localhost/db?host=tracking.invalid"),
+    ),
+    "Weights & Biases": ({"tracking": {"kind": "wandb", "mode": "online"}}, "tracking.mode", ("WANDB_MODE", "online")),
+    "a TPU": (
+        {"strategy": {"kind": "tpu", "address": "grpc://tpu.invalid:8470"}},
+        "strategy.address",
+        ("TPU_NAME", "grpc://tpu.invalid:8470"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a process would look up or connect to."""
+    asked: list[Any] = []
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "TPU_NAME", "OPTUNA_STORAGE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def refuse(*address: Any, **rest: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network")
+
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, refuse)
+    return asked
+
+
+@pytest.mark.parametrize("command", ["resume", "run --spec", "verify"])
+@pytest.mark.parametrize("case", ADDRESSES)
+def test_an_address_in_a_record_is_named_by_the_user_too(
+    unmarked: Path,
+    case: str,
+    command: str,
+    no_network: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    changes, path, (variable, word) = ADDRESSES[case]
+    run = unmarked / "out" / "theirs"
+    shutil.copytree(unmarked / ("unfinished" if command == "resume" else "run"), run)
+    spec = json.loads((run / "spec.json").read_text())
+    (run / "spec.json").write_text(json.dumps(spec | changes))
+    words = [*command.split(), str(run), "--allow-code", "bomb:tower"]
+    connects = path == "strategy.address" or command != "verify"  # which tracks nothing
+    if connects:
+        assert commands.main(words) == 2
+        told = capsys.readouterr().err
+        assert f"  {path} = " in told
+        assert f"set in {run / 'spec.json'}" in told
+        assert variable in told
+        assert not (unmarked / "pwned").exists()
+        for in_python in {"resume": [embexp.resume], "verify": [embexp.verify]}.get(command, []):
+            with pytest.raises(ConfigError, match=re.escape(path)):
+                in_python(run, allow_code=["bomb:tower"])
+    assert no_network == []
+    monkeypatch.setenv(variable, word)
+    assert list(addresses.faults(RunSpec.model_validate(spec | changes))) == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///mlflow.db", "mlruns", "http://localhost:5000", "http://127.0.0.1:5000/a", "https://[::1]:5000"]
+)
+def test_this_machine_needs_no_word(uri: str, no_network: list[Any]) -> None:
+    assert not addresses.is_elsewhere(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://127.0.0.1.evil.invalid", "http://localhost\\@evil.invalid/", "http://[::1]@evil.invalid"]
+)
+def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
+    assert addresses.is_elsewhere(uri)
+
+
+def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:
+    from embexp.specs.tracking import MLflow
+    from embexp.tracking.mlflow import MLflowRun
+    from embexp.tracking.tracker import TrackedRun
+
+    (tmp_path / "tracking.json").write_text(json.dumps({"mlflow": {"uri": SERVER, "run": "x", "experiment": "0"}}))
+    with pytest.raises(ConnectionError, match=r"tracking\.json names http://tracking\.invalid:5000"):
+        MLflowRun(MLflow()).start(TrackedRun("a", tmp_path, "b", {}, ""))
+    assert no_network == []
+
+
+def test_a_recorded_search_connects_to_no_other_machine(
+    tmp_path: Path, no_network: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    storage = "mysql://evil.invalid/db"
+    overrides = ["hydra/sweeper=optuna", f"hydra.sweeper.storage='{storage}'", "optimizer=sgd,adam"]
+    noted = {"overrides": overrides, "config_dir": None, "config_name": "config", "config_path": None}
+    (tmp_path / "sweep").mkdir()
+    with Ledger(tmp_path / "sweep", create=True) as ledger:
+        ledger.add([], {"command": {**noted, "folder": str(tmp_path), "search": True}})
+    with pytest.raises(ConfigError, match=r"(?s)hydra\.sweeper\.storage = 'mysql://evil\.invalid/db'.*OPTUNA_STORAGE"):
+        resuming.resume(tmp_path / "sweep")
+    assert no_network == []
+
+
+def test_a_recorded_folder_of_configs_imports_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "evil_package"
+    (package / "conf").mkdir(parents=True)
+    (package / "__init__.py").write_text(BOMB.format(marker=str(tmp_path / "pwned")))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert folders.find(config_path="pkg://evil_package.conf").shipped == package / "conf"
+    assert not (tmp_path / "pwned").exists()
+
+
 OWN = {
     "of Python's library": ("subprocess:run", "module 'subprocess' is in Python's library"),
     "of an installed package": ("keras:Model", "module 'keras' is installed"),
@@ -248,16 +385,60 @@ def test_what_only_jobs_that_are_done_name_may_be_allowed_too(unmarked: Path, sw
     assert not (unmarked / "pwned").exists()
 
 
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
+FOLDER = "${hydra.sweep.dir}/.submitit/%j"
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        {"_target_": "bomb.Launcher"},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": FOLDER, "setup": ["touch pwned"]},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": FOLDER, "comment": "x'\ntouch pwned #"},
+        {"_target_": f"{SUBMITIT}.SlurmLauncher", "submitit_folder": "/elsewhere/%j"},
+        {"_target_": f"{SUBMITIT}.LocalLauncher", "submitit_folder": f"{FOLDER}/../../../elsewhere"},
+    ],
+    ids=["of another module", "shell commands", "a second line", "another folder", "a folder above"],
+)
 def test_a_launcher_that_a_sweep_names_is_code_too(
-    unmarked: Path, sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    unmarked: Path, sweep: Callable[..., Path], launcher: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-    engine = {"name": "basic", "hydra": {"launcher": {"_target_": target}}, "folder": str(unmarked)}
-    directory = sweep(engine | {"command": ["touch", str(unmarked / "pwned")]})
+    pytest.importorskip("submitit")
+    directory = sweep({"name": "any", "hydra": {"launcher": launcher}, "folder": str(unmarked)})
     allowed = ["--allow-code", "bomb:tower"]
     assert commands.main(["resume", str(directory), *allowed]) == 2
-    launcher = "hydra._internal.core_plugins.basic_launcher:BasicLauncher"
-    assert f"names code to run, {launcher} (hydra.launcher)" in capsys.readouterr().err
+    module, _, name = launcher["_target_"].rpartition(".")
+    assert f"names code to run, {module}:{name} (hydra.launcher)" in capsys.readouterr().err
+    assert not (unmarked / "pwned").exists()
+
+
+def test_a_recorded_sweep_brings_no_loggers_and_no_variables() -> None:
+    config = compose(composition.loader(), ["hydra/launcher=basic"]).config
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.job.env_set = {"LD_PRELOAD": "bomb.so"}
+        config.hydra.job_logging = {"version": 1, "root": {}, "handlers": {"bomb": {"()": "bomb.tower"}}}
+    job = engines.JobNumbers().load_sweep_config(config, ["job=3"])
+    assert (job.job, job.hydra.job.env_set, job.hydra.job_logging) == (3, {}, {"version": 1, "root": None})
+
+
+@pytest.mark.parametrize("name", ["basic", "submitit_local", "submitit_slurm"])
+def test_a_known_launcher_needs_no_permission(
+    unmarked: Path, sweep: Callable[..., Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    engine = engines.engine(compose(composition.loader(), [f"hydra/launcher={name}"]).config, OWN_MODULES)
+    directory = sweep(engine.as_json() | {"command": ["touch", str(unmarked / "pwned")]})
+    launched: list[str] = []
+
+    def launch(self: object, job_overrides: object, initial_job_idx: int) -> list[object]:
+        launched.append(type(self).__name__)
+        return []
+
+    for target in named_code.plugins():
+        if target == engine.hydra["launcher"]["_target_"]:
+            monkeypatch.setattr(named_code.plugins()[target], "launch", launch)
+    assert not resuming.resume(directory, allow_code=["bomb:tower"])
+    assert launched == [engine.hydra["launcher"]["_target_"].rpartition(".")[2]]
     assert not (unmarked / "pwned").exists()
 
 

@@ -17,6 +17,7 @@ from embexp.cli.candidates import candidates
 SAID = {
     "commands": ("embexp res", ["resume"]),
     "subcommands": ("embexp checkpoint gr", ["graph", "grow"]),
+    "a subcommand of sweeps": ("embexp sweep c", ["cancel"]),
     "options": ("embexp run --config-n", ["--config-name"]),
     "options of a subcommand": ("embexp checkpoint list --v", ["--values", "--verify"]),
     "values of an option": ("embexp run --cfg h", ["hydra"]),

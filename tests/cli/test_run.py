@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import os
+import shutil
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
 
+import embexp
 from embexp.cli import commands, run
+from embexp.config import composition
 from embexp.errors import ConfigError, DataError
+from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
+from embexp.system import environment
 
 
 @dataclass
@@ -19,10 +25,13 @@ class FakeRunner:
     """Notes what it is given."""
 
     status: str = "completed"
+    steps: int = 0
     runs: list[tuple[RunSpec, Path]] = field(default_factory=list)
 
     def __call__(self, spec: RunSpec, directory: Path) -> FakeRunner:
         self.runs.append((spec, directory))
+        if self.steps:
+            RunFolder(directory).metrics.write_text('{"step": 1}\n')
         return self
 
 
@@ -58,12 +67,75 @@ def test_what_is_seldom_meant_is_told_first(capsys: pytest.CaptureFixture[str]) 
         assert "warning" not in capsys.readouterr().out
 
 
-def test_a_second_run_never_writes_into_the_first_ones_directory() -> None:
+def test_a_second_run_never_writes_into_the_first_ones_directory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = FakeRunner(steps=1)
+    words = ["run", "hydra.run.dir=same"]
+    monkeypatch.setattr(run, "_run_with_log", runner)
+    assert commands.main(words) == 0
+    assert commands.main([*words, "seed=2"]) == 2
+    told = capsys.readouterr().err
+    assert "hydra.run.dir = same: there is a run in it already" in told
+    assert "output.existing=number makes a new one beside it, continue completes the run in it, replace" in told
+    assert commands.main([*words, "seed=2", "output.existing=continue"]) == 2
+    assert "these differ: seed: 0 in its spec.json, 2 in this config" in capsys.readouterr().err
+    assert commands.main([*words, "seed=3", "output.existing=number"]) == 0
+    assert commands.main([*words, "output.existing=replace"]) == 2  # as it is not complete
+    monkeypatch.setattr(run, "resumed", runner)
+    assert commands.main([*words, "output.existing=continue"]) == 0
+    assert [(spec.seed, str(directory)) for spec, directory in runner.runs] == [(0, "same"), (3, "same_2"), (0, "same")]
+
+
+def test_a_directory_that_is_given_in_python(elsewhere: Path) -> None:
+    spec = embexp.compose(["output.existing=refuse"])
+    runner = FakeRunner(steps=1)
+    assert run.main(["hydra.run.dir=same"], runner=runner) == 0
+    with pytest.raises(ConfigError, match=r"directory = same: there is a run in it already"):
+        embexp.run(spec, "same")
+    assert [each.name for each in elsewhere.iterdir()] == ["same"]
+
+
+def test_directories_that_the_time_names_are_numbered() -> None:
+    runner = FakeRunner(steps=1)
+    for _ in range(2):
+        assert run.main(["hydra.run.dir=runs/${now:%Y}"], runner=runner) == 0
+    assert [directory.name[4:] for _, directory in runner.runs] == ["", "_2"]
+
+
+def test_a_run_that_failed_before_its_first_step_is_started_again_in_its_directory() -> None:
     runner = FakeRunner()
-    with concurrent.futures.ThreadPoolExecutor(1):
-        for _ in range(3):
-            assert run.main(["hydra.run.dir=same"], runner=runner) == 0
-    assert [str(directory) for _, directory in runner.runs] == ["same", "same_2", "same_3"]
+    assert run.main(["hydra.run.dir=same"], runner=runner) == 0
+    assert run.main(["hydra.run.dir=same", "seed=2"], runner=runner) == 0
+    assert [str(directory) for _, directory in runner.runs] == ["same", "same"]
+    assert RunFolder(Path("same")).recorded_spec().seed == 2
+    assert yaml.safe_load(Path("same/.hydra/overrides.yaml").read_text()) == ["seed=2"]
+
+
+def test_the_spec_is_there_before_tensorflow_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come in the seconds that the import takes."""
+
+    def interrupted() -> None:
+        assert RunFolder(Path("here")).recorded_spec().seed == 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(environment, "load_tensorflow", interrupted)
+    assert commands.main(["run", "seed=3", "hydra.run.dir=here"]) != 0
+    shutil.rmtree("here")
+    with pytest.raises(KeyboardInterrupt):
+        embexp.run(embexp.compose(["seed=3"]), "here")
+
+
+def test_a_signal_before_the_run_has_begun(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(composition, "job", interrupted)
+    assert commands.main(["run", "hydra.run.dir=here"]) == 130
+    assert "embexp: interrupted before the run has begun; nothing is written\n" in capsys.readouterr().err
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_runs_lie_under_outputs_by_date_and_time() -> None:

@@ -57,14 +57,17 @@ ATTACKS = {
     ),
     "something external": (
         "hydra: {job_logging: {root: {handlers: [a]}, handlers: {a: {class: logging.StreamHandler, stream: 'ext://os.sep'}}}}",
-        "'os.sep'",
+        "files refer only to ext://sys.stdout",
     ),
     "a launcher": ("hydra: {launcher: {_target_: subprocess.run}}", "subprocess.run"),
     "inside a launcher": ("hydra: {launcher: {jobs: {_target_: os.system, command: touch MARKER}}}", "os.system"),
     "a sweeper": ("hydra: {sweeper: {_target_: trap.Sweeper}}", "there is no such sweeper"),
     "a folder of configs": ("hydra: {searchpath: ['pkg://trap']}", "configs come from embexp's folder and your own"),
-    "a program": ("hydra: {job: {env_set: {PATH: /evil}}}", "it decides which programs"),
-    "a module of python": ("hydra: {job: {env_set: {PYTHONPATH: /evil}}}", "it decides which programs"),
+    "a variable": (
+        "hydra: {job: {env_set: {TF_PLUGGABLE_DEVICE_LIBRARY_PATH: /evil.so}}}",
+        "give it on the command line: hydra.job.env_set.TF_PLUGGABLE_DEVICE_LIBRARY_PATH=VALUE\n"
+        "    set in theirs/theirs.yaml:2",
+    ),
 }
 
 

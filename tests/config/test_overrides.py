@@ -23,7 +23,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (b"\xff\xfe\x00a", "it is not UTF-8"),
     "no YAML": (b"a: {b: [}\n", "it is not valid YAML: expected the node content"),
     "no mapping": (b"5\n", "a config is a mapping of keys, and this is 5"),
-    "code": (b"x: !!python/object:os.system {}\n", "it is not valid YAML: could not determine a constructor"),
+    "code": (b"x: !!python/object:os.system {}\n", "it has the tag !!python/object:os.system"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`make fuzz`: every reader on mutated files; see `python -m tests.fuzz --help`."""
+"""`make fuzz`: every reader on mutated files, and commands on mutated configs; see `python -m tests.fuzz --help`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from tests.fuzz.running import Figures
 def main() -> int:
     """Prints a line for each reader, and each input that went wrong with what makes it again."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Reads mutated files with every reader.")
-    parser.add_argument("--inputs", type=int, default=100_000, help="of all readers together (default %(default)s)")
+    parser.add_argument(
+        "--inputs",
+        type=int,
+        default=100_000,
+        help="of the readers of files, configs, and command lines each (default %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the mutations (default %(default)s)")
     parser.add_argument("--reader", choices=[reader.name for reader in READERS], help="only this one")
     parser.add_argument("--number", type=int, help="writes this input of --reader into the folder --out")
@@ -29,13 +34,18 @@ def main() -> int:
         options.out.mkdir(exist_ok=True)
         print(corpus.written(data, options.out))
         return 0
-    each = -(-options.inputs // len(readers))
+    of_files = sum(reader.mutated is None for reader in readers)
+    work = []
+    for reader in readers:
+        if reader.mutated is None:
+            work.append((reader, range(-(-options.inputs // of_files))))
+        else:  # these take longest, so that all processes share each
+            work += [(reader, range(first, options.inputs, options.processes)) for first in range(options.processes)]
     print(f"{'reader':24}{'inputs':>8}{'refused':>9}{'accepted':>9}{'worst s':>9}{'worst MB':>9}{'faults':>8}")
     total = Figures()
     with ThreadPoolExecutor(options.processes) as pool:
-        for reader, figures in zip(
-            readers, pool.map(lambda one: _figures(one, each, options.seed), readers), strict=True
-        ):
+        done = pool.map(lambda one: _figures(*one, options.seed), work)
+        for (reader, _), figures in zip(work, done, strict=True):
             print(_line(reader.name, figures), flush=True)
             for fault in figures.faults[:20]:
                 print(f"    --seed {options.seed} --reader '{reader.name}' --number {fault.number}: {fault.fault}")
@@ -44,9 +54,9 @@ def main() -> int:
     return 1 if total.faults else 0
 
 
-def _figures(reader: Reader, inputs: int, seed: int) -> Figures:
+def _figures(reader: Reader, numbers: range, seed: int) -> Figures:
     found = Figures()
-    for outcome in running.outcomes(reader, range(inputs), seed):
+    for outcome in running.outcomes(reader, numbers, seed):
         found.add(outcome)
     return found
 

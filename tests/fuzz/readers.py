@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,15 +19,17 @@ from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.factory import source_of
 from embexp.data.vocabulary import Vocabulary
+from embexp.errors import DataError
 from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.tables import Feature
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.progress import quiet
+from embexp.tensor_bundle import first_format
 from embexp.vectors import token_files
 from embexp.vectors.open import open_vectors
-from tests.fuzz import corpus
+from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
 
 _MOST = 1 << 26
@@ -43,12 +45,14 @@ class Reader:
         corpus: makes small files of it.
         read: reads a file as far as it goes, and returns the bytes of what it gave; `Random` chooses among options.
         words: that mean something in such a file.
+        mutated: makes an input of files; None: the mutations of all binary forms.
     """
 
     name: str
     corpus: Callable[[], list[Files]]
     read: Callable[[Path, Random], int]
     words: tuple[bytes, ...] = ()
+    mutated: Callable[[Files, Sequence[Files], Random], dict[str, bytes]] | None = None
 
 
 def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
@@ -94,6 +98,12 @@ def _tensorflow(path: Path, random: Random) -> int:
     if random.random() < 0.2:
         return _vectors(path, random)
     return _checkpoint(random.choice((path, path.parent, path.with_suffix(""))), random)
+
+
+def _first_format(path: Path, random: Random) -> int:
+    if not first_format.is_first_format(path):
+        raise DataError(f"{path}: opening it, no reader takes it")
+    return _checkpoint(first_format.index_of(path, cache=path.parent / "cache"), random)
 
 
 def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
@@ -159,6 +169,7 @@ READERS = (
     Reader("Arrow", corpus.arrow, _vectors, (b"ARROW1", b"\xff\xff\xff\xff")),
     Reader("Parquet", corpus.parquet, _vectors, (b"PAR1",)),
     Reader("TensorFlow checkpoints", corpus.checkpoints, _tensorflow, (b"\x0a\x00", b"\x12\x00", b"..")),
+    Reader("first format", corpus.first_format, _first_format, (b"\x0a\x00", b"\x12\x00", b"\x80\x80")),
     Reader("Keras weights", corpus.keras, _checkpoint, (b"TREE", b"SNOD", b"PK\x03\x04", b"bfloat16")),
     Reader(
         "CSV",
@@ -182,5 +193,7 @@ READERS = (
     Reader("triples", corpus.triples, partial(_data, features=_GRAPH, settings={"kind": "triples"}), (b"\t", b"knows")),
     Reader("vocabularies", corpus.vocabularies, _vocabulary, (b"token", b"oov", b"\t", b"identity", b"-1")),
     Reader("numeric columns", corpus.numeric_columns, _numbers, (b"quantile", b"log1p", b"null", b"digest")),
+    Reader("configs", configs.configs, configs.plan_config, mutated=configs.mutated_config),
+    Reader("command lines", configs.command_lines, configs.run_line, mutated=configs.mutated_line),
     Reader("masks", corpus.masks, _mask, (b"|b1", b"(8,)")),
 )

@@ -90,6 +90,8 @@ def made(reader: Reader, files: list[Files], seed: int, number: int) -> tuple[di
     random = Random(f"{seed} {reader.name} {number}")
     if number < len(files):
         return {name: content.whole for name, content in files[number].items()}, random
+    if reader.mutated is not None:
+        return reader.mutated(random.choice(files), files, random), random
     return mutated(random.choice(files), files, reader.words, random), random
 
 

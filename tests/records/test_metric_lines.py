@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embexp.errors import DataError
 from embexp.records import metric_lines
+from embexp.reports.page import curves
 
 
 def log(step: int, loss: Any, seconds: float = 0.0) -> dict[str, Any]:
@@ -45,6 +50,19 @@ def test_a_missing_line_is_a_difference() -> None:
     assert [str(each) for each in found.differences()] == ["step 20, evaluation validation: a line in A, nothing in B"]
 
 
+def test_a_line_that_is_there_twice_is_a_difference() -> None:
+    found = metric_lines.compare([*LINES, LINES[1]], LINES)
+    assert not found.same
+    assert [str(each) for each in found.differences()] == ["step 20, log: a line 2 times in A, fewer in B"]
+
+
+def test_a_line_in_another_place_is_a_difference() -> None:
+    found = metric_lines.compare([LINES[1], LINES[0], *LINES[2:]], LINES)
+    assert not found.same
+    assert (found.different, found.only_a, found.only_b) == (0, 0, 0)
+    assert [str(each) for each in found.differences()] == ["step 20, log: its line stands in another place"]
+
+
 def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:
     assert metric_lines.compare([log(1, "NaN")], [log(1, "NaN")]).same
     assert not metric_lines.compare([log(1, 0.0)], [log(1, -0.0)]).same
@@ -58,3 +76,32 @@ def test_the_first_of_any_changes_is_found(losses: list[float], data: st.DataObj
     found = metric_lines.compare(a, b)
     assert found.different == len(changed)
     assert [each.step for each in found.differences()] == changed[:1]
+
+
+BROKEN = {
+    "half a line": '{"event": "log", "step": ',
+    "a list": "[]",
+    "nothing": "null",
+    "no event": '{"step": 3}',
+    "a text for a step": '{"event": "log", "step": "x", "loss": 1}',
+    "a step without an end": '{"event": "log", "step": 1e999, "loss": 1}',
+    "a text for a loss": '{"event": "log", "step": 2, "loss": "abc"}',
+    "a list of metrics": '{"event": "evaluation", "step": 2, "split": "test", "metrics": [1]}',
+    "a number of thousands of digits": f'{{"event": "log", "step": {"9" * 5000}, "loss": 1}}',
+    "nested brackets": "[" * 100_000,
+    "other bytes": "\udcff\udcfe",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_line_is_named(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    good = json.dumps(log(1, 0.5)) + "\n"
+    file.write_text(f"{good}{BROKEN[case]}\n{good}", encoding="utf-8", errors="surrogateescape")
+    lines = metric_lines.read(file)
+    assert next(lines) == log(1, 0.5)
+    with pytest.raises(DataError) as raised:
+        next(lines)
+    assert str(raised.value).startswith(f"{file}:2: this line of metrics is damaged: ")
+    assert len(str(raised.value)) < len(str(file)) + 200
+    curves.read(file)  # those of the page leave such a line out

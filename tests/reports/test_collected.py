@@ -17,6 +17,7 @@ import pytest
 from embexp.errors import NotARunError
 from embexp.reports.collected import collect, varying
 from embexp.reports.record import Status
+from embexp.system import locks
 from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
@@ -45,7 +46,7 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (2, Status.SKIPPED, "it can't be"),
         (3, Status.COMPLETED, "the same as job 0"),
         (4, Status.PLANNED, ""),
-        (5, Status.RUNNING, ""),
+        (5, Status.INTERRUPTED, "it was killed; `embexp resume` continues it"),
         (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing"),
         (7, Status.PRUNED, "worse than the median"),
         (8, Status.FAILED, "the same as job 1: ended by signal 9"),
@@ -70,7 +71,11 @@ def test_a_job_that_ended_before_its_sweep_was_killed_has_its_results(tmp_path: 
     ledger(tmp_path, [{"state": "running", "directory": "0"}, {"state": "running", "directory": "1"}])
     run(tmp_path / "0", spec(), validation={"rmse": 1.0})
     run(tmp_path / "1", spec())
-    assert [each.status for each in collect([tmp_path])] == [Status.COMPLETED, Status.RUNNING]
+    with locks.of_folder(tmp_path / "1", "its process").exclusive():
+        assert [each.status for each in collect([tmp_path])] == [Status.COMPLETED, Status.RUNNING]
+    with locks.of_folder(tmp_path, "that of the sweep, which has just started it").exclusive():
+        assert [each.status for each in collect([tmp_path])] == [Status.COMPLETED, Status.RUNNING]
+    assert [each.status for each in collect([tmp_path])] == [Status.COMPLETED, Status.INTERRUPTED]
 
 
 def test_a_ledger_whose_writer_was_killed_amid_a_change(tmp_path: Path) -> None:

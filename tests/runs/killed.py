@@ -17,8 +17,7 @@ from typing import Any
 import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
-from embexp.runs import resume
-from embexp.runs import run as single
+from embexp.studies import run as studies
 from embexp.training.listeners import Listener
 
 
@@ -54,10 +53,10 @@ def main(request: dict[str, Any]) -> None:
     directory = Path(request["directory"])
     listeners = [] if request["kill"] is None else [Killer(request["kill"])]
     if RunFolder(directory).spec.exists():
-        resume.resume(directory, listeners=listeners, say=print)
+        studies.resume(directory, listeners=lambda: listeners, say=print)
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        single.run(embexp.compose(request["overrides"]), directory, listeners=listeners)
+        studies.run(embexp.compose(request["overrides"]), directory, listeners=lambda: listeners)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.errors import NotARunError, RunError
+from embexp.records import inventory
 from embexp.runs import exporting
 from embexp.runs import run as single
 
@@ -476,18 +477,19 @@ def test_what_can_not_be_exported_is_said_before_anything_is_written(
 
 def test_a_run_without_end_or_checkpoint(run: Callable[..., Path], tmp_path: Path) -> None:
     for path in run("mlp").iterdir():
-        if path.name != "checkpoints":
+        if path.name not in ("checkpoints", inventory.NAME):
             (tmp_path / path.name).symlink_to(path)
     with pytest.raises(NotARunError, match=r"holds no checkpoint to take rows from"):
         exporting.export(tmp_path, tmp_path / "out")
     (tmp_path / "summary.json").unlink()
+    inventory.unseal(tmp_path)
     with pytest.raises(NotARunError, match=r"the run has not ended"):
         exporting.export(tmp_path, tmp_path / "out")
 
 
 def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path: Path) -> None:
     for path in run("mlp").iterdir():
-        if path.name != "summary.json":
+        if path.name not in ("summary.json", inventory.NAME):
             (tmp_path / path.name).symlink_to(path)
     summary = json.loads((run("mlp") / "summary.json").read_text())
     assert summary.pop("columns") == {"who": "one", "item": "one", "seen": "several"}

@@ -13,6 +13,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import RunError
 from embexp.runs import run as single
+from embexp.runs.prepare import prepare
 from embexp.specs.inits import METHODS
 from embexp.system import digests
 from tests.thoroughness import thorough
@@ -190,3 +191,18 @@ def test_what_the_graph_holds(tmp_path: Path) -> None:
         for size in (tables, whole):
             assert abs(size[init, 1000] - size[init, 10]) < 990  # not even a byte per row
             assert size["constant", 1000] - size["constant", 10] >= 3_960_000
+
+
+def test_constants_that_fit_no_graph_are_refused_before_a_file_is_read(tmp_path: Path) -> None:
+    """The file has 2 GiB by its header, and takes no space on the disk."""
+    np.lib.format.open_memmap(tmp_path / "glove.npy", "w+", np.float32, (2**23, 64)).flush()
+    overrides = [
+        *("data.examples=500", "model=mlp", "init=constant", "pretrained@tables.item.pretrained=file"),
+        f"tables.item.pretrained.path={tmp_path}/glove.npy",
+        *("tables.item.dim=64", f"output.cache={tmp_path}/cache"),
+    ]
+    said: list[str] = []
+    with pytest.raises(RunError, match=r"init=constant: .* item 8388608 × 64"):
+        prepare(embexp.compose(overrides), lambda text, part: said.append(text))
+    assert not [text for text in said if "glove.npy" in text]
+    assert not (tmp_path / "cache" / "finite").exists()

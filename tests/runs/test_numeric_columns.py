@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import DataError
+from embexp.records import inventory
 from embexp.runs import exporting
 from embexp.runs import run as single
 from embexp.runs.data import read_data
@@ -168,6 +169,7 @@ def test_what_was_fitted_is_needed_as_it_was(run: Path, log: Path, folder: Path)
     content = json.loads(path.read_text())
     assert [each["name"] for each in content["columns"]] == list(DENSE)
     path.unlink()
+    inventory.unseal(copy)
     with pytest.raises(DataError, match=r"numeric_columns\.json: there is no such file"):
         embexp.load_run(copy).predict(log)
     path.write_text(json.dumps(content).replace('"views"', '"clicks"'))

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import CheckpointError, DataError, DivergedError, NotARunError, UsageError, VocabularyError
+from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs import run as single
@@ -276,6 +277,7 @@ def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
     other = run(spec_of(cache, *SMALL_CLICKS, "train.steps=1", "optimizer=adam", *QUIET), tmp_path / "adam")
     spec = RunFolder(clicks_run.directory).spec.read_text()
     RunFolder(other.directory).spec.write_text(spec)
+    inventory.seal(other.directory)
     with pytest.raises(
         CheckpointError, match=r"(?s)missing in the checkpoint.*accumulators.* extra .*momenta.*velocities"
     ):

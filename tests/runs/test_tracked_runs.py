@@ -20,6 +20,7 @@ from werkzeug.test import Client
 import embexp
 from embexp.config import resources
 from embexp.errors import ConfigError, DivergedError, RunError
+from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import resume
 from embexp.runs import run as single
@@ -93,6 +94,8 @@ def test_mlflow_has_parameters_metrics_tags_and_files(world: World, whole: singl
     run = world.found("whole")
     assert (run.info.status, run.info.run_name) == ("FINISHED", "whole")
     assert run.data.tags["run_id"] == whole.summary["run_id"]
+    assert run.data.tags["inventory"] == whole.inventory == inventory.digest_of(whole.directory)
+    assert inventory.changes(whole.directory) == ()
     assert run.data.params["optimizer.learning_rate"] == str(world.spec().optimizer.learning_rate)
     assert run.data.params["train.batch_size"] == "128"
     assert not [name for name in run.data.params if name.split(".")[0] in ("output", "checkpoint", "tracking")]
@@ -100,7 +103,8 @@ def test_mlflow_has_parameters_metrics_tags_and_files(world: World, whole: singl
     assert [step for step, _ in world.history("whole", "validation/auc")] == [10, 20, 30]
     assert run.data.metrics["final/test/auc"] == whole.summary["metrics"]["test"]["auc"]
     paths = {each.path for each in world.store.client.list_artifacts(run.info.run_id)}
-    assert {"spec.json", "manifest.json", "summary.json", "metrics.jsonl", "plots", "final"} <= paths
+    files = {"spec.json", "manifest.json", "summary.json", "metrics.jsonl", "inventory.json"}
+    assert {*files, "plots", "final"} <= paths
 
 
 def test_tensorboard_has_curves_config_hyperparameters_and_final_metrics(whole: single.RunResult) -> None:

@@ -18,6 +18,7 @@ Step = Callable[[Any], Any]
 @pytest.fixture(scope="module")
 def strategy() -> Iterator[Any]:
     with embexp.tpu_simulator(cores=1) as strategy:
+        tf.config.set_soft_device_placement(False)
         yield strategy
 
 
@@ -42,6 +43,20 @@ def table(x: Any) -> Any:
     return made.lookup(tf.cast(x, tf.int64))
 
 
+def host(x: Any) -> Any:
+    kept = tf.boolean_mask(x, x > 1)
+    return tf.pad(tf.unique(kept)[0], [[0, 3 - tf.size(tf.unique(kept)[0])]])
+
+
+def outside(x: Any) -> Any:
+    return tf.compat.v1.tpu.outside_compilation(host, x)
+
+
+def printed(x: Any) -> Any:
+    tf.print("x is", x, output_stream=tf.compat.v1.logging.info)
+    return x
+
+
 REFUSED: dict[str, tuple[Step, str, str]] = {
     "py_function": (lambda x: tf.py_function(lambda y: y, [x], tf.float32), "EagerPyFunc", "it calls Python"),
     "numpy_function": (squares, "PyFunc", "it calls Python"),
@@ -60,6 +75,8 @@ REFUSED: dict[str, tuple[Step, str, str]] = {
         "the shape of its result depends on values",
     ),
     "sparse": (lambda x: tf.sparse.from_dense(x).values, "Where", "the shape of its result depends on values"),
+    "print": (printed, "PrintV2", "it prints, which the host does"),
+    "shape from the host": (lambda x: outside(x) * 2, "Pad", "a TPU must know its shape"),
     "no kernel": (lambda x: x + tf.cast(tf.timestamp(), tf.float32), "Timestamp", "TensorFlow has no XLA kernel"),
 }
 
@@ -75,6 +92,55 @@ def test_refused(strategy: Any, name: str) -> None:
     assert "tf.compat.v1.tpu.outside_compilation" in message
 
 
+def length_of_text(x: Any) -> Any:
+    return tf.strings.length(tf.strings.as_string(x))
+
+
+MOVED: dict[str, tuple[Step, Any]] = {
+    "print": (printed, [1.0, 2.0, 3.0]),
+    "numpy_function": (lambda x: squares(x) + 1, [2.0, 5.0, 10.0]),
+    "hash table": (lambda x: table(x) + 1, [7, 0, 0]),
+    "strings": (length_of_text, [8, 8, 8]),
+    "strings in a branch": (in_a_branch, [8, 8, 8]),
+    "python in a loop": (lambda x: in_a_loop(x * 3)[0], [9.0, 36.0, 81.0]),
+    "strings to nobody": (lambda x: (length_of_text(x), x)[1], [1.0, 2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_moved_to_the_host_by_soft_placement(strategy: Any, name: str) -> None:
+    step, expected = MOVED[name]
+    tf.config.set_soft_device_placement(True)
+    try:
+        found = strategy.run(tf.function(step), args=(tf.constant([1.0, 2.0, 3.0]),))
+    finally:
+        tf.config.set_soft_device_placement(False)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["unique", "boolean_mask", "range", "py_function"])
+def test_soft_placement_gives_no_shapes(strategy: Any, name: str) -> None:
+    """Neither those that a TPU computes from values, nor that of a result from the host."""
+    step, _, _ = REFUSED[name]
+    tf.config.set_soft_device_placement(True)
+    try:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"depends on values|a TPU must know its shape"):
+            strategy.run(tf.function(lambda x: step(x) + 1), args=(tf.constant([1.0, 2.0, 3.0]),))
+    finally:
+        tf.config.set_soft_device_placement(False)
+
+
+def test_the_value_of_an_argument_is_not_known(strategy: Any) -> None:
+    """A TPU compiles a step for any value of its arguments, also of those that are constants here."""
+
+    def step(count: Any) -> Any:
+        assert tf.get_static_value(count) is None
+        return tf.range(count)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Range \(.*depends on values"):
+        tf.function(lambda: strategy.run(step, args=(3,)))()
+
+
 def test_all_are_named_at_once(strategy: Any) -> None:
     def step(x: Any) -> Any:
         return tf.unique(x)[0], squares(x)
@@ -83,17 +149,7 @@ def test_all_are_named_at_once(strategy: Any) -> None:
         strategy.run(tf.function(step), args=(tf.ones([3]),))
 
 
-def host(x: Any) -> Any:
-    kept = tf.boolean_mask(x, x > 1)
-    return tf.pad(tf.unique(kept)[0], [[0, 3 - tf.size(tf.unique(kept)[0])]])
-
-
-def outside(x: Any) -> Any:
-    return tf.ensure_shape(tf.compat.v1.tpu.outside_compilation(host, x), [3])
-
-
-def printed(x: Any) -> Any:
-    tf.print("x is", x, output_stream=tf.compat.v1.logging.info)
+def asserted(x: Any) -> Any:
     tf.debugging.assert_positive(x, message="not positive")
     tf.strings.as_string(x)  # nobody needs it
     return x
@@ -121,8 +177,8 @@ def differentiated(x: Any) -> Any:
 
 
 ALLOWED: dict[str, Step] = {
-    "outside compilation": outside,
-    "print and assert": printed,
+    "outside compilation": lambda x: tf.ensure_shape(outside(x), [3]),
+    "assert": asserted,
     "loops": repeated,
     "masks": masked,
     "gradients": differentiated,

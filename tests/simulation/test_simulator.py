@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.distribute import device_util
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
-from tensorflow.python.tpu import tpu, tpu_embedding_v2, tpu_replication, tpu_strategy_util
+from tensorflow.python.tpu import functional, tpu, tpu_embedding_v2, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
 import embexp
@@ -28,10 +29,14 @@ PLACES = [
     (tpu_embedding_v2, "_load_variables_impl"),
     (tpu_embedding_v2, "_retrieve_variables_impl"),
     (tpu, "initialize_system_for_tpu_embedding"),
-    (tpu, "replicate"),
-    (tpu_replication, "outside_compilation_impl"),
+    (tpu, "split_compile_and_replicate"),
+    (functional, "TPUPartitionedCall"),
+    (context.Context, "soft_device_placement"),
     (polymorphic_function.Function, "__call__"),
-    *((tpu_ops, name) for name in ("is_tpu_embedding_initialized", "cross_replica_sum", "all_to_all")),
+    *(
+        (tpu_ops, name)
+        for name in ("is_tpu_embedding_initialized", "tpu_ordinal_selector", "cross_replica_sum", "all_to_all")
+    ),
     *((tpu_ops, name) for name in ("recv_tpu_embedding_activations", "send_tpu_embedding_gradients")),
     (tpu_ops, "enqueue_tpu_embedding_arbitrary_tensor_batch"),
 ]
@@ -50,6 +55,8 @@ def new_embedding(
 
 def on_each_replica(strategy: Any, ids: Any) -> Any:
     """The same ids on each replica."""
+    if isinstance(ids, tf.distribute.DistributedValues):
+        return {"seen": ids}
     return {"seen": strategy.experimental_distribute_values_from_function(lambda _: ids)}
 
 
@@ -115,6 +122,39 @@ class TestTheBlock:
             with pytest.raises(RuntimeError, match="in the step"):
                 step(IDS)
             assert trainer(strategy, embedding)(IDS).values[0].shape == (BATCH, DIM)
+
+    def test_soft_placement_is_only_that_of_the_tpu(self) -> None:
+        """Without it, variables on simulated cores work all the same; the program around the block keeps its own."""
+        current = context.context()
+        with simulated() as strategy:
+            before = current._soft_device_placement
+            tf.config.set_soft_device_placement(False)
+            assert tf.config.get_soft_device_placement() is False
+            assert trainer(strategy, new_embedding(strategy))(IDS).values[0].shape == (BATCH, DIM)
+            assert current._soft_device_placement is before
+        with simulated():
+            assert tf.config.get_soft_device_placement() is True
+        try:
+            tf.config.set_soft_device_placement(False)
+            with simulated() as strategy:
+                assert tf.config.get_soft_device_placement() is False
+                trainer(strategy, new_embedding(strategy))(IDS)
+                tf.config.set_soft_device_placement(True)
+            assert tf.config.get_soft_device_placement() is False
+        finally:
+            tf.config.set_soft_device_placement(True)
+
+    def test_has_the_client_of_a_tpu_in_the_cloud(self) -> None:
+        """As TensorFlow's own test base class uses it."""
+        with simulated():
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver("", zone="none", project="none")
+            client = resolver._cloud_tpu_client
+            client.configure_tpu_version(version="nightly", restart_type="always")
+            client.wait_for_healthy()
+            assert client.recoverable()
+            tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+            assert tf.distribute.TPUStrategy(resolver).num_replicas_in_sync == 2
 
     def test_is_one_at_a_time(self) -> None:
         with simulated(), pytest.raises(RuntimeError, match="inside another tpu_simulator"), simulated():
@@ -224,6 +264,38 @@ class TestSteps:
             found = step(IDS).values[0]
             np.testing.assert_allclose(rows(embedding)[1], START[1] - 0.5 * 4)
             np.testing.assert_array_equal(found, START[IDS + 1])
+
+    def test_a_batch_of_another_kind_that_was_left_is_an_error(self) -> None:
+        """A core has one queue: a TPU would give the step the batch that was left. The error removes it."""
+        with simulated() as strategy:
+            embedding = new_embedding(strategy)
+            train = trainer(strategy, embedding)
+
+            @tf.function
+            def enqueue(ids: Any) -> None:
+                embedding.enqueue(on_each_replica(strategy, ids), training=False)
+
+            np.testing.assert_array_equal(train(IDS).values[0], START[IDS])
+            enqueue(IDS + 1)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave the queue of a core in the order"):
+                train(IDS + 2)
+            np.testing.assert_array_equal(train(IDS + 3).values[1], START[IDS + 3])
+            assert rows(embedding)[5].tolist() == START[5].tolist()  # of the step that failed
+
+    def test_a_failed_step_leaves_no_batch(self) -> None:
+        """Not even on the cores whose ids were fine."""
+        with embexp.tpu_simulator(cores=4) as strategy:
+            embedding = new_embedding(strategy)
+            train = trainer(strategy, embedding)
+            bad = strategy.experimental_distribute_values_from_function(
+                lambda context: IDS + ROWS * (context.replica_id_in_sync_group == 0)
+            )
+            for _ in range(5):
+                with pytest.raises(tf.errors.InvalidArgumentError, match="items"):
+                    train(bad)
+                before = rows(embedding)
+                for found in train(IDS).values:
+                    np.testing.assert_array_equal(found, before[IDS])
 
     def test_features_with_one_name_stay_separate(self) -> None:
         with embexp.tpu_simulator(cores=1) as strategy:

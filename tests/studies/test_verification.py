@@ -138,7 +138,7 @@ def test_a_run_is_identical(recorded: Path, again: Reruns, tmp_path: Path) -> No
     assert found.identical
     assert found.differences == ()
     assert found.kept == kept
-    assert "9 lines of metrics.jsonl; 2 tables by digest" in "; ".join(found.compared)
+    assert (found.compared[0], found.compared[2]) == ("9 lines of metrics.jsonl", "2 tables by digest")
     assert found.compared[-1] == "checkpoints up to step 12"
     parts = runs_compared.compare(recorded, kept)
     assert [each.name for each in parts[""].spec] == ["checkpoint.every_steps", "checkpoint.on_error"]
@@ -205,7 +205,7 @@ def test_a_falsified_digest_is_named(copy: Path, again: Reruns) -> None:
     assert (each.kind, each.name, each.a) == (Kind.TABLE, "item.digest", "0" * 64)
 
 
-def test_bisection_finds_the_first_checkpoint_that_differs(
+def test_the_first_checkpoint_that_differs_is_described_and_later_ones_are_named(
     copy: Path, again: Reruns, project: Path, tmp_path: Path
 ) -> None:
     """The checkpoints of steps 8 and 12 come from a run with another seed; nothing else is changed."""
@@ -216,9 +216,31 @@ def test_bisection_finds_the_first_checkpoint_that_differs(
         shutil.rmtree(copy / "checkpoints" / step)
         shutil.copytree(other / "checkpoints" / step, copy / "checkpoints" / step)
     found = verified(copy, again)
-    assert {each.step for each in found.results} == {8}
-    assert all("after step 4 the checkpoints are equal" in each.note for each in found.results)
-    assert {each.kind for each in found.results} == {Kind.TABLE, Kind.WEIGHTS}
+    *first, later = found.results
+    assert {each.step for each in first} == {8}
+    assert all("after step 4 the checkpoints are equal" in each.note for each in first)
+    assert {each.kind for each in first} == {Kind.TABLE, Kind.WEIGHTS, Kind.CHECKPOINT}
+    assert (later.kind, later.name, later.step) == (Kind.CHECKPOINT, "step_00000012", 12)
+
+
+def test_one_checkpoint_before_equal_ones_is_found(copy: Path, again: Reruns) -> None:
+    """What differs once need not differ ever after: somebody may have edited it."""
+    data = copy / "checkpoints" / "step_00000004" / "checkpoint.data-00001-of-00002"
+    content = bytearray(data.read_bytes())
+    content[0] ^= 1
+    data.unlink()
+    data.write_bytes(content)
+    [each] = verified(copy, again).results
+    assert (each.kind, each.step) == (Kind.TABLE, 4)
+
+
+@pytest.mark.parametrize(
+    "keys", [("baselines", "constant", "test", "auc"), ("strategy",), ("movement", "item", "rows")]
+)
+def test_every_number_of_the_summary_is_compared(copy: Path, again: Reruns, keys: tuple[str, ...]) -> None:
+    edit(copy / "summary.json", *keys, value=7)
+    [each] = verified(copy, again).results
+    assert (each.kind, each.name, each.a) == (Kind.SUMMARY, ".".join(keys), 7)
 
 
 def test_another_run_id_alone_is_named(copy: Path, again: Reruns) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from embexp.cli import commands
 from embexp.config import composition
 from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
@@ -20,76 +22,23 @@ from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.sweeps import elsewhere, engines
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.jobs import CANCEL
+from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
+from embexp.sweeps.shown import Shown
 from embexp.sweeps.sweep import sweep
-
-JOB = """
-import json, os, pathlib, signal, sys, time
-from embexp.sweeps import elsewhere, locks
-sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-job = elsewhere.read(sweep, number)
-what, directory = job.settings["what"], sweep / job.directory
-lock = locks.held(directory / ".lock", "the job", patience=5)
-lock.__enter__()
-print("job", number, "in process", os.getpid(), "below", os.getppid(), flush=True)
-if what == "fails":
-    reason = {"error": "DataError", "reason": "ratings.csv: line 5: what is this?", "crash": False}
-    (directory / "failure.json").write_text(json.dumps(reason))
-    sys.exit(1)
-if what == "dies":
-    os.kill(os.getpid(), signal.SIGKILL)
-if what == "loses its worker":
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(1)
-status = "completed"
-if what == "waits":
-    def stop(*_):
-        raise KeyboardInterrupt
-    signal.signal(signal.SIGINT, stop)
-    (directory / "ready").touch()
-    try:
-        time.sleep(60)
-    except KeyboardInterrupt:
-        status = "interrupted"
-summary = {"status": status, "run_id": f"id{number}", "metrics": {"validation": {"auc": number / 10}}}
-(directory / "summary.json").write_text(json.dumps(summary))
-"""
-SPEC = json.dumps({"output": {"compare": []}})
-
+from embexp.sweeps.watching import Watch
+from tests.sweeps.engine_jobs import engine, finish, ledger, log
 
 # Of workers of submitit that are waited for by other means than their process.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 LAUNCHERS = ["basic", "submitit_local"]
 
 
-def engine(launcher: str, folder: Path) -> Engine:
-    """The launcher of a sweep; its jobs train nothing."""
-    if launcher.startswith("submitit"):
-        pytest.importorskip("submitit")
-    job = folder / "job.py"
-    job.write_text(JOB)
-    config = compose(composition.loader(), [f"hydra/launcher={launcher}"]).config
-    return dataclasses.replace(engines.engine(config, OWN_MODULES), command=(sys.executable, str(job)))
-
-
 def run(made: Engine, jobs: Ledger, numbers: list[int]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     made.run(jobs, numbers, outcomes.append)
-    return outcomes
-
-
-def ledger(directory: Path, *whats: str) -> Ledger:
-    directory.mkdir(exist_ok=True)
-    made = Ledger(directory, create=True)
-    made.add(
-        LedgerJob(n, (f"what={what}",), {"what": what}, SPEC, f"i{n}", directory=str(n)) for n, what in enumerate(whats)
-    )
-    return made
-
-
-def log(directory: Path, number: int) -> list[str]:
-    return (directory / str(number) / "run.log").read_text().splitlines()
+    return sorted(outcomes, key=lambda each: each.number)  # they are told as they end
 
 
 @pytest.mark.slow
@@ -147,13 +96,71 @@ def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> No
     sweep = tmp_path / "sweep"
     with ledger(sweep, "works", "works") as jobs:
         made = engine("basic", tmp_path)
-        elsewhere.write(sweep, jobs.job(0))
-        jobs.begin(0, time.time())
-        elsewhere.RunElsewhere(str(sweep), os.getcwd(), made.command)({"job": 0})  # the sweep is killed meanwhile
-        assert jobs.job(0).state is Status.RUNNING
-        outcomes = run(made, jobs, [0, 1])
+        elsewhere.write(sweep, jobs.job(0), "first")
+        jobs.queue([0], time.time())
+        elsewhere.RunElsewhere(str(sweep), os.getcwd(), "first", made.command)(
+            {"job": 0}
+        )  # the sweep is killed meanwhile
+        assert jobs.job(0).state is Status.QUEUED
+        watch = Watch(sweep)
+        watch.follow([jobs.job(0)])
+        outcomes: list[Outcome] = []
+        made.run(jobs, [0, 1], outcomes.append, watch=watch)
         assert [each.status for each in outcomes] == [Status.COMPLETED, Status.COMPLETED]
     assert len(log(sweep, 0)) == 1
+
+
+def test_the_terminal_shows_what_is_queued(tmp_path: Path) -> None:
+    printed = io.StringIO()
+    shown = Shown(Console(file=printed, force_terminal=True, width=100), tmp_path, lambda job: "")
+    with ledger(tmp_path / "sweep", "works", "works", "works", "works") as jobs:
+        jobs.begin(0, time.time())
+        jobs.queue([1, 2], time.time())
+        shown.expect(4, 4)
+        with shown.live():
+            shown.update(jobs.jobs()[:3])
+            shown.say("a line, and what runs below it")
+    assert "1 running  ·  2 queued  ·  0 done  ·  1 waiting" in printed.getvalue()
+
+
+@pytest.mark.slow
+def test_a_launcher_that_waits_for_its_jobs_is_followed_and_cancelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep, made, printed = tmp_path / "sweep", engine("basic", tmp_path), list[str]()
+    ledger(sweep, "works", "waits", "works").__exit__()
+    process = threading.Thread(target=lambda: printed.append(finish(sweep, made)))
+    process.start()
+    give_up = time.monotonic() + 60
+    states: list[str] = []
+    while states != ["completed", "running", "queued"] and time.monotonic() < give_up:
+        time.sleep(0.05)
+        with Ledger(sweep) as jobs:
+            states = [job.state.value for job in jobs.jobs()]
+    assert states == ["completed", "running", "queued"]
+    assert commands.main(["sweep", "cancel", str(sweep)]) == 0
+    process.join()
+    with Ledger(sweep) as jobs:
+        assert [(job.state, job.attempts) for job in jobs.jobs()] == [
+            (Status.COMPLETED, 1), (Status.CANCELLED, 1), (Status.CANCELLED, 0),
+        ]  # fmt: skip
+    assert "1 running, 1 queued" in capsys.readouterr().out
+
+
+def test_a_worker_of_an_earlier_submission_runs_nothing(tmp_path: Path) -> None:
+    sweep, made = tmp_path / "sweep", engine("basic", tmp_path)
+    with ledger(sweep, "works") as jobs:
+        late = elsewhere.RunElsewhere(str(sweep), str(tmp_path), "first", made.command)
+        elsewhere.write(sweep, jobs.job(0), "first")
+        elsewhere.write(sweep, jobs.job(0), "second")
+        assert late({"job": 0}) == elsewhere.NOT_RUN
+        elsewhere.withdraw(sweep, 0)
+        assert dataclasses.replace(late, submission="second")({"job": 0}) == elsewhere.NOT_RUN
+        assert not (sweep / "0").exists()
+        elsewhere.write(sweep, jobs.job(0), "third")
+        (sweep / CANCEL).touch()
+        assert dataclasses.replace(late, submission="third")({"job": 0}) == elsewhere.NOT_RUN
+        assert not (sweep / "0").exists()
 
 
 @pytest.mark.slow

@@ -24,8 +24,9 @@ from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import resuming, shares
 from embexp.sweeps.ledger import Ledger
+from embexp.sweeps.shown import Shown
 from embexp.sweeps.sweep import sweep
-from embexp.system import machine_faults
+from embexp.system import locks, machine_faults
 
 Command = Callable[[Path, int], Sequence[str]]
 
@@ -219,6 +220,81 @@ def kill_jobs() -> None:
         child.kill()
 
 
+def test_a_job_that_another_process_runs_is_waited_for(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[int] = []
+
+    def spy(place: Path, number: int) -> Sequence[str]:
+        started.append(number)
+        return command(place, number)
+
+    monkeypatch.setattr(Shown, "ended", lambda self, outcome: ended.append(outcome.number))
+    ended: list[int] = []
+    Path("s/0").mkdir(parents=True)
+    Path("s/1").mkdir()
+    Ledger(Path("s"), create=True).__exit__()
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        first.enter_context(locks.of_folder(Path("s/0"), "job 0").exclusive())
+        second.enter_context(locks.of_folder(Path("s/1"), "job 1").exclusive())
+
+        def other() -> None:
+            while 2 not in ended:
+                time.sleep(0.02)
+            Path("s/0/summary.json").write_text(json.dumps({"status": "completed", "metrics": {}}))
+            first.close()
+            second.close()  # without a result: it is run here
+
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        assert run(spy, "seed=1,2,3", "hydra.launcher.jobs=3")
+        thread.join()
+    assert (started, rows()) == ([2, 1], [("completed", 0), ("completed", 1), ("completed", 1)])
+    assert "job 1 is run by another process: this waits for it" in capsys.readouterr().out
+
+
+def test_a_job_whose_folder_is_taken_while_it_starts_is_waited_for(command: Command) -> None:
+    """Its process says so by its exit status, and it is neither failed nor tried again meanwhile."""
+    script = (
+        "import json, pathlib, sys; d = pathlib.Path(sys.argv[1]) / sys.argv[2]\n"
+        "if not (d / 'once').exists(): (d / 'once').touch(); sys.exit(75)\n"
+        "(d / 'summary.json').write_text(json.dumps({'status': 'completed'}))"
+    )
+    assert run(lambda place, number: (sys.executable, "-IS", "-c", script, str(place), str(number)), "seed=1")
+    assert rows() == [("completed", 2)]
+
+
+def test_a_sweep_is_cancelled(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    results: list[bool] = []
+    other = threading.Thread(target=lambda: results.append(run(command, "seed=1,103,2,3")))
+    other.start()
+    while not Path("s/1/ready").exists():
+        time.sleep(0.02)
+    assert commands.main(["sweep", "cancel", "s"]) == 0
+    other.join()
+    assert (results, rows()) == ([False], [("completed", 1), ("cancelled", 1), ("planned", 0), ("planned", 0)])
+    assert reasons() == ["", "", "the sweep was cancelled", "the sweep was cancelled"]
+    assert json.loads(Path("s/1/summary.json").read_text())["status"] == "interrupted"  # it has saved what is trained
+    out = capsys.readouterr().out
+    assert "the process of the sweep ends its jobs: 1 running" in out
+    assert f"1 job cancelled; `embexp resume {Path('s').absolute()}` continues the sweep" in out
+    assert "job 1 cancelled [seed=103]" in out
+    assert not run(command, "seed=1,103,2,3", "hydra.launcher.timeout_minutes=0.02")
+    assert rows() == [("completed", 1), ("failed", 2), ("completed", 1), ("completed", 1)]
+
+
+def test_nothing_to_cancel(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "seed=1")
+    assert commands.main(["sweep", "cancel", "s"]) == 0
+    assert "no job is running" in capsys.readouterr().out
+    assert rows() == [("completed", 1)]
+    assert not Path("s/.cancel").exists()
+    assert commands.main(["sweep", "cancel", "nowhere"]) == 1
+    assert "nowhere is not the directory of a sweep" in capsys.readouterr().err
+    assert commands.main(["sweep", "cancel"]) == 2
+    assert "which sweep? Give its directory" in capsys.readouterr().err
+
+
 KILLED = """
 import sys
 from pathlib import Path
@@ -281,7 +357,7 @@ def test_seeds_are_for_sweeps(command: Command) -> None:
 
 def test_fresh_is_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["run", "--fresh"]) == 2
-    assert "--fresh is for sweeps: a single run always gets a new directory" in capsys.readouterr().err
+    assert "--fresh is for sweeps; output.existing=number gives a single run a new directory" in capsys.readouterr().err
 
 
 def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:

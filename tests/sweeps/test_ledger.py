@@ -17,11 +17,14 @@ import pytest
 from embexp import compose
 from embexp.cli import commands, job
 from embexp.errors import DataError, RunError
+from embexp.records.folder import RunFolder
+from embexp.reports import jobs as reports_jobs
 from embexp.reports.record import Status
-from embexp.sweeps import jobs, ledger, locks, progress_file
-from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps import jobs, ledger, progress_file
+from embexp.sweeps.ledger import Attempt, Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress_file import ProgressFile, Reached
+from tests.locked import held_elsewhere
 
 
 def planned(number: int, **changes: Any) -> LedgerJob:
@@ -45,10 +48,32 @@ def test_what_is_written_is_read(two: Path) -> None:
         assert opened.noted("command") == {"folder": "here"}
         assert opened.noted("nothing") is None
         opened.begin(0, 10.0)
-        opened.end(0, Status.COMPLETED, 12.5, run_id="abc")
+        opened.end(0, Status.COMPLETED, 12.5, run_id="abc", inventory="def")
         first, second = opened.jobs()
     assert (first.state, first.attempts, first.seconds, first.run_id) == (Status.COMPLETED, 1, 2.5, "abc")
+    assert first.inventory == "def"
     assert (second.state, second.attempts, second.seconds, second.run_id) == (Status.COMPLETED, 0, None, "abc")
+
+
+def test_seconds_are_those_of_all_attempts(two: Path) -> None:
+    with Ledger(two) as opened:
+        opened.begin(0, 10.0)
+        opened.end(0, Status.INTERRUPTED, 12.5)
+        opened.begin(0, 100.0)
+        assert (opened.job(0).state, opened.job(0).seconds) == (Status.RUNNING, 2.5)
+        opened.end(0, Status.FAILED, 104.0)
+        opened.queue([0], 200.0)
+        opened.identify("slurm", {0: "17_0"})
+        queued = opened.job(0)
+        assert (queued.state, queued.scheduler, queued.scheduler_job) == (Status.QUEUED, "slurm", "17_0")
+        opened.note_attempt(0, Attempt("node7", 300.0))
+        assert (opened.job(0).state, opened.job(0).attempts) == (Status.RUNNING, 3)
+        opened.note_attempt(0, Attempt("node7", 300.0, 301.5))
+        opened.end(0, Status.COMPLETED, 999.0)
+        job = opened.job(0)
+        assert (job.seconds, job.attempts, job.started, job.ended) == (8.0, 3, 300.0, 301.5)
+        assert [each.seconds for each in opened.attempts(0)] == [2.5, 4.0, 1.5]
+    assert [job.seconds for job in reports_jobs.read(two)] == [8.0, None]
 
 
 def test_jobs_are_added_all_or_none(two: Path) -> None:
@@ -83,7 +108,9 @@ def test_what_is_no_ledger(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / ledger.NAME)) as other:
         other.execute("PRAGMA user_version = 7")
         other.execute("CREATE TABLE t (x)")
-    with pytest.raises(RunError, match="is of version 7, and this embexp reads version 1"):
+    with pytest.raises(
+        RunError, match="is of version 7, and this embexp reads version 2: finish it with the embexp that began it"
+    ):
         Ledger(tmp_path)
 
 
@@ -165,13 +192,15 @@ def test_no_two_processes_work_in_one_directory(
 ) -> None:
     monkeypatch.setattr(job, "_train", trained())
     monkeypatch.setattr(job, "_PATIENCE", 0.1)
+    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
     (two / "0").mkdir()
-    with locks.held(two / "0" / jobs.LOCK, "another", patience=0):
-        outcome = run_recorded(two, 0)
-        assert outcome.status is Status.FAILED
-        assert f"job 0 in {two / '0'} is at work already: process {os.getpid()} on " in outcome.reason
+    RunFolder(two / "0").write_spec(compose(["train.steps=3"]))
+    with Ledger(two) as opened, held_elsewhere(two / "0") as process:
+        assert job.execute(two, opened.job(0)) == jobs.BUSY
+        assert f"job 0 in {two / '0'} is in use: process {process.pid} on " in capsys.readouterr().err
+        assert not (two / "0" / "failure.json").exists()
         assert commands.main(["resume", str(two / "0")]) == 1
-    assert f"the run in {two / '0'} is at work already" in capsys.readouterr().err
+    assert f"the run in {two / '0'} is in use" in capsys.readouterr().err
     assert run_recorded(two, 0).status is Status.COMPLETED
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.sweeps import outcomes
 
@@ -26,6 +27,13 @@ def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Statu
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert outcomes.ending(tmp_path, exit_status)[0] is expected
+
+
+def test_the_last_file_tells_whether_a_job_has_ended_whose_process_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"status": "completed"}))
+    assert outcomes.ending(tmp_path, None) == (Status.INTERRUPTED, "")
+    inventory.seal(tmp_path)
+    assert outcomes.ending(tmp_path, None) == (Status.COMPLETED, "")
 
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from embexp.system import files
+from embexp.system import files, locks
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -90,3 +91,79 @@ def test_a_directory_is_on_disk_with_all_its_files_and_its_name(
     before = {number for number, renamed in synced if not renamed}
     assert before == {each.stat().st_ino for each in (tmp_path / "out", *(tmp_path / "out").rglob("*"))}
     assert [number for number, renamed in synced if renamed] == [tmp_path.stat().st_ino]
+
+
+class Disk:
+    """What is on disk, by the calls of this process: the files with their content, and the names in directories."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: set[Path] = set()
+        """Files whose content is on disk, and directories whose names are."""
+        self.lost: set[Path] = set()
+        """What a power cut may take: names that were made, or given, since their directory was last written."""
+        fsync, replace, mkdir, link = os.fsync, os.replace, os.mkdir, os.link
+
+        def record_fsync(handle: int) -> None:
+            fsync(handle)
+            path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+            self.synced.add(path)
+            self.lost = {each for each in self.lost if each.parent != path}
+
+        def record_replace(old: Path, new: Path) -> None:
+            assert Path(old) in self.synced
+            replace(old, new)
+            self.lost.add(Path(new))
+
+        def record_mkdir(path: Path, *arguments: int) -> None:
+            mkdir(path, *arguments)
+            self.lost.add(Path(path))
+
+        def record_link(old: Path, new: Path, **named: bool) -> None:
+            link(old, new, **named)
+            self.lost.add(Path(new))
+
+        monkeypatch.setattr(os, "fsync", record_fsync)
+        monkeypatch.setattr(os, "replace", record_replace)
+        monkeypatch.setattr(os, "mkdir", record_mkdir)
+        monkeypatch.setattr(os, "link", record_link)
+
+
+def test_what_was_written_outlasts_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    run = files.new_directory(tmp_path / "outputs" / "day" / "run")
+    assert disk.lost == set()
+    files.write_text(run / "spec.json", "{}")
+    files.write_text(run / "vocabularies" / "item.tsv", "a")
+    assert disk.lost == set()
+    files.write_new_text(run / "new.json", "{}")
+    assert {each for each in disk.lost if each.exists()} == set()
+
+
+def test_a_file_system_that_syncs_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def refuse(handle: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{handle}")).is_dir():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    files.write_text(files.new_directory(tmp_path / "run") / "spec.json", "{}")
+    assert (tmp_path / "run" / "spec.json").read_text() == "{}"
+
+
+def test_leftovers_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
+    for name in (
+        ".a.json.0badf00d.part",
+        "checkpoints/.step_1.gone/data",
+        "plots/.b.part/c",
+        "base/.d.part",
+        ".e",
+        "f.part",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "base" / locks.NAME).touch()  # a run of a study, which somebody may be writing
+    files.remove_leftovers(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [".e", "base/.d.part", "base/.lock", "f.part"]

@@ -36,6 +36,9 @@ class Recorder:
     def artifacts(self, paths: Sequence[Path]) -> None:
         self._called("artifacts", [path.name for path in paths])
 
+    def sealed(self, inventory: str) -> None:
+        self._called("sealed", inventory)
+
     def end(self, status: str) -> None:
         self._called("end", status)
 
@@ -56,8 +59,10 @@ def test_points_are_sent_in_batches_and_all_is_there_at_the_end() -> None:
     queued.start(RUN)
     for step in range(500):
         queued.log(point(step))
+    queued.sealed("c0ffee")
     queued.close("completed", [Path("a/summary.json")])
-    expected = [("log", list(range(500))), ("artifacts", ["summary.json"]), ("end", "completed")]
+    sealed: list[tuple[str, object]] = [("sealed", "c0ffee"), ("artifacts", ["summary.json"])]
+    expected = [("log", list(range(500))), *sealed, ("end", "completed")]
     assert tracker.calls == [("start", "x"), *expected]
     assert not warnings
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 
 pytest.importorskip("mlflow", reason="mlflow is not installed")
 
+from embexp.errors import RunError
 from embexp.specs.tracking import MLflow
-from embexp.tracking import parents
+from embexp.sweeps.sweep import sweep
+from embexp.tracking import mlflow_store, parents
 from embexp.tracking.mlflow import MLflowRun
 from embexp.tracking.mlflow_store import Store, absolute, connect
 from embexp.tracking.tracker import Point, TrackedRun
@@ -32,6 +36,63 @@ def uri(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+
+OPEN = """
+import os, sys, time
+from embexp.tracking import mlflow_store
+from mlflow import MlflowClient
+import mlflow.store.tracking.sqlalchemy_store
+begin = time.time() + 0.2
+children = []
+for _ in range(3):
+    if not (child := os.fork()):
+        while time.time() < begin:
+            pass
+        store = mlflow_store.connect("sqlite:///mlflow.db")
+        store.client.create_run(store.experiment("e"))
+        os._exit(0)
+    children.append(child)
+sys.exit(sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
+
+def test_processes_open_a_new_store_at_once(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", OPEN], cwd=tmp_path, check=True)
+    store = connect("sqlite:///mlflow.db")
+    assert len(store.client.search_runs([store.experiment("e")])) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock"}
+
+
+def test_a_store_whose_making_was_interrupted_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlflow.store.db.utils._upgrade_db", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        connect("sqlite:///mlflow.db")
+    assert {path.name for path in tmp_path.iterdir()} == {".mlflow.db.lock"}
+
+
+def test_a_sweep_opens_a_new_store_before_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def command(sweep: Path, number: int) -> list[str]:
+        calls.append("a job")
+        script = 'import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(\'{"status": "completed"}\')'
+        return [sys.executable, "-IS", "-c", script, str(sweep / str(number) / "summary.json")]
+
+    monkeypatch.setattr(mlflow_store, "connect", lambda uri: calls.append(uri))
+    words = ["seed=1,2", "tracking=mlflow", "hydra.launcher.jobs=2"]
+    assert sweep([*words, "hydra.sweep.dir=s", "tracking.uri=sqlite:///a.db"], command=command)
+    assert calls == ["sqlite:///a.db", "a job", "a job"]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    calls.clear()
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"(?s)MLflow can't be reached: .*Correct the settings of tracking"):
+        sweep([*words, "hydra.sweep.dir=t", f"tracking.uri=sqlite:///{tmp_path}/file/a.db"], command=command)
+    assert calls == []
 
 
 def tracked(directory: Path, **changed: Any) -> TrackedRun:
@@ -61,6 +122,7 @@ def test_a_run_from_its_start_to_its_end(uri: str, tmp_path: Path) -> None:
     tracker, store, number = started(uri, run, experiment="my experiment/ü")
     tracker.log([Point(step, 100.0 + step, {"train/loss": 1.0 / step}) for step in range(1, 2501)])
     tracker.log([Point(2500, 2600.0, {"final/test/auc": math.nan})])
+    tracker.sealed("c0ffee")
     tracker.artifacts([run.directory / "spec.json", run.directory / "plots"])
     tracker.end("completed")
     found = store.client.get_run(number)
@@ -71,7 +133,7 @@ def test_a_run_from_its_start_to_its_end(uri: str, tmp_path: Path) -> None:
     assert len(found.data.params) == len(values)
     assert len(found.data.params["long"]) == 6000
     tags = found.data.tags
-    assert (tags["run_id"], tags["mlflow.source.git.commit"]) == ("ab", "c0ffee")
+    assert (tags["run_id"], tags["mlflow.source.git.commit"], tags["inventory"]) == ("ab", "c0ffee", "c0ffee")
     assert tags["directory"] == str(run.directory)
     points = history(store, number, "train/loss")
     assert points[-1] == (2500, 1.0 / 2500)

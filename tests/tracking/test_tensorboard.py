@@ -14,6 +14,7 @@ from tensorboard.context import RequestContext
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata
 
+from embexp.records import inventory
 from embexp.tracking.tensorboard import TensorBoard
 from embexp.tracking.tracker import Point, TrackedRun
 
@@ -62,6 +63,22 @@ def test_events(tmp_path: Path) -> None:
     assert scalars(tmp_path / "events" / "train")["examples_per_second"] == [(20, 4096.0)]
     assert scalars(tmp_path / "events" / "train")["drift/item/mean"] == [(20, 2.0)]
     assert scalars(tmp_path / "events" / "validation") == {"auc": [(20, 0.75)], "loss": [(20, 0.625)]}
+
+
+def test_the_digest_of_the_inventory_is_beside_what_the_inventory_lists(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path / "events")
+    board.start(run(tmp_path))
+    board.log([Point(20, 2.0, {"train/loss": 0.5})])
+    board.end("completed")
+    digest = inventory.seal(tmp_path)
+    board.sealed(digest)
+    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0}).Reload()
+    assert [tf.make_ndarray(event.tensor_proto).item() for event in events.Tensors("inventory")] == [digest.encode()]
+    assert inventory.changes(tmp_path) == ()
+    (tmp_path / "summary.json").write_text("{}")
+    inventory.seal(tmp_path)
+    [change] = inventory.changes(tmp_path)
+    assert (change.path.endswith(".inventory"), change.kind.value) == (True, "changed")
 
 
 @pytest.mark.parametrize(("status", "shown"), [("stopped_early", "STATUS_SUCCESS"), ("failed", "STATUS_FAILURE")])

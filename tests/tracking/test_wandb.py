@@ -73,13 +73,14 @@ def test_a_run_from_its_start_to_its_end(runs: list[Run], tmp_path: Path) -> Non
     tracker.start(tracked(tmp_path / "run"))
     tracker.log([Point(10, 0.0, {"train/loss": 0.5}), Point(10, 0.0, {"validation/auc": 0.7})])
     tracker.log([Point(20, 0.0, {"final/test/auc": 0.6})])
+    tracker.sealed("c0ffee")
     tracker.artifacts([tmp_path / "run" / "spec.json", tmp_path / "run" / "plots"])
     tracker.end("completed")
     (run,) = runs
     assert (run.settings["project"], run.settings["mode"], run.settings["name"]) == ("mine", "offline", "run")
     assert run.settings["config"] == {"seed": 3, "run_id": "ab", "commit": "c0ffee"}
     assert run.logged == [(10, {"train/loss": 0.5, "validation/auc": 0.7}), (20, {"final/test/auc": 0.6})]
-    assert run.summary == {"final/test/auc": 0.6, "status": "completed"}
+    assert run.summary == {"final/test/auc": 0.6, "inventory": "c0ffee", "status": "completed"}
     assert run.artifacts == [["spec.json", "plots/"]]
     assert run.exit_code == 0
 

@@ -6,12 +6,14 @@ import gzip
 import io
 import json
 import os
+import shutil
 import socket
 import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.errors import DataError
-from embexp.vectors import columnar, hdf5, text, token_files
+from embexp.vectors import columnar, hdf5, numpy_files, text, token_files
 from embexp.vectors.compressed import open_stream
 from embexp.vectors.open import open_vectors
 
@@ -71,6 +73,28 @@ def test_a_zip_bomb(tmp_path: Path) -> None:
     path = zipped(tmp_path / "v.npz", bomb)
     refused(path, r"v.npz: m: found 100,000,115 bytes in the archive, expected 115, by its header")
     assert not list((tmp_path / "cache").rglob("array.npy"))
+
+
+def test_an_array_that_has_no_room_when_unpacked_is_refused_by_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sizes agree: 8 MB of zeros are an array like any other, in 8 kB."""
+    np.savez_compressed(tmp_path / "v.npz", m=np.zeros((2000, 1000), np.float32))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=7_000_000))
+    monkeypatch.setattr(numpy_files, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
+    refused(
+        tmp_path / "v.npz", "v.npz: m: found 8,000,128 bytes when unpacked, and the disk of the cache has 7,000,000"
+    )
+
+
+def test_unpacking_tells_how_far_it_is(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "v.npz", m=np.zeros((2000, 1000), np.float32))
+    said: list[tuple[str, float]] = []
+    opened(tmp_path / "v.npz", progress=lambda stage, done: said.append((stage, done)))
+    done = [each for stage, each in said if stage == "unpacking v.npz"]
+    assert len(done) == 8  # megabytes
+    assert done == sorted(done)
+    assert done[-1] == 1
 
 
 @pytest.mark.parametrize("form", ["v.npz", "v.txt.zip"])

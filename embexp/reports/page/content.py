@@ -54,7 +54,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
                 "number": record.number,
                 "directory": "" if record.directory is None else shown_path(record.directory),
                 "status": record.status.value,
-                "reason": record.reason,
+                "reason": "; ".join(filter(None, (record.reason, _changes(record)))),
                 "group": groups.index(setting),
                 "values": values,
                 "settings": [[key, _finite(value)] for key, value in record.settings.items() if key not in common]
@@ -86,6 +86,10 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "search": _search(records),
         "maps": list(maps),
     }
+
+
+def _changes(record: Record) -> str:
+    return f"its record was changed since it ended ({record.changes})" if record.changes else ""
 
 
 def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]]:
@@ -174,7 +178,7 @@ def _commands(record: Record) -> list[tuple[str, str]]:
             ("verify", shlex.join(["embexp", "verify", path])),
             ("evaluate", shlex.join(["embexp", "evaluate", path])),
         ]
-    elif record.status in (Status.INTERRUPTED, Status.RUNNING):
+    elif record.status in (Status.INTERRUPTED, Status.CANCELLED, Status.RUNNING):
         found.append(("go on", shlex.join(["embexp", "resume", path])))
     return found
 

@@ -57,7 +57,7 @@ def read(path: Path) -> Curves:
                 for name, value in line["metrics"].items():
                     points.setdefault(f"validation {name}", {})[step] = _value(value)
             seconds = float(line["timing"]["seconds"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             continue
     by_name = {name: Curve(sorted(found), [found[step] for step in sorted(found)]) for name, found in points.items()}
     return Curves(by_name, seconds)
@@ -116,7 +116,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             for line in file:
                 try:
                     content = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
                 if isinstance(content, dict):
                     yield content

@@ -1,6 +1,7 @@
-"""Every case of TensorFlow's own TPU embedding tests, and what becomes of it here.
+"""Every case of TensorFlow's own tests of TPU embeddings and of the host's part of a step, and what becomes of it here.
 
-The originals are the files `tensorflow/python/tpu/tests/*_test.py` of TensorFlow's repository. One `Case` is one of
+The originals are the files `tensorflow/python/tpu/tests/*_test.py` and
+`tensorflow/python/tpu/tpu_outside_compilation_test.py` of TensorFlow's repository. One `Case` is one of
 their test methods with one set of parameters. Tests here take their cases from this list (`original`), the page
 docs/tpu_fixtures.md is written from it (`python -m tests.strategies.tpu_fixtures.page`), and test_page.py holds the
 three together.
@@ -44,7 +45,7 @@ class Case:
     @property
     def source(self) -> str:
         """The original's file name."""
-        prefix = "tpu" if self.file == "initialization" else "tpu_embedding"
+        prefix = "tpu" if self.file in ("initialization", "outside_compilation") else "tpu_embedding"
         return f"{prefix}_{self.file}_test.py"
 
 
@@ -117,6 +118,36 @@ CASES: tuple[Case, ...] = (
     Case("v1_checkpoint", "test_model_export_cpu"),
     *_all("v1_checkpoint", "test_check_checkpoint_variable_names_are_same_on_cpu_and_tpu", OLD_OPTIMIZERS),
     Case("initialization", "test_tpu_initialization"),
+    Case("outside_compilation", "test_host_no_input"),
+    Case("outside_compilation", "test_host_input_only"),
+    Case("outside_compilation", "test_jit_compile"),
+    Case("outside_compilation", "test_host_input_output"),
+    Case("outside_compilation", "test_host_multiple_inputs"),
+    Case("outside_compilation", "test_multiple_clusters"),
+    *_all("outside_compilation", "test_outside_compilation_control_flow_if", ("host", "core")),
+    Case("outside_compilation", "test_outside_compilation_control_flow_while"),
+    Case("outside_compilation", "test_outside_compilation_host_control_flow"),
+    Case("outside_compilation", "test_summary"),
+    *_all("outside_compilation", "test_summary_in_cond", ("written", "not_written")),
+    Case("outside_compilation", "test_summary_in_while"),
+    Case("outside_compilation", "test_outside_compilation_at_head_and_tail"),
+    Case("outside_compilation", "test_gradient_across_outside_compilation"),
+    Case("outside_compilation", "test_gradient_of_gradient_across_outside_compilation"),
+    Case("outside_compilation", "test_colocate_gradient_with_outside_compiled_op"),
+    Case("outside_compilation", "test_string_op_with_manual_outside_compilation"),
+    Case("outside_compilation", "test_string_op_with_auto_outside_compilation"),
+    Case("outside_compilation", "test_image_summary"),
+    Case("outside_compilation", "test_summary_with_auto_outside_compilation"),
+    Case("outside_compilation", "test_nested_function_scalar_summary"),
+    Case("outside_compilation", "test_histogram_summary_with_auto_outside_compilation"),
+    *_all(
+        "outside_compilation",
+        "test_summary_control_flow_if_with_auto_outside_compilation",
+        ("written", "not_written"),
+    ),
+    Case("outside_compilation", "test_auto_outside_compilation_with_functional_nodes"),
+    Case("outside_compilation", "test_random_ops_with_auto_outside_compilation"),
+    Case("outside_compilation", "test_outside_compilation_with_tpu_partitioned_call_op"),
 )
 
 

@@ -9,10 +9,11 @@ from tests.strategies.tpu_fixtures.cases import CASES, Case, Outcome
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tpu_fixtures.md"
 
-HEAD = """# TensorFlow's TPU embedding tests on the simulated TPU
+HEAD = """# TensorFlow's TPU tests on the simulated TPU
 
-This page lists TensorFlow's tests of its TPU embedding API, and which of them pass on the simulated TPU.
-TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`. Our versions run on a simulated TPU of two cores,
+This page lists TensorFlow's tests of its TPU embedding API, and of what a TPU's host computes for a step, and
+which of them pass on the simulated TPU. TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests` and
+`tensorflow/python/tpu/tpu_outside_compilation_test.py`. Our versions run on a simulated TPU of two cores,
 with the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a
 tolerance of 1e-4; the code is our own. If an original only runs a step, our test also checks the values.
 

@@ -1,6 +1,6 @@
 /* The table of runs: sorted by its heads, filtered by words and status, with a switch for each run. */
 
-const STATUS_SIGNS = { completed: "✓", stopped_early: "✓", running: "…", planned: "·", interrupted: "‖", pruned: "✂", failed: "✕", skipped: "–" };
+const STATUS_SIGNS = { completed: "✓", stopped_early: "✓", running: "…", queued: "⋯", planned: "·", interrupted: "‖", cancelled: "⊘", pruned: "✂", failed: "✕", skipped: "–" };
 
 function statusMark(status) {
   return el("span", { class: `status status-${status}` }, el("span", { "aria-hidden": "true" }, STATUS_SIGNS[status] ?? "?"), ` ${status.replaceAll("_", " ")}`);

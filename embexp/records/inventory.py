@@ -1,0 +1,362 @@
+"""`inventory.json`: the digest of every file that a run wrote, so that a later change of its record is noticed.
+
+It is the last file of a run. A folder inside that has an inventory of its own, such as a run of a study, is listed by
+the digest of that inventory alone. Digests are SHA-256 of the bytes, as `sha256sum` prints them, and are always taken
+from the bytes: a file's times can be set. Whoever edits a file can edit the inventory, too, so its own digest is kept
+elsewhere: in the ledger of a sweep, by trackers, and on the terminal of whoever ran it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from embexp.errors import DataError
+from embexp.system import files, regular
+from embexp.system.parallel import at_once
+
+NAME = "inventory.json"
+EVENT_SUFFIX = ".inventory"
+"""How the name of TensorBoard's file with the digest of the inventory ends: the one file that is written after it."""
+_VERSION = 1
+_LOG = "run.log"
+"""Lines may follow, such as the results for people: what it held when the inventory was written is compared."""
+_NOT_LISTED = (".lock", ".progress.json")
+"""Files of a process that is running."""
+_UNFINISHED = (".part", ".gone")
+"""Endings of what is being written or removed."""
+_BY_SIZE = ("checkpoints/", "events/")
+"""Folders whose files are compared by their sizes alone where a comparison is to be quick."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ChangeKind(StrEnum):
+    """How a file differs from what the inventory says of it."""
+
+    CHANGED = "changed"
+    REMOVED = "removed"
+    ADDED = "added"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that differs from what the inventory says of it.
+
+    Attributes:
+        path: relative to the folder, with slashes.
+        kind: of the change.
+        note: what else there is to say, or "".
+    """
+
+    path: str
+    kind: ChangeKind
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.kind}{f' ({self.note})' if self.note else ''}"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file in an inventory.
+
+    Attributes:
+        size: in bytes.
+        sha256: the digest of these bytes; of a symbolic link that was there, of the path to which it leads.
+        link: whether it is a symbolic link.
+    """
+
+    size: int
+    sha256: str
+    link: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"bytes": self.size, "sha256": self.sha256} | ({"link": True} if self.link else {})
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The content of an inventory.
+
+    Attributes:
+        files: by path relative to the folder, with slashes.
+        digest: SHA-256 of the inventory's own bytes.
+    """
+
+    files: Mapping[str, Listed]
+    digest: str
+
+
+def seal(directory: Path) -> str:
+    """Writes the inventory of a folder in which nothing is written any more, and returns its digest.
+
+    A folder that has one gets a new one. Files are read as many at a time as there are processors; one with several
+    names (hard links), as checkpoints have, is read once.
+
+    Args:
+        directory: of a run or a study.
+    """
+    inside = {name: os.lstat(directory / name) for name in _names(directory)}
+    by_inode = {(status.st_dev, status.st_ino): name for name, status in inside.items()}
+    read = dict(zip(by_inode, at_once(lambda name: _listed(directory, name), by_inode.values()), strict=True))
+    found = {name: read[status.st_dev, status.st_ino].as_json() for name, status in sorted(inside.items())}
+    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
+    text = f'{{\n  "version": {_VERSION},\n  "files": {{\n{lines}\n  }}\n}}\n'
+    files.write_text(directory / NAME, text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def unseal(directory: Path) -> None:
+    """Removes the inventory of a folder in which something is to be written."""
+    (directory / NAME).unlink(missing_ok=True)
+
+
+def read(directory: Path) -> Inventory | None:
+    """The inventory of a folder; None: it has none, as the run was killed, goes on, or is of an earlier version.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    path = directory / NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        with regular.opened(path) as file:
+            content = file.read()
+        found = json.loads(content)
+        if found["version"] != _VERSION:
+            raise ValueError(f"it is of version {found['version']}, and this embexp reads version {_VERSION}")
+        listed = {name: _of_json(name, each) for name, each in found["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        words = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(
+            f"{path} is damaged: {words}; put back the one that the run wrote, or remove it to use the run unchecked"
+        ) from None
+    return Inventory(listed, hashlib.sha256(content).hexdigest())
+
+
+def digest_of(directory: Path) -> str | None:
+    """SHA-256 of the inventory of a folder; None: it has none that can be read."""
+    try:
+        with regular.opened(directory / NAME) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def changes(directory: Path, *, quick: bool = False) -> tuple[Change, ...]:
+    """What differs between a folder and its inventory: changed files first, then removed and added ones.
+
+    Nothing, if the folder has no inventory, see `read`.
+
+    Args:
+        directory: of a run or a study.
+        quick: compares checkpoints and events by their sizes alone.
+    """
+    kinds = list(ChangeKind)
+    return tuple(sorted(_changes(directory, quick=quick), key=lambda each: (kinds.index(each.kind), each.path)))
+
+
+def check(directory: Path, *paths: Path) -> None:
+    """Checks that files, and all files of folders, are what the run wrote. Nothing, if the run has no inventory.
+
+    Args:
+        directory: of the run.
+        *paths: files and folders in it that are about to be read; one that was never there may be named, too.
+
+    Raises:
+        DataError: one has changed, is missing or was added; or the inventory is damaged.
+    """
+    inventory = read(directory)
+    if inventory is None:
+        return
+    names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
+    inside = {name for name in _names(directory) if _is_one_of(name, names)}
+    listed = {name: each for name, each in inventory.files.items() if _is_one_of(name, names)}
+    if not (several := sorted(_compared(directory, listed, inside), key=str)):
+        return
+    found = several[0]
+    words = {
+        ChangeKind.CHANGED: "is not what the run wrote",
+        ChangeKind.REMOVED: "is missing, and the run wrote it",
+        ChangeKind.ADDED: "was not written by the run",
+    }
+    remedy = "remove it" if found.kind is ChangeKind.ADDED else "put back the one that the run wrote, or train again"
+    command = shlex.join(["embexp", "verify", str(directory)])
+    note = f" ({found.note})" if found.note else ""
+    raise DataError(
+        f"{directory / found.path} {words[found.kind]}, says {NAME}{note}: {remedy}; `{command}` lists all changes"
+    )
+
+
+def check_whole(directory: Path) -> None:
+    """Checks a folder in which a run is to go on: its next inventory would hide what was changed. Added files may stay.
+
+    Raises:
+        DataError: a file was changed or removed, or the inventory is damaged.
+    """
+    if lost := tuple(each for each in changes(directory) if each.kind is not ChangeKind.ADDED):
+        raise DataError(
+            f"{directory} can't be resumed: its record is not as the run wrote it ({sentence(lost)}); put those files"
+            f" back, or remove {NAME} to go on unchecked"
+        )
+
+
+def compare(directory: Path, recorded: str | None, *, where: str) -> tuple[Change, ...]:
+    """What shows that the inventory of a folder is not the one whose digest was recorded elsewhere.
+
+    Args:
+        directory: of a run.
+        recorded: digest of its inventory; None: none was recorded.
+        where: it was recorded, for people, such as `the ledger of the sweep`.
+    """
+    found = digest_of(directory)
+    if recorded is None or found == recorded:
+        return ()
+    if found is None:
+        return (Change(NAME, ChangeKind.REMOVED, f"{where} has its digest, {recorded[:12]}"),)
+    return (Change(NAME, ChangeKind.CHANGED, f"its digest is {found[:12]}, and {where} has {recorded[:12]}"),)
+
+
+def sentence(found: tuple[Change, ...], *, most: int = 3) -> str:
+    """Changes in a few words, such as `changed: spec.json; added: notes.txt`.
+
+    Args:
+        found: the changes.
+        most: files of each kind that are named; the others are counted.
+    """
+    parts = []
+    for kind in ChangeKind:
+        named = [f"{each.path} ({each.note})" if each.note else each.path for each in found if each.kind is kind]
+        more = f" and {len(named) - most:,} more" if len(named) > most else ""
+        if named:
+            parts.append(f"{kind}: {', '.join(named[:most])}{more}")
+    return "; ".join(parts)
+
+
+def _changes(directory: Path, *, quick: bool) -> Iterator[Change]:
+    try:
+        inventory = read(directory)
+    except DataError:
+        yield Change(NAME, ChangeKind.CHANGED, "it is damaged")
+        return
+    if inventory is None:
+        return
+    nested = {name for name in inventory.files if name.endswith(f"/{NAME}")}
+    lost = [name for name in nested if not (directory / name).exists()]
+    for name in sorted(nested.difference(lost)):
+        folder = PurePosixPath(name).parent
+        for each in _changes(directory / folder, quick=quick):
+            yield Change(str(folder / each.path), each.kind, each.note)
+    # Without its inventory, nothing is known of what such a folder holds; the inventory itself is missing.
+    below = [str(PurePosixPath(name).parent) for name in lost]
+    inside = {name for name in _names(directory) if not _is_one_of(name, below)}
+    yield from _compared(directory, inventory.files, inside, quick=quick)
+    for path in (directory / "events").glob(f"*{EVENT_SUFFIX}"):
+        if path.is_file() and not path.is_symlink() and inventory.digest.encode() not in path.read_bytes()[: 1 << 16]:
+            yield Change(f"events/{path.name}", ChangeKind.CHANGED, f"it has another digest than that of {NAME}")
+
+
+def _compared(
+    directory: Path, listed: Mapping[str, Listed], inside: set[str], *, quick: bool = False
+) -> Iterator[Change]:
+    """What differs between files of a folder and what the inventory says of them.
+
+    What counts is the content at a path: `checkpoints` may have become a link to another disk.
+    """
+    there = [name for name in listed if os.path.lexists(os.path.join(directory, name))]
+    several = map if quick else at_once  # threads cost more than what little is read
+    faults = several(lambda name: _fault(directory, name, listed[name], quick=quick), there)
+    yield from (
+        Change(name, ChangeKind.CHANGED, fault) for name, fault in zip(there, faults, strict=True) if fault is not None
+    )
+    yield from (Change(name, ChangeKind.REMOVED) for name in set(listed).difference(there))
+    if added := inside.difference(listed):
+        folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+        yield from (Change(name, ChangeKind.ADDED) for name in added.difference(folders))
+
+
+def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | None:
+    """Why a file is not what the inventory says of it, "" where that is all that can be said; None: it is."""
+    try:
+        if listed.link:
+            return None if _listed(directory, name) == listed else ""
+        if quick and name.startswith(_BY_SIZE):
+            return _other_size(os.stat(os.path.join(directory, name)).st_size, listed.size)
+        with regular.opened(directory / name) as file:
+            size = os.fstat(file.fileno()).st_size
+            grown = name == _LOG and size > listed.size
+            if size != listed.size and not grown:
+                return _other_size(size, listed.size)
+            digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")
+    except regular.NotRegularError:
+        return "it is no regular file"
+    except OSError as error:
+        return f"it can't be read: {error.strerror}"
+    return None if digest.hexdigest() == listed.sha256 else ""
+
+
+def _other_size(size: int, before: int) -> str | None:
+    return None if size == before else f"it has {size:,} bytes, and had {before:,}"
+
+
+def _listed(directory: Path, name: str) -> Listed:
+    """What an inventory says of a file, or of a link, which is not followed."""
+    path = directory / name
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        target = os.fsencode(os.readlink(path)) if stat.S_ISLNK(status.st_mode) else b""
+        return Listed(len(target), hashlib.sha256(target).hexdigest(), link=True)
+    with regular.opened(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Listed(file.tell(), digest)
+
+
+def _names(directory: Path) -> Iterator[str]:
+    """The files of a folder, relative to it; of a folder inside that has an inventory, the inventory alone."""
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        with os.scandir(directory / prefix) as entries:
+            found = list(entries)
+        if prefix and any(entry.name == NAME for entry in found):
+            yield f"{prefix}{NAME}"
+            continue
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.endswith(_UNFINISHED):
+                    pending.append(f"{prefix}{entry.name}/")
+            elif _is_listed(prefix, entry.name):
+                yield f"{prefix}{entry.name}"
+
+
+def _is_listed(prefix: str, name: str) -> bool:
+    if name in _NOT_LISTED or (name.startswith(".") and name.endswith(_UNFINISHED)):
+        return False
+    return name != NAME and not (prefix == "events/" and name.endswith(EVENT_SUFFIX))
+
+
+def _is_one_of(name: str, paths: list[str]) -> bool:
+    """Whether a file is one of some paths, or below one of them."""
+    return any(name == path or path == "." or name.startswith(f"{path}/") for path in paths)
+
+
+def _of_json(name: str, content: Mapping[str, Any]) -> Listed:
+    size, digest, link = content["bytes"], content["sha256"], content.get("link", False)
+    if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError(f"{name!r} is not a path in the folder")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not isinstance(link, bool):
+        raise ValueError(f"{name} has {content!r}")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{name} has the digest {digest!r}")
+    return Listed(size, digest, link)

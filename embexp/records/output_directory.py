@@ -1,0 +1,194 @@
+"""The directory that a new run gets: a new one, or, as `output.existing` says, one that is there already.
+
+A directory that was not made for the run is touched only where nothing can be lost: where no step was trained, or where
+the inventory of a complete run lists every file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from embexp.errors import ConfigError, Fault
+from embexp.records import inventory
+from embexp.records.differences import Kind, between
+from embexp.records.folder import RunFolder
+from embexp.records.inventory import ChangeKind
+from embexp.specs.run import RunSpec
+from embexp.specs.running import Existing
+from embexp.system import files, locks
+
+_KEPT = (".hydra", locks.NAME)
+"""What a run that uses a directory again writes itself, or needs there."""
+_OF_A_BEGINNING = (
+    "spec.json",
+    "manifest.json",
+    "coverage.json",
+    "numeric_columns.json",
+    "tracking.json",
+    "failure.json",
+    ".progress.json",
+    "metrics.jsonl",
+    "vocabularies",
+    "code",
+    "events",
+    "checkpoints",
+)
+"""What a run writes before its first step."""
+
+
+@dataclass(frozen=True)
+class OutputDirectory:
+    """The directory of a run that is about to begin.
+
+    Attributes:
+        path: of the directory, in which spec.json is.
+        continues: whether the run that is in it is to be resumed.
+    """
+
+    path: Path
+    continues: bool = False
+
+
+@contextlib.contextmanager
+def opened(
+    path: Path,
+    spec: RunSpec,
+    existing: Existing,
+    *,
+    setting: str = "hydra.run.dir",
+    own: bool = False,
+    warn: Callable[[str], object] | None = None,
+) -> Iterator[OutputDirectory]:
+    """Makes the directory of a run, or takes one that exists, writes spec.json, and holds the directory in the block.
+
+    Args:
+        path: of the directory.
+        spec: of the run.
+        existing: what is done if there is something of that name.
+        setting: what names the directory, for error messages.
+        own: whether the caller has made the directory for this run, so that it may have files that are not the run's.
+        warn: see `RunFolder.writing`.
+
+    Raises:
+        ConfigError: there is something of that name, and `existing` does not allow to use it.
+        RunError: another process has the directory.
+    """
+    made = path
+    if existing is Existing.NUMBER:
+        made = files.new_directory(path)
+    elif not files.made_directory(path) and not (own and _is_free(path)):
+        _check(path, spec, existing, setting)  # before anything is written there, such as the file of a lock
+    folder = RunFolder(made)
+    with folder.writing(warn=warn):
+        is_free = existing is Existing.NUMBER or (own and _is_free(made))
+        continues = not is_free and _claim(made, spec, existing, setting)
+        if not continues:
+            folder.write_spec(spec)
+        yield OutputDirectory(made, continues)
+
+
+def _is_free(path: Path) -> bool:
+    return not RunFolder(path).spec.exists()
+
+
+def _claim(path: Path, spec: RunSpec, existing: Existing, setting: str) -> bool:
+    """Empties a directory that nobody else writes, if that is allowed; returns whether its run is to be resumed.
+
+    Raises:
+        ConfigError: see `opened`.
+    """
+    _check(path, spec, existing, setting)
+    files.remove_leftovers(path)
+    if has_begun_nothing(path):
+        for name in _OF_A_BEGINNING:
+            _remove(path / name)
+        return False
+    if existing is Existing.CONTINUE:
+        return True
+    for each in [*_listed(path), path / inventory.NAME]:  # the inventory last: a killed process can be repeated
+        each.unlink(missing_ok=True)
+    for each in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
+        (each / locks.NAME).unlink(missing_ok=True)  # of a study's run
+        if not any(each.iterdir()):
+            each.rmdir()
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _check(path: Path, spec: RunSpec, existing: Existing, setting: str) -> None:
+    """Raises ConfigError if a directory that exists can't be used for a run."""
+
+    def refused(rule: str, remedy: str) -> ConfigError:
+        return ConfigError([Fault(setting, str(path), rule, remedy)])
+
+    other = "name another directory"
+    if not path.is_dir():
+        raise refused("there is a file of that name", other)
+    if has_begun_nothing(path):
+        return
+    is_run = RunFolder(path).spec.is_file()
+    if existing is Existing.REFUSE:
+        rule = "there is a run in it already" if is_run else "it exists, and is not empty"
+        choices = "output.existing=number makes a new one beside it"
+        if is_run:
+            choices += ", continue completes the run in it, replace removes that run first, if it is complete"
+        raise refused(rule, f"{other}, or choose: {choices}")
+    if not is_run:
+        raise refused(f"it has no run that output.existing={existing} could use, and is not empty", other)
+    if existing is Existing.CONTINUE:
+        _check_same(RunFolder(path).recorded_spec(), spec, refused)
+        return
+    remedy = f"{other}, or move what you need, and remove the directory yourself"
+    if inventory.digest_of(path) is None:
+        raise refused("output.existing=replace removes complete runs only, and it has no inventory.json", remedy)
+    changes = [each for each in inventory.changes(path, quick=True) if each.kind is not ChangeKind.REMOVED]
+    if changes:
+        found = inventory.sentence(tuple(changes))
+        raise refused(
+            f"output.existing=replace removes only what a run wrote, and it has something else ({found})", remedy
+        )
+
+
+def _check_same(recorded: RunSpec, spec: RunSpec, refused: Callable[[str, str], ConfigError]) -> None:
+    """Raises ConfigError if a run can't be continued by that of another spec."""
+    contents = [each.model_dump(mode="json") for each in (recorded, spec)]
+    for content in contents:
+        content["output"].pop("existing")
+    differing = between(Kind.SPEC, *contents)
+    if differing:
+        found = "; ".join(each.text("its spec.json", "this config") for each in differing[:3])
+        more = f"; and {len(differing) - 3} more" if len(differing) > 3 else ""
+        remedy = "name another directory; `embexp resume` trains a run longer, or with other output"
+        raise refused(f"output.existing=continue needs the same spec, and these differ: {found}{more}", remedy)
+
+
+def has_begun_nothing(path: Path) -> bool:
+    """Whether a directory is empty, or that of a run which has ended before its first step."""
+    for each in path.iterdir():
+        known = each.name in (*_KEPT, *_OF_A_BEGINNING) or files.is_leftover(each.name)
+        if not known and not (each.suffix == ".log" and each.is_file()):
+            return False
+    folder = RunFolder(path)
+    if folder.metrics.exists() and folder.metrics.stat().st_size:
+        return False
+    return not folder.checkpoints.is_dir() or all(files.is_leftover(each.name) for each in folder.checkpoints.iterdir())
+
+
+def _listed(path: Path) -> Iterator[Path]:
+    """The files that the inventory of a directory lists, and those of the inventories in it."""
+    found = inventory.read(path)
+    for name in () if found is None else found.files:
+        if PurePosixPath(name).name == inventory.NAME:
+            yield from _listed((path / name).parent)
+        yield path / name
+    yield from (path / "events").glob(f"*{inventory.EVENT_SUFFIX}")

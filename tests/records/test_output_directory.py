@@ -1,0 +1,186 @@
+"""A run gets a directory in which nothing can be lost."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+import embexp
+from embexp.errors import ConfigError, NotARunError, RunError
+from embexp.records import inventory, output_directory
+from embexp.records.folder import RunFolder
+from embexp.records.output_directory import OutputDirectory
+from embexp.specs.run import RunSpec
+from embexp.specs.running import Existing
+from tests.locked import held_elsewhere
+
+REFUSED = [Existing.REFUSE, Existing.CONTINUE, Existing.REPLACE]
+
+
+@pytest.fixture(scope="module")
+def spec() -> RunSpec:
+    return embexp.compose(["seed=1"])
+
+
+def use(path: Path, spec: RunSpec, existing: Existing = Existing.REFUSE) -> OutputDirectory:
+    with output_directory.opened(path, spec, existing) as found:
+        assert found.path.is_dir()
+        assert RunFolder(found.path).lock.writer()
+        assert RunFolder(found.path).recorded_spec().seed == spec.seed
+    return found
+
+
+def begin(path: Path, spec: RunSpec) -> None:
+    """A run that is killed before its first step."""
+    use(path, spec)
+    for name in ("run.log", "manifest.json", "vocabularies/item.tsv", "events/events.out", ".hydra/config.yaml"):
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text("earlier")
+    (path / "checkpoints" / ".step_00000010.0badf00d.part").mkdir(parents=True)
+
+
+def train(path: Path, spec: RunSpec) -> None:
+    """A run that is killed after some steps."""
+    begin(path, spec)
+    (path / "checkpoints" / "step_00000010").mkdir()
+    (path / "checkpoints" / "step_00000010" / "checkpoint.index").write_text("values")
+    (path / "metrics.jsonl").write_text('{"step": 10}\n')
+
+
+def complete(path: Path, spec: RunSpec) -> None:
+    """A run to its last file; some of it is in a run of a study."""
+    train(path, spec)
+    shutil.rmtree(path / "checkpoints" / ".step_00000010.0badf00d.part")
+    (path / "base").mkdir()
+    with RunFolder(path / "base").writing():
+        (path / "base" / "summary.json").write_text("{}")
+        inventory.seal(path / "base")
+    (path / "summary.json").write_text("{}")
+    inventory.seal(path)
+
+
+def names(path: Path) -> list[str]:
+    return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
+
+
+def test_a_new_one_and_an_empty_one(tmp_path: Path, spec: RunSpec) -> None:
+    assert use(tmp_path / "a" / "b", spec) == OutputDirectory(tmp_path / "a" / "b")
+    (tmp_path / "empty").mkdir()
+    assert use(tmp_path / "empty", spec) == OutputDirectory(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("existing", REFUSED)
+def test_one_in_which_nothing_has_begun_is_used_again(tmp_path: Path, spec: RunSpec, existing: Existing) -> None:
+    begin(tmp_path / "run", spec.model_copy(update={"seed": 7}))
+    assert use(tmp_path / "run", spec, existing) == OutputDirectory(tmp_path / "run")
+    assert names(tmp_path / "run") == [".hydra", ".hydra/config.yaml", ".lock", "run.log", "spec.json"]
+
+
+@pytest.mark.parametrize("make", [train, complete])
+def test_a_run_is_refused_unless_something_else_is_chosen(tmp_path: Path, spec: RunSpec, make: object) -> None:
+    make(tmp_path / "run", spec)  # type: ignore[operator]
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    words = (
+        rf"hydra\.run\.dir = {tmp_path / 'run'}: there is a run in it already\.\n +name another directory, or choose: "
+    )
+    with pytest.raises(ConfigError, match=f"{words}output.existing=number.*continue.*replace"):
+        use(tmp_path / "run", spec)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert use(tmp_path / "run", spec, Existing.NUMBER).path == tmp_path / "run_2"
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert use(tmp_path / "run", spec, Existing.CONTINUE) == OutputDirectory(tmp_path / "run", continues=True)
+
+
+@pytest.mark.parametrize("existing", REFUSED)
+def test_what_is_not_of_a_run_stays(tmp_path: Path, spec: RunSpec, existing: Existing) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        use(tmp_path / "home", spec, existing)
+    assert names(tmp_path / "home") == ["thesis.tex"]  # not even the file of a lock
+    begin(tmp_path / "run", spec)
+    (tmp_path / "run" / "thesis.tex").touch()
+    if existing is not Existing.CONTINUE:
+        with pytest.raises(ConfigError):
+            use(tmp_path / "run", spec, existing)
+    with pytest.raises(ConfigError, match="there is a file of that name"):
+        use(tmp_path / "home" / "thesis.tex", spec, existing)
+
+
+def test_a_complete_run_is_replaced(tmp_path: Path, spec: RunSpec) -> None:
+    complete(tmp_path / "run", spec.model_copy(update={"seed": 7}))
+    use(tmp_path / "run", spec, Existing.REPLACE)
+    assert names(tmp_path / "run") == [".lock", "spec.json"]
+
+
+def test_a_replacement_that_was_killed_is_repeated(
+    tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(tmp_path / "run", spec)
+    unlink, left = Path.unlink, [3]
+
+    def killed(path: Path, **named: bool) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        unlink(path, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            use(tmp_path / "run", spec, Existing.REPLACE)
+    use(tmp_path / "run", spec, Existing.REPLACE)
+    assert names(tmp_path / "run") == [".lock", "spec.json"]
+
+
+@pytest.mark.parametrize("where", ["notes.txt", "checkpoints/mine/a", "base/mine"])
+def test_nothing_is_replaced_that_the_run_did_not_write(tmp_path: Path, spec: RunSpec, where: str) -> None:
+    complete(tmp_path / "run", spec)
+    (tmp_path / "run" / where).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / where).write_text("mine")
+    before = names(tmp_path / "run")
+    with pytest.raises(ConfigError, match=rf"something else \(added: {where}\)"):
+        use(tmp_path / "run", spec, Existing.REPLACE)
+    assert names(tmp_path / "run") == before
+
+
+def test_only_complete_runs_are_replaced(tmp_path: Path, spec: RunSpec) -> None:
+    train(tmp_path / "run", spec)
+    before = names(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"complete runs only, and it has no inventory\.json"):
+        use(tmp_path / "run", spec, Existing.REPLACE)
+    assert names(tmp_path / "run") == before
+    complete(tmp_path / "other", spec)
+    (tmp_path / "other" / "metrics.jsonl").write_text("edited")
+    with pytest.raises(ConfigError, match=r"changed: metrics\.jsonl"):
+        use(tmp_path / "other", spec, Existing.REPLACE)
+
+
+@pytest.mark.parametrize("existing", [Existing.CONTINUE, Existing.REPLACE])
+def test_a_live_run_is_left_alone(tmp_path: Path, spec: RunSpec, existing: Existing) -> None:
+    complete(tmp_path / "run", spec)
+    before = names(tmp_path / "run")
+    with held_elsewhere(tmp_path / "run") as process, contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.raises(RunError, match=f"is in use: process {process.pid} on "))
+        use(tmp_path / "run", spec, existing)
+    assert names(tmp_path / "run") == before
+
+
+def test_what_differs_from_the_run_that_is_to_be_continued(tmp_path: Path, spec: RunSpec) -> None:
+    train(tmp_path / "run", spec)
+    other = embexp.compose(["seed=2", "output.plots=false", "output.existing=continue"])
+    with pytest.raises(ConfigError, match=r"seed: 1 in its spec\.json, 2 in this config; output\.plots: true in its"):
+        use(tmp_path / "run", other, Existing.CONTINUE)
+    same = embexp.compose(["seed=1", "output.existing=continue"])
+    assert use(tmp_path / "run", same, Existing.CONTINUE).continues
+
+
+def test_a_run_that_was_killed_before_it_had_a_spec(tmp_path: Path, spec: RunSpec) -> None:
+    with RunFolder(tmp_path).writing():
+        pass
+    with pytest.raises(NotARunError, match=r"no spec\.json in it, so no run has begun there; start it again"):
+        embexp.resume(tmp_path)
+    assert use(tmp_path, spec) == OutputDirectory(tmp_path)

@@ -1,0 +1,187 @@
+"""The inventory of runs: the last file, in all ways in which a run ends; and commands that read what it lists."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import embexp
+from embexp.errors import DataError
+from embexp.pretrained import earlier
+from embexp.records import inventory
+from embexp.records.folder import RunFolder
+from embexp.runs import exporting
+from embexp.runs import resume as resuming
+from embexp.runs import run as single
+from embexp.runs.finished import load_run
+from embexp.training.listeners import Listener
+from tests.runs.test_vocabularies import spec_of, write
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("log") / "log.csv", 0)
+
+
+@pytest.fixture(scope="module")
+def recorded(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With all files that a run can have, but for plots."""
+    directory = tmp_path_factory.mktemp("recorded") / "run"
+    directory.mkdir()
+    output = {"plots": False, "tensorboard": True, "cache": str(log.parent / "cache")}
+    result = single.run(spec_of(log, output=output), directory)
+    assert result.inventory == inventory.digest_of(directory)
+    return directory
+
+
+@pytest.fixture
+def copy(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "run"))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def swap_lines(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3], lines[4] = lines[4], lines[3]
+    path.write_bytes(b"".join(lines))
+
+
+def test_it_lists_all_files_and_is_the_last(recorded: Path) -> None:
+    found = inventory.read(recorded)
+    assert found is not None
+    assert inventory.changes(recorded) == ()
+    there = {path.relative_to(recorded).as_posix(): path.stat() for path in recorded.rglob("*") if path.is_file()}
+    [after] = set(there) - set(found.files) - {"inventory.json"}
+    assert (after.startswith("events/"), after.endswith(".inventory")) == (True, True)
+    last = there["inventory.json"].st_ctime_ns
+    assert all(status.st_ctime_ns <= last for name, status in there.items() if name != after)
+    events = EventAccumulator(str(recorded / "events"), size_guidance={"tensors": 0}).Reload()
+    [event] = events.Tensors("inventory")
+    assert event.tensor_proto.string_val[0].decode() == found.digest
+
+
+class Interrupts(Listener):
+    """Interrupts the training at a step, as Ctrl-C does."""
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(log: Path, tmp_path: Path) -> None:
+    spec = spec_of(log, train={"steps": 10, "epochs": None, "batch_size": 32, "log_every": 1})
+    result = single.run(spec, tmp_path, listeners=[Interrupts()])
+    assert result.status == "interrupted"
+    before = inventory.digest_of(tmp_path)
+    assert before is not None
+
+    with (tmp_path / "metrics.jsonl").open("r+") as lines:
+        content = lines.read()
+        lines.seek(0)
+        lines.write(content.replace('"step": 2', '"step": 3'))
+    with pytest.raises(DataError, match=r"can't be resumed: .*\(changed: metrics.jsonl\); put those files back"):
+        resuming.resume(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(content)
+
+    class Fails(Listener):
+        def resumed(self, step: int) -> None:
+            raise KeyError("no disk")
+
+    with pytest.raises(KeyError):
+        resuming.resume(tmp_path, listeners=[Fails()])
+    assert inventory.read(tmp_path) is None
+    assert resuming.resume(tmp_path).status == "completed"
+    assert inventory.digest_of(tmp_path) not in (None, before)
+    assert inventory.changes(tmp_path) == ()
+
+
+@pytest.mark.parametrize("change", [swap_lines, flip])
+def test_a_vocabulary_that_was_changed_is_used_by_nothing(
+    copy: Path, log: Path, tmp_path: Path, change: object
+) -> None:
+    assert callable(change)
+    change(copy / "vocabularies" / "user.tsv")
+    message = rf"{copy}/vocabularies/user.tsv is not what the run wrote.*put back the one that the run wrote"
+    with pytest.raises(DataError, match=message):
+        load_run(copy).predict(log)
+    with pytest.raises(DataError, match=message):
+        load_run(copy).vocabulary("user")
+    for kind in ("npy", "savedmodel"):
+        with pytest.raises(DataError, match=message):
+            exporting.export(copy, tmp_path / "out", kind)
+    with pytest.raises(DataError, match=message):
+        earlier.open_run(copy, cache=tmp_path).vocabulary("user")
+
+
+@pytest.mark.parametrize("name", ["spec.json", "summary.json"])
+def test_a_changed_spec_or_summary_is_not_loaded(copy: Path, name: str) -> None:
+    (copy / name).write_text((copy / name).read_text() + " ")
+    with pytest.raises(DataError, match=rf"{name} is not what the run wrote"):
+        load_run(copy)
+    with pytest.raises(DataError, match=rf"{name} is not what the run wrote"):
+        earlier.open_run(copy, cache=copy.parent)
+
+
+def test_other_files_are_checked_by_who_reads_them(copy: Path, log: Path) -> None:
+    for name in ("checkpoints/final/touched.npz", "numeric_columns.json", "metrics.jsonl"):
+        flip(copy / name)
+    run = load_run(copy)
+    with pytest.raises(DataError, match=r"metrics.jsonl is not what"):
+        run.metrics()
+    with pytest.raises(DataError, match=r"numeric_columns.json is not what"):
+        run.predict(log)
+    with pytest.raises(DataError, match=r"touched.npz is not what"):
+        run.model  # noqa: B018
+
+
+def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Path, forked: Path) -> None:
+    def embexp(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([forked / "embexp", *words], capture_output=True, text=True, check=False)
+
+    predicted = embexp("predict", str(copy), "--data", str(log))
+    assert (predicted.returncode, predicted.stderr) == (0, "")
+    (copy / "metrics.jsonl").write_text("")
+    (copy / "notes.txt").write_text("mine")
+    warned = embexp("predict", str(copy), "--data", str(log))
+    assert (warned.returncode, warned.stdout) == (0, predicted.stdout)
+    assert warned.stderr.startswith(
+        f"warning: the record of {copy} is not as the run wrote it (changed: metrics.jsonl "
+    )
+    assert "notes" not in warned.stderr
+    swap_lines(copy / "vocabularies" / "user.tsv")
+    out = copy.parent / "out"
+    for words in (
+        ["predict", str(copy), "--data", str(log)],
+        ["evaluate", str(copy)],
+        ["export", str(copy), str(out), "--as", "npy"],
+    ):
+        refused = embexp(*words)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith(f"embexp: {copy}/vocabularies/user.tsv is not what the run wrote")
+        assert len(refused.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) -> None:
+    spec = json.loads((copy / "spec.json").read_text())
+    (copy / "spec.json").write_text(json.dumps(spec | {"seed": 7}))
+    words = [forked / "embexp", "run", "--spec", str(copy), f"hydra.run.dir={copy.parent / 'again'}"]
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "spec.json is not what the run wrote" in refused.stderr
+    assert not (copy.parent / "again").exists()
+    inventory.unseal(copy)
+    assert RunFolder(copy).read_spec().seed == 7
+    assert embexp.load_run(copy).spec.seed == 7
