@@ -54,6 +54,19 @@ for folder in (checkpoint, *checkpoint.parents):
     files.to_disk(folder)
 series.remove(checkpoint)
 """
+APPENDS = """
+import os
+from pathlib import Path
+from embexp.records.folder import RunFolder
+from embexp.runs import saved_state
+from embexp.system import files
+run = Path("run")
+(run / "events" / "train").mkdir(parents=True)
+for path in (run / "metrics.jsonl", run / "events" / "train" / "events.out.tfevents.1"):
+    path.write_text("a line")
+files.to_disk(Path())
+saved_state._sizes(RunFolder(run))
+"""
 SYNCED = 9
 """Number of the operation by which the folder's names were durable."""
 
@@ -134,6 +147,13 @@ def test_a_removed_checkpoint_does_not_come_back(library: Path, tmp_path: Path) 
     for seed in range(20):
         lost(control, tmp_path / str(seed), seed)
         assert not (tmp_path / str(seed) / "run" / "checkpoints" / "step_00000002").exists()
+
+
+def test_files_that_a_checkpoint_counts_on_are_there(library: Path, tmp_path: Path) -> None:
+    control, status = watched(library, tmp_path, program=APPENDS)
+    assert status == 0
+    expected = {"metrics.jsonl": b"a line", "events.out.tfevents.1": b"a line"}
+    assert all(lost(control, tmp_path / str(seed), seed) == expected for seed in range(20))
 
 
 @pytest.fixture(scope="module")
