@@ -42,6 +42,31 @@ OPERATIONS = [
     *("create run/second.part", "write run/second.part", "rename run/second.part"),
     *("fsync_folder run", "open run/first", "write run/first", "link run/first", "unlink run/second"),
 ]
+REMOVES = """
+import os
+from pathlib import Path
+from embexp.checkpoints import series
+from embexp.system import files
+checkpoint = Path("run/checkpoints/step_00000002")
+checkpoint.mkdir(parents=True)
+(checkpoint / "state.json").touch()
+for folder in (checkpoint, *checkpoint.parents):
+    files.to_disk(folder)
+series.remove(checkpoint)
+"""
+APPENDS = """
+import os
+from pathlib import Path
+from embexp.records.folder import RunFolder
+from embexp.runs import saved_state
+from embexp.system import files
+run = Path("run")
+(run / "events" / "train").mkdir(parents=True)
+for path in (run / "metrics.jsonl", run / "events" / "train" / "events.out.tfevents.1"):
+    path.write_text("a line")
+files.to_disk(Path())
+saved_state._sizes(RunFolder(run))
+"""
 SYNCED = 9
 """Number of the operation by which the folder's names were durable."""
 
@@ -51,12 +76,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shim.compiled(tmp_path_factory.mktemp("library"))
 
 
-def watched(library: Path, folder: Path, kill: Kill = NEVER) -> tuple[Control, int]:
-    """Runs the program `WRITES` in a folder; returns what was noted, and its exit status."""
+def watched(library: Path, folder: Path, kill: Kill = NEVER, program: str = WRITES) -> tuple[Control, int]:
+    """Runs a program in a folder; returns what was noted, and its exit status."""
     (folder / "work").mkdir(parents=True)
     control = Control(folder / "control", folder / "work", kill, copies=True)
     variables = {**os.environ, "LD_PRELOAD": str(library), shim.VARIABLE: str(control.folder)}
-    ended = subprocess.run([sys.executable, "-IS", "-c", WRITES], cwd=folder / "work", env=variables, check=False)
+    options = ("-IS",) if program == WRITES else ()
+    ended = subprocess.run([sys.executable, *options, "-c", program], cwd=folder / "work", env=variables, check=False)
     return control, ended.returncode
 
 
@@ -87,7 +113,8 @@ def lost(control: Control, to: Path, seed: int) -> dict[str, bytes]:
     disk.apply(control.operations())
     assert disk.names() == {str(path.relative_to(control.watched)) for path in control.watched.rglob("*")}
     disk.left(control.folder / "copies", to, random.Random(seed))
-    return {path.name: path.read_bytes() for path in (to / "run").iterdir()} if (to / "run").exists() else {}
+    left = [path for path in (to / "run").rglob("*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in left}
 
 
 def test_a_loss_of_power_leaves_what_was_synced(library: Path, tmp_path: Path) -> None:
@@ -112,6 +139,21 @@ def test_names_are_lost_until_their_folder_is_synced(library: Path, tmp_path: Pa
         assert states >= names
         if at == SYNCED:
             assert states == {frozenset(), frozenset({"first", "second"})}  # without the run's folder, or with it
+
+
+def test_a_removed_checkpoint_does_not_come_back(library: Path, tmp_path: Path) -> None:
+    control, status = watched(library, tmp_path, program=REMOVES)
+    assert status == 0
+    for seed in range(20):
+        lost(control, tmp_path / str(seed), seed)
+        assert not (tmp_path / str(seed) / "run" / "checkpoints" / "step_00000002").exists()
+
+
+def test_files_that_a_checkpoint_counts_on_are_there(library: Path, tmp_path: Path) -> None:
+    control, status = watched(library, tmp_path, program=APPENDS)
+    assert status == 0
+    expected = {"metrics.jsonl": b"a line", "events.out.tfevents.1": b"a line"}
+    assert all(lost(control, tmp_path / str(seed), seed) == expected for seed in range(20))
 
 
 @pytest.fixture(scope="module")
