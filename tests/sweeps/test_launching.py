@@ -20,6 +20,7 @@ import pytest
 from embexp import compose
 from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError
+from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
 from embexp.sweeps import resuming, shares
@@ -205,7 +206,7 @@ def test_two_launchers_never_work_in_one_directory(command: Command, monkeypatch
     try:
         while not Path("s/0/ready").exists():
             time.sleep(0.02)
-        with pytest.raises(RunError, match=rf"is at work already: process {os.getpid()} on "):
+        with pytest.raises(RunError, match=rf"is in use: process {os.getpid()} on "):
             run(command, "seed=105")
     finally:
         kill_jobs()
@@ -320,6 +321,7 @@ def test_what_a_killed_sweep_leaves_is_settled(command: Command, elsewhere: Path
         sqlite3.connect("s/sweep.sqlite", isolation_level=None)
     ) as ledger:  # as if it had been killed a moment before
         ledger.execute("UPDATE jobs SET state = 'running', run_id = NULL WHERE number = 0")
+    inventory.seal(Path("s/0"))
     [left] = [each for each in _processes() if str(elsewhere) in each[1]]
     os.kill(left[0], signal.SIGKILL)  # a job of embexp ends with its sweep: see `test_server.py`
     words = ["hydra.launcher.timeout_minutes=0.02"]
