@@ -172,7 +172,8 @@ def _faults(graph: _Graph) -> Iterator[tuple[Any, str]]:
         why = _uncompilable(operation)
         if not why and (operation.type in _DYNAMIC or _sized_by_values(operation)):
             why = "the shape of its result depends on values, and a TPU compiles for fixed shapes"
-        if why:
+        # A text that is given to an operation is that operation's fault.
+        if why and not (operation.type == "Const" and operation.outputs[0].consumers()):
             yield operation, why
         if operation.type != "EnsureShape":
             for tensor in operation.inputs:
