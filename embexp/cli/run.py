@@ -175,10 +175,14 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
     existing = Existing.NUMBER if record.is_dated(config) else job.spec.output.existing
-    with output_directory.opened(record.run_directory(config), job.spec, existing, warn=commands.warn) as found:
+    with output_directory.opened(
+        record.run_directory(config),
+        job.spec,
+        existing,
+        before=lambda directory: record.write(config, directory),
+        warn=commands.warn,
+    ) as found:
         folder = found.path.absolute() if config.hydra.job.chdir else found.path
-        if not found.continues:
-            record.write(config, found.path)
         print(f"{job.spec.name} in {found.path}", flush=True)
         for warning in notes.doubtful(job.spec):
             print(f"warning: {warning}", flush=True)

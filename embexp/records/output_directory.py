@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from embexp.errors import ConfigError, Fault
+from embexp.errors import ConfigError, Fault, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import Kind, between
 from embexp.records.folder import RunFolder
@@ -61,6 +61,7 @@ def opened(
     *,
     setting: str = "hydra.run.dir",
     own: bool = False,
+    before: Callable[[Path], object] = lambda directory: None,
     warn: Callable[[str], object] | None = None,
 ) -> Iterator[OutputDirectory]:
     """Makes the directory of a run, or takes one that exists, writes spec.json, and holds the directory in the block.
@@ -71,6 +72,8 @@ def opened(
         existing: what is done if there is something of that name.
         setting: what names the directory, for error messages.
         own: whether the caller has made the directory for this run, so that it may have files that are not the run's.
+        before: writes other files of a new run into the directory, before spec.json is written: what has a spec has
+            them, too.
         warn: see `RunFolder.writing`.
 
     Raises:
@@ -87,6 +90,7 @@ def opened(
         is_free = existing is Existing.NUMBER or (own and _is_free(made))
         continues = not is_free and _claim(made, spec, existing, setting)
         if not continues:
+            before(made)
             folder.write_spec(spec)
         yield OutputDirectory(made, continues)
 
@@ -174,11 +178,15 @@ def _check_same(recorded: RunSpec, spec: RunSpec, refused: Callable[[str, str], 
 
 def has_begun_nothing(path: Path) -> bool:
     """Whether a directory is empty, or that of a run which has ended before its first step."""
+    folder = RunFolder(path)
+    begins = _KEPT
+    with contextlib.suppress(NotARunError):  # without a spec, a folder such as `code` is somebody's own
+        folder.recorded_spec()
+        begins += _OF_A_BEGINNING
     for each in path.iterdir():
-        known = each.name in (*_KEPT, *_OF_A_BEGINNING) or files.is_leftover(each.name)
+        known = each.name in begins or files.is_leftover(each.name)
         if not known and not (each.suffix == ".log" and each.is_file()):
             return False
-    folder = RunFolder(path)
     if folder.metrics.exists() and folder.metrics.stat().st_size:
         return False
     return not folder.checkpoints.is_dir() or all(files.is_leftover(each.name) for each in folder.checkpoints.iterdir())

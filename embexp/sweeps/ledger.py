@@ -1,6 +1,6 @@
 """The ledger of a sweep: `sweep.sqlite`, with each job's spec, state, attempts, scheduler and directory.
 
-Every change is on disk before the call returns (a rollback journal, which also works on network file systems).
+Every change is on disk before the call returns (a rollback journal, which also works on network file systems, and whose removal is synced, too).
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Ledger:
                 opened.callback(self._connection.close)
                 self._connection.row_factory = sqlite3.Row
                 self._connection.execute("PRAGMA journal_mode = DELETE")
-                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA synchronous = EXTRA")
                 version = self._version()
             except sqlite3.Error as error:
                 raise RunError(f"{self.path} is not the ledger of a sweep: {error}") from None

@@ -184,3 +184,37 @@ def test_a_run_that_was_killed_before_it_had_a_spec(tmp_path: Path, spec: RunSpe
     with pytest.raises(NotARunError, match=r"no spec\.json in it, so no run has begun there; start it again"):
         embexp.resume(tmp_path)
     assert use(tmp_path, spec) == OutputDirectory(tmp_path)
+
+
+@pytest.mark.parametrize("spec_json", [None, "{}"])
+@pytest.mark.parametrize("existing", REFUSED)
+def test_folders_of_somebody_else_are_not_emptied_whatever_their_names(
+    spec: RunSpec, tmp_path: Path, existing: Existing, spec_json: str | None
+) -> None:
+    for name in ("code/train.py", "events/party.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("mine")
+    if spec_json is not None:
+        (tmp_path / "spec.json").write_text(spec_json)
+
+    with pytest.raises((ConfigError, NotARunError)):
+        use(tmp_path, spec, existing)
+
+    assert (tmp_path / "code" / "train.py").read_text() == "mine"
+    assert (tmp_path / "events" / "party.txt").read_text() == "mine"
+
+
+def test_what_belongs_before_the_spec_is_there_when_the_spec_is(spec: RunSpec, tmp_path: Path) -> None:
+    def interrupted(directory: Path) -> None:
+        assert not RunFolder(directory).spec.exists()
+        (directory / ".hydra").mkdir()
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        output_directory.opened(tmp_path / "run", spec, Existing.REFUSE, before=interrupted),
+    ):
+        pass
+
+    assert not RunFolder(tmp_path / "run").spec.exists()
+    use(tmp_path / "run", spec)  # the same command works again
