@@ -1,6 +1,7 @@
 """The ledger of a sweep: `sweep.sqlite`, with each job's spec, state, attempts, scheduler and directory.
 
-Every change is on disk before the call returns (a rollback journal, which also works on network file systems, and whose removal is synced, too).
+Every change is on disk before the call returns: a rollback journal, which also works on network file systems, and whose
+removal is synced, too.
 """
 
 from __future__ import annotations
