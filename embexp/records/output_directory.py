@@ -10,7 +10,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from embexp.errors import ConfigError, Fault, NotARunError
 from embexp.records import inventory
@@ -161,6 +161,9 @@ def _check(path: Path, spec: RunSpec, existing: Existing, setting: str) -> None:
         raise refused(
             f"output.existing=replace removes only what a run wrote, and it has something else ({found})", remedy
         )
+    folders = {parent for each in _listed(path) for parent in each.relative_to(path).parents}
+    if links := sorted(str(each) for each in folders if (path / each).is_symlink() and each != PurePath()):
+        raise refused(f"output.existing=replace removes nothing behind links, and {', '.join(links)} is one", remedy)
 
 
 def _check_same(recorded: RunSpec, spec: RunSpec, refused: Callable[[str, str], ConfigError]) -> None:

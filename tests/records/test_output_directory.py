@@ -218,3 +218,15 @@ def test_what_belongs_before_the_spec_is_there_when_the_spec_is(spec: RunSpec, t
 
     assert not RunFolder(tmp_path / "run").spec.exists()
     use(tmp_path / "run", spec)  # the same command works again
+
+
+def test_nothing_is_removed_behind_a_link(spec: RunSpec, tmp_path: Path) -> None:
+    complete(tmp_path / "run", spec)
+    elsewhere = tmp_path / "other disk"
+    shutil.move(tmp_path / "run" / "checkpoints", elsewhere)
+    (tmp_path / "run" / "checkpoints").symlink_to(elsewhere)
+
+    with pytest.raises(ConfigError, match="removes nothing behind links, and checkpoints is one"):
+        use(tmp_path / "run", spec, Existing.REPLACE)
+
+    assert (elsewhere / "step_00000010" / "checkpoint.index").exists()
