@@ -182,7 +182,7 @@ def _check_same(recorded: RunSpec, spec: RunSpec, refused: Callable[[str, str], 
 def has_begun_nothing(path: Path) -> bool:
     """Whether a directory is empty, or that of a run which has ended before its first step."""
     folder = RunFolder(path)
-    begins = _KEPT
+    begins: tuple[str, ...] = _KEPT
     with contextlib.suppress(NotARunError):  # without a spec, a folder such as `code` is somebody's own
         folder.recorded_spec()
         begins += _OF_A_BEGINNING
