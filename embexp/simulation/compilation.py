@@ -89,13 +89,11 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
             and the remedy. `bounds.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
-    found = [
-        _described(operation, why)
-        for graph in _graphs(operations, returned, soft_placement)
-        for operation, why in _faults(graph)
-    ]
+    found = [fault for graph in _graphs(operations, returned, soft_placement) for fault in _faults(graph)]
     if found:
-        unique = list(dict.fromkeys(found))
+        one_of_each = {why: operation for operation, why in reversed(found)}
+        first = [(operation, why) for operation, why in found if one_of_each[why] is operation]
+        unique = list(dict.fromkeys(_described(operation, why) for operation, why in [*first, *found]))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
         message = (
             f"{bounds.UNCOMPILED}\n"
@@ -147,7 +145,9 @@ def _functions(operation: Any) -> list[str]:
     if not _calls(operation.type):
         return []
     found = []
-    for attribute in operation.node_def.attr.values():
+    for _, attribute in sorted(
+        operation.node_def.attr.items()
+    ):  # a map of protobuf's has another order in each process
         several = [one.name for one in attribute.list.func]
         found += several or ([attribute.func.name] if attribute.HasField("func") else [])
     return found

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from embexp.cli import commands
+from embexp.records import inventory
 from embexp.runs import saving
 from tests import disks
 
@@ -182,7 +183,7 @@ def test_an_export_to_a_disk_that_is_read_only(said: Said, ended: Path, tmp_path
 def test_a_name_that_is_too_long(said: Said, cache: Path, tmp_path: Path) -> None:
     line = said("run", *SMALL, f"output.cache={cache}", f"hydra.run.dir={tmp_path}/{300 * 'n'}", status=2)
     assert "File name too long: choose a shorter one: a name has at most 255 bytes" in line
-    line = said("run", *SMALL, f"output.cache={tmp_path}/{300 * 'n'}", f"hydra.run.dir={tmp_path}/run", status=2)
+    line = said("run", *SMALL, f"output.cache={tmp_path}/{300 * 'n'}", f"hydra.run.dir={tmp_path}/run")
     assert "File name too long" in line
 
 
@@ -215,6 +216,7 @@ def test_a_damaged_summary_is_told_by_every_command_and_written_again(
     run = tmp_path / "run"
     shutil.copytree(ended, run)
     whole = (run / "summary.json").read_bytes()
+    inventory.unseal(run)  # with one, what is changed is not even read
     (run / "summary.json").write_bytes(whole[:300])
     vectors = ["vectors", "neighbors", str(run), "1", "--table", "item"]
     for words in (
@@ -245,6 +247,7 @@ def test_a_vocabulary_of_another_run_is_told(said: Said, tmp_path: Path) -> None
     assert commands.main(["run", *words]) == 0
     vocabulary = tmp_path / "run" / "vocabularies" / "item.tsv"
     whole = vocabulary.read_text().splitlines(keepends=True)
+    inventory.unseal(tmp_path / "run")
     for lines in (whole[:-5], [*whole, "m99\t1\ttoken\n"]):
         vocabulary.write_text("".join(lines))
         line = said("evaluate", str(tmp_path / "run"), "--data", f"{tmp_path}/ratings.csv")

@@ -118,13 +118,13 @@ def test_the_engine_of_a_ledger_sets_no_variable_and_no_loggers(theirs: Path, mo
     hydra["job"]["env_set"] = {"HOME": "/evil"}
     hydra["job_logging"] = logs({"class": "logging.StreamHandler", "stream": "ext://trap_of_a_test.mark"})
     allowed = Permission(frozenset({"hydra._internal.core_plugins.basic_launcher:BasicLauncher"}), own=False)
-    engines.Engine("basic", hydra, str(theirs.parent), permission=allowed)._launch(theirs.parent, [0])
+    engines.Engine("basic", hydra, str(theirs.parent), permission=allowed).launch(theirs.parent, [0], "first")
     [node] = seen
     assert node["job"]["env_set"] == {}
     assert node["job_logging"]["root"] is None
     hydra["hydra_logging"] = logs({"()": "trap_of_a_test.mark"})
     with pytest.raises(ConfigError, match=r"hydra\.hydra_logging\.handlers\.a\.\(\)"):
-        engines.Engine("basic", hydra, str(theirs.parent), permission=allowed)._launch(theirs.parent, [0])
+        engines.Engine("basic", hydra, str(theirs.parent), permission=allowed).launch(theirs.parent, [0], "first")
     assert len(seen) == 1
 
 

@@ -243,6 +243,7 @@ def test_a_job_that_another_process_runs_is_waited_for(
             while 2 not in ended:
                 time.sleep(0.02)
             Path("s/0/summary.json").write_text(json.dumps({"status": "completed", "metrics": {}}))
+            inventory.seal(Path("s/0"))
             first.close()
             second.close()  # without a result: it is run here
 

@@ -192,7 +192,6 @@ def test_no_two_processes_work_in_one_directory(
 ) -> None:
     monkeypatch.setattr(job, "_train", trained())
     monkeypatch.setattr(job, "_PATIENCE", 0.1)
-    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
     (two / "0").mkdir()
     RunFolder(two / "0").write_spec(compose(["train.steps=3"]))
     with Ledger(two) as opened, held_elsewhere(two / "0") as process:
