@@ -146,3 +146,4 @@ def remove(directory: Path) -> None:
         return
     files.to_disk(directory.parent)  # else it may come back when the power is lost, after the run has ended
     shutil.rmtree(gone, ignore_errors=True)
+    files.to_disk(directory.parent)  # likewise, what is left under the other name

@@ -100,17 +100,21 @@ class Inventory:
 def seal(directory: Path) -> str:
     """Writes the inventory of a folder in which nothing is written any more, and returns its digest.
 
-    A folder that has one gets a new one. Files are read as many at a time as there are processors; one with several
-    names (hard links), as checkpoints have, is read once.
+    A folder that has one gets a new one. All that it lists is on disk first, with its names. Files are read as many at
+    a time as there are processors; one with several names (hard links), as checkpoints have, is read once.
 
     Args:
         directory: of a run or a study.
     """
     inside = {name: os.lstat(directory / name) for name in _names(directory)}
     by_inode = {(status.st_dev, status.st_ino): name for name, status in inside.items()}
-    read = dict(zip(by_inode, at_once(lambda name: _listed(directory, name), by_inode.values()), strict=True))
+    read = dict(
+        zip(by_inode, at_once(lambda name: _listed(directory, name, on_disk=True), by_inode.values()), strict=True)
+    )
+    for folder in {parent for name in inside for parent in PurePosixPath(name).parents}:
+        files.to_disk(directory / folder)
     found = {name: read[status.st_dev, status.st_ino].as_json() for name, status in sorted(inside.items())}
-    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
+    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(content)}" for name, content in found.items())
     text = f'{{\n  "version": {_VERSION},\n  "files": {{\n{lines}\n  }}\n}}\n'
     files.write_text(directory / NAME, text)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -310,14 +314,22 @@ def _other_size(size: int, before: int) -> str | None:
     return None if size == before else f"it has {size:,} bytes, and had {before:,}"
 
 
-def _listed(directory: Path, name: str) -> Listed:
-    """What an inventory says of a file, or of a link, which is not followed."""
+def _listed(directory: Path, name: str, *, on_disk: bool = False) -> Listed:
+    """What an inventory says of a file, or of a link, which is not followed.
+
+    Args:
+        directory: of the inventory.
+        name: of the file.
+        on_disk: waits until the file is on disk, which logs and events may not be.
+    """
     path = directory / name
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         target = os.fsencode(os.readlink(path)) if stat.S_ISLNK(status.st_mode) else b""
         return Listed(len(target), hashlib.sha256(target).hexdigest(), link=True)
     with regular.opened(path) as file:
+        if on_disk:
+            os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Listed(file.tell(), digest)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from embexp.records import inventory
 from tests.torture import kills, pairs, power, shim
 from tests.torture.kinds import Commands
 from tests.torture.power import Disk
@@ -66,6 +67,18 @@ for path in (run / "metrics.jsonl", run / "events" / "train" / "events.out.tfeve
     path.write_text("a line")
 files.to_disk(Path())
 saved_state._sizes(RunFolder(run))
+"""
+SEALS = """
+import hashlib
+from pathlib import Path
+from embexp.records import inventory
+from embexp.system import files
+run = Path("run")
+(run / "events" / "train").mkdir(parents=True)
+files.to_disk(Path())
+for path in (run / "run.log", run / "events" / "train" / "events.out.tfevents.1"):
+    path.write_text("a line")
+inventory.seal(run)
 """
 SYNCED = 9
 """Number of the operation by which the folder's names were durable."""
@@ -146,7 +159,7 @@ def test_a_removed_checkpoint_does_not_come_back(library: Path, tmp_path: Path) 
     assert status == 0
     for seed in range(20):
         lost(control, tmp_path / str(seed), seed)
-        assert not (tmp_path / str(seed) / "run" / "checkpoints" / "step_00000002").exists()
+        assert list((tmp_path / str(seed) / "run" / "checkpoints").iterdir()) == []  # under no name
 
 
 def test_files_that_a_checkpoint_counts_on_are_there(library: Path, tmp_path: Path) -> None:
@@ -154,6 +167,16 @@ def test_files_that_a_checkpoint_counts_on_are_there(library: Path, tmp_path: Pa
     assert status == 0
     expected = {"metrics.jsonl": b"a line", "events.out.tfevents.1": b"a line"}
     assert all(lost(control, tmp_path / str(seed), seed) == expected for seed in range(20))
+
+
+def test_all_that_an_inventory_lists_is_there(library: Path, tmp_path: Path) -> None:
+    control, status = watched(library, tmp_path, program=SEALS)
+    assert status == 0
+    for seed in range(20):
+        left = lost(control, tmp_path / str(seed), seed)
+        assert left.pop(inventory.NAME)
+        assert left == {"run.log": b"a line", "events.out.tfevents.1": b"a line"}
+        assert inventory.changes(tmp_path / str(seed) / "run") == ()
 
 
 @pytest.fixture(scope="module")
