@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path, PurePath
@@ -43,7 +44,9 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
         status = Status.CANCELLED
     run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
     ended = time.time() if ended is None else ended
-    (directory / progress_file.NAME).unlink(missing_ok=True)  # first: what is settled is not looked at again
+    with contextlib.suppress(FileNotFoundError):  # first: what is settled is not looked at again
+        (directory / progress_file.NAME).unlink()
+        files.to_disk(directory)
     ledger.end(number, status, ended, reason=found, run_id=run_id, inventory=inventory.digest_of(directory))
     return outcome(ledger.directory, ledger.job(number))
 

@@ -111,7 +111,8 @@ def _check(pairs: Pairs, case: Case, command: str, other: str, state: str, out: 
     kills.check_sentence(case, command, ended)
     if other in _READERS and command in _READERS and state == "complete":
         case.faults.append(f"{command} of a finished run was refused beside {other}: {ended.message}")
-    held = command in _WRITERS and other in _WRITERS and "not the directory of a run" not in ended.err
+    others = ("not the directory of a run", "there is a run in it already")
+    held = command in _WRITERS and other in _WRITERS and not any(each in ended.err for each in others)
     if held and not _HOLDER.search(ended.err):
         case.faults.append(f"{command} was refused beside {other} without a word of who has it: {ended.message}")
     if out.exists():
