@@ -73,11 +73,9 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
 def _warn_of_changes(directory: Path) -> None:
     """Warns of changed files that the command does not read; of other checkpoints, only the sizes are compared."""
     from embexp.records import inventory
-    from embexp.records.inventory import ChangeKind
-    from embexp.reports.jobs import changes_by_ledger, noted_inventory
+    from embexp.reports.jobs import noted_inventory, record_changes
 
-    found = inventory.changes(directory, quick=True) + changes_by_ledger(directory, noted_inventory(directory))
-    if lost := tuple(each for each in found if each.kind is not ChangeKind.ADDED):
+    if lost := inventory.losses(record_changes(directory, noted_inventory(directory), quick=True)):
         command = shlex.join(["embexp", "verify", str(directory)])
         words = inventory.sentence(lost)
         print(f"warning: the record of {directory} is not as the run wrote it ({words}): {command}", file=sys.stderr)

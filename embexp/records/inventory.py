@@ -209,7 +209,7 @@ def check_whole(directory: Path) -> None:
     Raises:
         DataError: a file was changed or removed, or the inventory is damaged.
     """
-    if lost := tuple(each for each in changes(directory) if each.kind is not ChangeKind.ADDED):
+    if lost := losses(changes(directory)):
         raise DataError(
             f"{directory} can't be resumed: its record is not as the run wrote it ({sentence(lost)}); put those files"
             f" back, or remove {NAME} to go on unchecked"
@@ -230,6 +230,11 @@ def compare(directory: Path, recorded: str | None, *, where: str) -> tuple[Chang
     if found is None:
         return (Change(NAME, ChangeKind.REMOVED, f"{where} has its digest, {recorded[:12]}"),)
     return (Change(NAME, ChangeKind.CHANGED, f"its digest is {found[:12]}, and {where} has {recorded[:12]}"),)
+
+
+def losses(found: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Those of some changes that are not files that somebody added, which change nothing of the record."""
+    return tuple(each for each in found if each.kind is not ChangeKind.ADDED)
 
 
 def sentence(found: tuple[Change, ...], *, most: int = 3) -> str:

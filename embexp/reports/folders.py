@@ -15,8 +15,7 @@ import yaml
 from embexp.errors import ConfigError
 from embexp.records import inventory, summaries
 from embexp.records.folder import RunFolder
-from embexp.records.inventory import ChangeKind
-from embexp.reports.jobs import changes_by_ledger
+from embexp.reports.jobs import record_changes
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
 from embexp.specs.models import Task
@@ -148,8 +147,7 @@ def _is_written(folder: RunFolder) -> bool | None:
 
 def _changes(directory: Path, noted: str | None) -> str | None:
     """Files of a run that were changed or removed since it ended; None: it has no inventory."""
-    found = inventory.changes(directory, quick=True) + changes_by_ledger(directory, noted)
-    lost = tuple(each for each in found if each.kind is not ChangeKind.ADDED)
+    lost = inventory.losses(record_changes(directory, noted, quick=True))
     return inventory.sentence(lost) if lost or inventory.digest_of(directory) is not None else None
 
 

@@ -70,14 +70,16 @@ def read(sweep: Path) -> list[Job]:
     return sorted(jobs, key=lambda job: job.number)
 
 
-def changes_by_ledger(directory: Path, noted: str | None) -> tuple[Change, ...]:
-    """What shows that the inventory of a run is not the one that the ledger of its sweep has noted.
+def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -> tuple[Change, ...]:
+    """What differs between a run's folder and its inventory, and between that and the ledger of its sweep.
 
     Args:
         directory: of a run.
-        noted: the digest in the ledger, see `noted_inventory`; None: there is none.
+        noted: digest of the inventory in the ledger, see `noted_inventory`; None: there is none.
+        quick: see `inventory.changes`.
     """
-    return inventory.compare(directory, noted, where="the ledger of the sweep")
+    by_ledger = inventory.compare(directory, noted, where="the ledger of the sweep")
+    return inventory.changes(directory, quick=quick) + by_ledger
 
 
 def noted_inventory(directory: Path) -> str | None:

@@ -18,8 +18,8 @@ from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
-from embexp.records.inventory import Change, ChangeKind
-from embexp.reports.jobs import changes_by_ledger, noted_inventory
+from embexp.records.inventory import Change
+from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.specs import addresses
 from embexp.studies import repetition
 from embexp.studies import rerun as running
@@ -43,7 +43,7 @@ class Record:
     @property
     def intact(self) -> bool:
         """Whether no file is known to be changed or missing; added ones do not count."""
-        return all(each.kind is ChangeKind.ADDED for each in self.changes)
+        return not inventory.losses(self.changes)
 
     def __str__(self) -> str:
         if not self.inventory and not self.changes:
@@ -150,7 +150,7 @@ def record_of(directory: Path) -> Record:
         listed = inventory.read(directory)
     except DataError:  # which is one of the changes
         listed = None
-    found = inventory.changes(directory) + changes_by_ledger(directory, noted_inventory(directory))
+    found = record_changes(directory, noted_inventory(directory))
     return Record(inventory.digest_of(directory) is not None, 0 if listed is None else len(listed.files), found)
 
 
