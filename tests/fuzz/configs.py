@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -86,8 +87,45 @@ _PLACES = {
     "table": "+table@tables.extra",
     "feature": "+feature@features.extra",
     "initializer": "initializer@tables.item.initializer",
+    "schedule": "schedule@optimizer.schedule",
 }
 """Where a choice of a group is made, if not at the key of that name."""
+_RATINGS = ("experiment=ratings", "data.path=rows.csv", "data.label=rating")
+_RECOMMENDATION = ("experiment=recommendation", "data.path=rows.csv", "data.timestamp=time")
+_TRIPLES = ("experiment=knowledge_graph", "data.path=triples")
+_WITH = (
+    ("data/(csv|parquet)", ("experiment=ratings", "data.path=rows.csv", "data.label=rating")),
+    ("data/interactions|experiment/recommendation", ("data.path=rows.csv", "data.timestamp=time")),
+    ("data/triples.*", _TRIPLES[:1]),
+    ("data/triples.*|experiment/(knowledge_graph.*|new_entities)", ("data.path=triples",)),
+    ("experiment/ratings", ("data.path=rows.csv", "data.label=rating")),
+    ("data/skipgram|(graph|model)/skipgram", ("experiment=skipgram",)),
+    ("data/text.*|graph/text|model/text_cnn|vectors/.*", ("experiment=text_classification",)),
+    ("graph/ratings|model/biased_dot", _RATINGS),
+    ("graph/recommendation|loss/(bpr|s.*)|model/(matrix_factorization|two_tower)", _RECOMMENDATION),
+    ("graph/knowledge_graph|model/(complex.*|distmult|rotate|transe)|study/new_entities", _TRIPLES),
+    ("graph/initialization", ("experiment=initialization",)),
+    ("feature/.*", ("features.extra.table=item", "features.extra.column=item")),
+    ("table/.*", ("features.item.table=extra", "features.history.table=extra", "~tables.item", "model=mlp")),
+    ("freeze/rows", ("freeze.rows=[[1,5]]",)),
+    ("freeze/pretrained.*", ("pretrained@tables.item.pretrained=sample", "tables.item.dim=1000", "model=mlp")),
+    ("pretrained/sample", ("tables.item.dim=1000", "tables.user.dim=1000")),
+    (
+        "init/.*",
+        (
+            "pretrained@tables.item.pretrained=sample",
+            "freeze@tables.item.freeze=table",
+            "tables.item.dim=1000",
+            "model=mlp",
+        ),
+    ),
+    ("model/dot", ("~features.history",)),
+)
+"""What the command line says beside the choice of a file, so that the shipped one can be planned."""
+_DATA = {
+    "rows.csv": "user,item,label,rating,time\n1,2,1,3,4\n1,3,0,5,5\n2,2,1,4,9\n",
+    **{f"triples/{split}.txt": "a\tr\tb\nb\tr\tc\n" for split in ("train", "valid", "test")},
+}
 _MAY_FAIL = {"--spec", "--scan", "--trace", "--time"}
 """Options with which a command reads more than a config, so that exit status 1 is allowed."""
 
@@ -126,9 +164,13 @@ def command_lines() -> list[Files]:
 
 
 def mutated_config(files: Files, others: Sequence[Files], random: Random) -> dict[str, bytes]:
-    """A file with some of its lines, keys and values changed."""
+    """A file with some of its lines, keys and values changed: in half of the files to what another file might say."""
     [(name, content)] = files.items()
     text = [part.decode() for part in content.parts]
+    if random.random() < 0.5:
+        for _ in range(random.choice((1, 1, 1, 2, 3))):
+            random.choice(_PLAUSIBLE_WAYS)(text, others, random)
+        return {name: "".join(text).encode()}
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 6))):
         random.choice(_CONFIG_WAYS)(text, others, random)
     data = "".join(text).encode("utf-8", "surrogatepass")
@@ -143,6 +185,9 @@ def mutated_config(files: Files, others: Sequence[Files], random: Random) -> dic
 def mutated_line(files: Files, others: Sequence[Files], random: Random) -> dict[str, bytes]:
     """A command line with some of its words changed, added, or taken from another one."""
     words = files["line"].whole.decode().split(_END)
+    if random.random() < 0.4:
+        words += [_plausible_override(random) for _ in range(random.choice((1, 2, 4)))]
+        return {"line": _END.join(words).encode()}
     for _ in range(random.choice((1, 1, 2, 3, 5))):
         at = random.randrange(1, len(words) + 1) if random.random() < 0.97 else 0
         match random.randrange(6):
@@ -169,14 +214,13 @@ def plan_config(path: Path, random: Random) -> int:
     file.parent.mkdir(parents=True)
     path.rename(file)
     group, _, choice = path.name.replace("__", "/").rpartition("/")
-    where = {
-        "table": "+table@tables.extra",
-        "feature": "+feature@features.extra",
-        "initializer": "initializer@tables.item.initializer",
-    }
-    chosen = [f"{where.get(group, group)}={choice}"] if group else []
+    chosen = [f"{_PLACES.get(group, group)}={choice}"] if group else []
+    chosen += [word for pattern, words in _WITH if re.fullmatch(pattern, f"{group}/{choice}") for word in words]
+    for name, text in _DATA.items():
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_text(text, encoding="utf-8")
     _status_of(
-        ["plan", *random.choice(([], [], ["-m", "seed=1,2"])), "--config-dir", str(folder), *chosen],
+        ["plan", *random.choice((*([[]] * 9), ["-m", "seed=1,2"])), "--config-dir", str(folder), *chosen],
         path.parent,
         {0, 2},
     )
@@ -212,18 +256,10 @@ def _status_of(arguments: list[str], folder: Path, allowed: set[int]) -> None:
     text = said.getvalue()
     if status not in allowed or "Traceback" in text:
         raise OddOutcomeError(f"status {status}: {text}")
-    if status and (
-        len(text) > _LONGEST or re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text) or not text.startswith("embexp: ")
-    ):
+    if status and (len(text) > _LONGEST or _CONTROL.search(text) or not text.startswith("embexp: ")):
         raise OddOutcomeError(f"{len(text)} characters: {text}")
     if status:
         raise UsageError(text)
-
-
-@contextlib.contextmanager
-def _captured(error: io.StringIO) -> Iterator[None]:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
-        yield
 
 
 @contextlib.contextmanager
@@ -305,6 +341,62 @@ def _references(text: list[str], others: Sequence[Files], random: Random) -> Non
     text += [f"b{level}: {f'${{b{level - 1}}}' * each}\n" for level in range(1, levels)]
 
 
+def _plausible_value(text: list[str], others: Sequence[Files], random: Random) -> None:
+    """Gives a key a value that it has in another file, or a number near its own."""
+    places = [at for at, line in enumerate(text) if _plain_line(line)]
+    if not places:
+        return
+    at = random.choice(places)
+    key, _, rest = text[at].partition(":")
+    value = rest.partition(" #")[0].strip()
+    known = _known_values().get(key.strip(), ())
+    if re.fullmatch(r"-?[0-9.]+(e-?[0-9]+)?", value) and random.random() < 0.6:
+        number = float(value) * random.choice((0.0, 0.5, 0.9, 2.0, 10.0, -1.0)) + random.choice((0, 0, 1))
+        text[at] = f"{key}: {number if '.' in value or 'e' in value else int(number)}\n"
+    elif known:
+        text[at] = f"{key}: {random.choice(known)}\n"
+
+
+def _plausible_line(text: list[str], others: Sequence[Files], random: Random) -> None:
+    """Adds a line of another file where one of its indent is."""
+    [content] = random.choice(others).values()
+    line = random.choice(content.parts).decode()
+    indent = len(line) - len(line.lstrip())
+    places = [at for at, each in enumerate(text) if _plain_line(each) and len(each) - len(each.lstrip()) == indent]
+    if places and _plain_line(line):
+        text.insert(random.choice(places), line)
+
+
+def _plain_line(line: str) -> bool:
+    """Whether a line gives a key a scalar."""
+    key, found, rest = line.partition(":")
+    return bool(found and key.strip().isidentifier() and rest.partition(" #")[0].strip())
+
+
+@functools.cache
+def _known_values() -> Mapping[str, Sequence[str]]:
+    """The values that the shipped files give each key."""
+    found: dict[str, set[str]] = {}
+    for files in configs():
+        [content] = files.values()
+        for line in map(bytes.decode, content.parts):
+            if _plain_line(line):
+                key, _, rest = line.partition(":")
+                found.setdefault(key.strip(), set()).add(rest.partition(" #")[0].strip())
+    return {key: sorted(values) for key, values in found.items()}
+
+
+def _plausible_override(random: Random) -> str:
+    """An override of a value or of a choice, that some config may have."""
+    if random.random() < 0.5:
+        group, known = random.choice(sorted(find().choices().items()))
+        return f"{_PLACES.get(group, group)}={random.choice(sorted(known))}"
+    key = _path(random)
+    known = _known_values().get(key.rpartition(".")[2], ())
+    return f"{key}={random.choice(known) if known and random.random() < 0.7 else random.randrange(-1, 20)}"
+
+
+_PLAUSIBLE_WAYS = (*((_plausible_value,) * 4), _plausible_line, _remove)
 _CONFIG_WAYS = (
     *((_replace_value,) * 5),
     *((_replace_key,) * 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import multiprocessing
 import os
@@ -159,6 +160,8 @@ def _work(reader: Reader, numbers: range, seed: int, state: mmap.mmap, results: 
     warnings.simplefilter("error")
     os.environ["ARROW_IO_THREADS"] = "1"
     files = reader.corpus()
+    gc.freeze()
+    gc.set_threshold(100_000)  # composing makes many objects and hardly any cycle
     with corpus.temporary() as folder:
         for number in numbers:
             state[:] = _STATE.pack(number, time.monotonic())
