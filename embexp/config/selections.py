@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,6 +18,9 @@ from embexp.config.nearest import did_you_mean, listing
 from embexp.config.outline import outline
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
+
+_IMPOSSIBLE = re.compile(r"Could not (?:override|delete) '([^'=]+)")
+"""How Hydra begins its message about a choice of the command line that nothing in the config can take."""
 
 
 def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
@@ -78,6 +82,7 @@ class _Trial:
         self.errors: dict[int, Exception] = {}
         self._loader = loader
         self._lines = [str(each.input_line) for each in selections]
+        self._keys = [each.get_key_element().lstrip("+~") for each in selections]
         self._ranks = [_rank(each) for each in selections]
         self._tried_with: dict[int, int] = {}  # number of added choices when one failed: it may work with more
 
@@ -94,12 +99,18 @@ class _Trial:
             self._add_block(block)
 
     def _add_block(self, block: Sequence[int]) -> None:
-        """Adds a block; if that fails, adds its halves separately."""
+        """Adds a block; if that fails, adds it without the choice that Hydra names, or its halves separately."""
         if self.add(block):
             return
         if len(block) == 1:
             self.errors[block[0]], self._tried_with[block[0]] = self.error, len(self.added)
             return
+        if named := _IMPOSSIBLE.match(str(self.error)):
+            culprits = [number for number in block if self._keys[number] == named[1]]
+            if 0 < len(culprits) < len(block):
+                self._add_block([number for number in block if number not in culprits])
+                self._add_block(culprits)
+                return
         first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
         half = len(first) if len(first) < len(block) else len(block) // 2
         self._add_block(block[:half])
