@@ -86,8 +86,6 @@ class Study:
                     f"{url} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
                     f" {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
                 )
-            if settings.storage is None:
-                self._forget_half_asked()
             self._check_description(objectives)
             self._opened = opened.pop_all()
 
@@ -115,10 +113,25 @@ class Study:
             self._study.sampler = _sampler(self._settings.sampler, seed)
             if self._settings.sampler is SamplerKind.GRID:
                 self._study.sampler = PartialFixedSampler(self._combination(job), self._study.sampler)
-        asked = self._study.ask(self._distributions)
+        if self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            asked = self._study.ask(self._distributions)  # one that the storage's owner has put into the queue
+            asked.set_user_attr(_SWEEP, self._sweep)
+            asked.set_user_attr(_JOB, job)
+            return self._trial(self._frozen(asked.number))
+        # Asked for in a copy in memory and stored at once: a search that is killed meanwhile leaves no half of a trial.
+        copied = optuna.create_study(
+            study_name=self._study.study_name,
+            directions=self._study.directions,
+            sampler=self._study.sampler,
+            pruner=self._study.pruner,
+        )
+        copied.add_trials(self._study.get_trials(deepcopy=False))
+        asked = copied.ask(self._distributions)
         asked.set_user_attr(_SWEEP, self._sweep)
-        asked.set_user_attr(_JOB, job)  # last: a trial with it is whole
-        return self._trial(self._frozen(asked.number))
+        asked.set_user_attr(_JOB, job)
+        whole = copied.trials[asked.number]
+        self._study.add_trial(whole)
+        return next(each for each in reversed(self.trials()) if each.job == job)
 
     def tell(self, trial: Trial, values: Sequence[float]) -> None:
         """The values of a trial's objectives."""
@@ -186,12 +199,6 @@ class Study:
         texts = tuple(each.text(found.params[each.key]) for each in self._space.parameters)
         values = None if found.values is None else tuple(found.values)
         return Trial(found.number, found.user_attrs[_JOB], texts, found.state.name.lower(), values)
-
-    def _forget_half_asked(self) -> None:
-        """Fails the trial that the search was asking for when it was killed: it has no job."""
-        for each in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if not self._is_own(each):
-                self._study.tell(each.number, state=TrialState.FAIL)
 
     def _combination(self, job: int) -> dict[str, Any]:
         """The combination of a grid that a job tries; the last parameter's values vary fastest."""

@@ -247,6 +247,33 @@ def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
         assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
 
 
+def test_what_is_killed_while_it_asks_leaves_no_part_of_a_trial(tmp_path: Path) -> None:
+    found, own = search(), optuna.Trial._suggest
+
+    def killed(trial: optuna.Trial, name: str, distribution: optuna.distributions.BaseDistribution) -> object:
+        if name == "y":
+            raise KeyboardInterrupt
+        return own(trial, name, distribution)
+
+    (tmp_path / "whole").mkdir()
+    with Study(found.space, found.objectives, found.settings, tmp_path / "whole") as study:
+        expected = study.ask(0)
+    with Study(found.space, found.objectives, found.settings, tmp_path) as study:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(optuna.Trial, "_suggest", killed)
+            with pytest.raises(KeyboardInterrupt):
+                study.ask(0)
+        assert study.ask(0) == expected
+
+
+def test_what_the_owner_of_a_storage_has_put_into_its_queue_is_tried_first(tmp_path: Path) -> None:
+    found = search()
+    with Study(found.space, found.objectives, found.settings, tmp_path) as study:
+        study._study.enqueue_trial({"x": 1.5, "y": 0.5, "m": "b"})
+        assert study.ask(0).texts == ("1.5", "0.5", "b")
+        assert study.ask(1).number == 1
+
+
 def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -1,12 +1,14 @@
-"""Kills: a run is killed by SIGKILL at an operation on its files, and resumed."""
+"""Kills: a run is killed by SIGKILL at an operation on its files, or at an instant by the clock, and resumed."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,12 @@ class Reference:
     Attributes:
         content: see `outcome.content`.
         operations: on its files.
+        seconds: that it took.
     """
 
     content: dict[str, Any]
     operations: list[Operation]
+    seconds: float
 
 
 @dataclass
@@ -74,13 +78,15 @@ class Torture:
             words = self.commands.words(kind)
             with self.place("reference") as folder:
                 control = Control(folder / "control", folder / "work")
+                begin = time.monotonic()
                 ended = self.commands.ended(words, folder / "work", control)
                 if ended.status:
                     raise RuntimeError(f"{kind}: {ended.err}")
-                self._references[kind] = Reference(outcome.content(folder / "work" / RUN), control.operations())
+                seconds, found = time.monotonic() - begin, outcome.content(folder / "work" / RUN)
+                self._references[kind] = Reference(found, control.operations(), seconds)
         return self._references[kind]
 
-    @contextmanager
+    @contextlib.contextmanager
     def place(self, label: str) -> Iterator[Path]:
         """An empty folder with another, `work`; removed at the end, unless it is kept."""
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=label.replace(" ", "_").replace("/", "_") + "_"))
@@ -144,9 +150,28 @@ def drawn(generator: random.Random, operations: Sequence[Operation], kind: str) 
 
 
 def cases(torture: Torture, kinds: Sequence[str], seed: int, numbers: Iterable[int]) -> Iterator[Case]:
-    """The kills of these numbers, in turn over the kinds."""
+    """The kills of these numbers, in turn over the kinds; every third is one by the clock."""
     for number in numbers:
-        yield _case(torture, kinds[number % len(kinds)], seed, number)
+        case = _case_by_clock if number % 3 == 2 else _case
+        yield case(torture, kinds[number % len(kinds)], seed, number)
+
+
+def _case_by_clock(torture: Torture, kind: str, seed: int, number: int) -> Case:
+    """The kill of a number at a random instant, as `kill -9` of the command does it: its jobs must end with it."""
+    seconds = random.Random(f"clock {kind} {seed} {number}").uniform(0, torture.reference(kind).seconds)
+    with torture.place(f"kill {number}") as folder:
+        work = folder / "work"
+        process = torture.commands.start(torture.commands.words(kind), work)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+        process.communicate()
+        case = Case(f"{number}: {kind}", f"killed after {seconds:.3f} s")
+        if left := shim.left(work):
+            case.faults.append(f"still running: {[' '.join(each.cmdline()) for each in left]}")
+        torture.finish(case, kind, work)
+        torture.keep(case, folder)
+    return case
 
 
 def _case(torture: Torture, kind: str, seed: int, number: int) -> Case:
