@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from embexp.config import fetched
-from embexp.data import dataset_forms as forms
+from embexp.data import datasets as forms
 from embexp.data import fetching
-from embexp.data.dataset import DataSet, Remote
-from embexp.data.datasets import DATA_SETS
+from embexp.data.datasets import DATA_SETS, DataSet, Remote
 from tests.loopback import Server
 
 RING = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from embexp.checkpoints.contents import Contents, KeyInfo
     from embexp.checkpoints.difference import Change, Difference
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.vocabularies.vocabulary import Vocabulary
 
 USAGE = "embexp checkpoint diff A B [--rows N] [--json] [--exit-code]"
 

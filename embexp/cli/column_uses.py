@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from embexp.config.name_patterns import is_pattern
-from embexp.data.column_kinds import ColumnFacts, Kind
+from embexp.data.files.samples import ColumnFacts, Kind
 from embexp.errors import CommandLineError
 
 SMALLEST_DIM, LARGEST_DIM, LARGEST_SHARED_DIM = 4, 64, 32

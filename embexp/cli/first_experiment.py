@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.cli.column_uses import LARGEST_SHARED_DIM, Role, Use, dim_of
-from embexp.data.column_kinds import ColumnFacts, Kind
-from embexp.data.samples import Sample
+from embexp.data.files.samples import ColumnFacts, Kind, Sample
 
 _STEPS = 2_000
 """Steps that a training is to have at least, if 20 epochs have so many."""

@@ -16,8 +16,7 @@ from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
     from embexp.cli.column_uses import Use
-    from embexp.data.column_kinds import ColumnFacts
-    from embexp.data.samples import Sample
+    from embexp.data.files.samples import ColumnFacts, Sample
 
 USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]"
 
@@ -70,9 +69,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _new(options: argparse.Namespace) -> None:
     from embexp.cli import column_uses, first_experiment
-    from embexp.data.column_kinds import facts
-    from embexp.data.samples import sample
-    from embexp.data.source import Unreadable
+    from embexp.data.files.samples import facts, sample
+    from embexp.data.sources.source import Unreadable
     from embexp.errors import ConfigError
 
     try:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp.cli import planned_values
-from embexp.data.factory import source_of
+from embexp.data.sources.factory import source_of
 from embexp.pretrained import heads
 from embexp.specs import graph_sizes
 from embexp.specs.alike import few, merged
@@ -25,7 +25,7 @@ from embexp.system import terminal
 from embexp.system.terminal import byte_size
 
 if TYPE_CHECKING:
-    from embexp.data.shares import Shares
+    from embexp.data.vocabularies.token_rows import Shares
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.prepare import Prepared
 

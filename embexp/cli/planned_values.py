@@ -10,7 +10,7 @@ from rich.table import Table as Rich
 from embexp.system import terminal
 
 if TYPE_CHECKING:
-    from embexp.data.shares import Share, Shares
+    from embexp.data.vocabularies.token_rows import Share, Shares
 
 
 def table(shares: Shares, console: Console) -> Rich:

@@ -61,8 +61,8 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
         UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
         RunError: the run has no checkpoint.
     """
-    from embexp.data.same_rows import stands_for_tokens
-    from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.data.vocabularies.buckets import stands_for_tokens
+    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
     from embexp.records.folder import RunFolder
     from embexp.runs import stored_tables
 

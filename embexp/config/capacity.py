@@ -43,7 +43,7 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
         from embexp.pretrained import heads  # NumPy and Arrow, which take longer than all of this check
 
         return heads.rows(spec), heads.dims(spec.pretrained, spec.tables)
-    from embexp.data.factory import source_of
+    from embexp.data.sources.factory import source_of
 
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
@@ -71,7 +71,7 @@ def disk_faults(spec: RunSpec) -> Iterator[Fault]:
     if needed <= free:
         return
     from embexp.data.columns import columns_of
-    from embexp.data.factory import source_of
+    from embexp.data.sources.factory import source_of
 
     columns, _ = columns_of(data, spec.features)
     if caching.exists(cache, "clicks", source_of(data).digest(columns, cache=cache)):

@@ -21,7 +21,7 @@ def data_columns(container: Any) -> Sequence[str]:
     Raises:
         ConfigError: the data is not described, is of a kind without columns, or its files can't be read.
     """
-    from embexp.data.factory import source_of
+    from embexp.data.sources.factory import source_of
 
     try:
         data: Data = TypeAdapter(Data).validate_python(container)

@@ -128,7 +128,7 @@ def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:
     if not is_complete(spec.data) or (not fetch and fetched.needs_fetching(spec.data)):
         return
     from embexp.data.columns import columns_of
-    from embexp.data.factory import source_of
+    from embexp.data.sources.factory import source_of
 
     try:
         fetched.ensure(spec.data)

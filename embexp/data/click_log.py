@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embexp.data.arrays import ArrayWriter
 from embexp.data.encode import SplitsWriter
 from embexp.data.examples import Layout
-from embexp.data.hashing import key_of, mix, permuted
+from embexp.data.splits import key_of, mix, permuted
 from embexp.specs.data import Clicks
 from embexp.system import digests
+from embexp.system.npy import ArrayWriter
 from embexp.system.progress import Progress
 
 CHUNK = 65_536

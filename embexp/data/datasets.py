@@ -1,22 +1,259 @@
-"""The public data sets that embexp knows by name: where their owners have them, and the digests of their files.
+"""The public data sets known by name: where their owners have them, their digests, and what is made of their files.
 
 A digest here is one that the owners publish beside the file, or one that a widely used library checks its own downloads
 against; the comment at each says which. Nothing is listed whose content changes under the same name.
+
+From the files of public data sets to the form that a source reads: RecBole's atomic files, triples, texts.
+
+Only members of archives that are named here are read, and they are written under names of this module, so no archive
+says where something is written. What is read has been compared with a digest.
 """
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import IO
 
-from embexp.data import dataset_forms as forms
-from embexp.data.dataset import DataSet, Remote, Write
-from embexp.errors import ConfigError, Fault
+from embexp.errors import ConfigError, DataError, Fault
 
 FORMAT = 1
 """Version of what is made of the owners' files; raised when that changes."""
 
 _RESEARCH = "for research; no redistribution, no commercial use without permission"
 _SHARED = "for research; redistribution under the same terms, no commercial use without permission"
+Write = Callable[[Mapping[str, Path], Path], None]
+"""Called with the owners' files by name, and an empty folder to fill; it reads what the digests have vouched for."""
+_LARGEST = 1 << 30
+"""Bytes of the largest member: the ratings of ml-32m have 0.88 GB."""
+_AT_ONCE = 1 << 22
+_INTERACTIONS = b"user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+_ITEMS = "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+_USERS = "user_id:token\tage:token\tgender:token\toccupation:token\tzip_code:token\n"
+_GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
+    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
+"""Those of ml-100k, in the order of its columns."""
+_NO_GENRE = "(no genres listed)"
+
+Rows = Iterable[list[str]]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file as its owners have it.
+
+    Attributes:
+        url: of the file.
+        size: in bytes; more are not taken.
+        digest: `sha256:…` or `md5:…`, in hexadecimal digits.
+        package: an installed package that may carry it, and its path there; None: none does.
+    """
+
+    url: str
+    size: int
+    digest: str
+    package: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A public data set.
+
+    Attributes:
+        about: what it is, in a few words.
+        terms: what its owners allow, in short.
+        page: of the owners, with all the terms.
+        files: what is fetched.
+        kinds: the kinds of source that read it.
+        experiments: those that it fits, as they are written on the command line.
+        write: makes what `data.path` names of the files.
+        path: file in the folder that `write` fills, which is `data.path`; "": the folder.
+    """
+
+    about: str
+    terms: str
+    page: str
+    files: tuple[Remote, ...]
+    kinds: tuple[str, ...]
+    experiments: tuple[str, ...]
+    write: Write
+    path: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class MovieLens:
+    """How the files of a MovieLens archive are written.
+
+    Attributes:
+        ratings: name of the file of ratings: user, item, rating, time.
+        separator: of its columns.
+        header: whether it has a header line.
+        items: name of the file of films, and a function from its text to rows of id, title and genres.
+        users: name of the file of users, and a function from its text to rows of id, age, gender, occupation and zip
+            code; None: there is none.
+    """
+
+    ratings: str
+    separator: bytes
+    header: bool
+    items: tuple[str, Callable[[str], Rows]]
+    users: tuple[str, Callable[[str], Rows]] | None = None
+
+
+def _fields(text: str, separator: str) -> Iterator[list[str]]:
+    return (line.split(separator) for line in text.splitlines() if line)
+
+
+def _items_100k(text: str) -> Rows:
+    for number, title, _, _, _, *flags in _fields(text, "|"):
+        genres = [genre for genre, flag in zip(_GENRES, flags, strict=True) if flag == "1"]
+        yield [number, title, " ".join(genres)]
+
+
+def _items_1m(text: str) -> Rows:
+    return ([number, title, genres.replace("|", " ")] for number, title, genres in _fields(text, "::"))
+
+
+def _items_csv(text: str) -> Rows:
+    rows = csv.reader(io.StringIO(text, newline=""))
+    next(rows, None)
+    for number, title, genres in rows:
+        yield [number, title, "" if genres == _NO_GENRE else genres.replace("|", " ")]
+
+
+def _users_1m(text: str) -> Rows:
+    return ([user, age, gender, *rest] for user, gender, age, *rest in _fields(text, "::"))
+
+
+ML_100K = MovieLens("u.data", b"\t", False, ("u.item", _items_100k), ("u.user", lambda text: _fields(text, "|")))
+ML_1M = MovieLens("ratings.dat", b"::", False, ("movies.dat", _items_1m), ("users.dat", _users_1m))
+ML_CSV = MovieLens("ratings.csv", b",", True, ("movies.csv", _items_csv))
+
+
+def movielens(name: str, form: MovieLens, files: Mapping[str, Path], folder: Path) -> None:
+    """Writes a MovieLens archive as RecBole's atomic files, of the form in which RecBole has them.
+
+    Args:
+        name: of the data set, which is also the name of the folder in the archive.
+        form: how its files are written.
+        files: the archive, by its name.
+        folder: to fill.
+    """
+    [archive] = files.values()
+    with zipfile.ZipFile(archive) as packed:
+        with _member(packed, f"{name}/{form.ratings}") as ratings, (folder / f"{name}.inter").open("wb") as out:
+            out.write(_INTERACTIONS)
+            if form.header:
+                ratings.readline()
+            while lines := ratings.readlines(_AT_ONCE):
+                out.write(b"".join(lines).replace(form.separator, b"\t").replace(b"\r\n", b"\n"))
+        file, rows = form.items
+        items = ([number, *_title_and_year(title), genres] for number, title, genres in rows(_text(packed, name, file)))
+        _write(folder / f"{name}.item", _ITEMS, items)
+        if form.users is not None:
+            file, rows = form.users
+            _write(folder / f"{name}.user", _USERS, rows(_text(packed, name, file)))
+
+
+def copies(files: Mapping[str, Path], folder: Path) -> None:
+    """Takes the files as they are."""
+    for name, path in files.items():
+        shutil.copyfile(path, folder / name)
+
+
+def imdb(files: Mapping[str, Path], folder: Path) -> None:
+    """Writes the labelled reviews of the archive as lines label<TAB>text: those of its `train`, then those of `test`.
+
+    In each, positive and negative ones alternate, so that the last ones of `train` can validate.
+    """
+    import tarfile
+
+    found: dict[tuple[str, int, str], str] = {}
+    [archive] = files.values()
+    with tarfile.open(archive, "r:gz") as packed:
+        for member in packed:
+            place = re.fullmatch(r"aclImdb/(train|test)/(pos|neg)/([0-9]+)_[0-9]+\.txt", member.name)
+            if place is None or not member.isreg() or member.size > _LARGEST:
+                continue
+            file = packed.extractfile(member)
+            assert file is not None  # it is a regular file
+            part, label, number = place.groups()
+            found[part, int(number), label] = " ".join(file.read().decode("utf-8").split())
+    order = sorted(found, key=lambda key: (key[0] == "test", key[1], key[2]))
+    with (folder / "imdb.tsv").open("w", encoding="utf-8", newline="") as out:
+        out.writelines(f"{key[2]}\t{found[key]}\n" for key in order)
+
+
+_TEXT8_MD5 = "3bea1919949baf155f99411df5fada7e"
+_TEXT8_WORDS = 10_000
+
+
+def text8(files: Mapping[str, Path], folder: Path) -> None:
+    """Writes the one line of text8 as lines of 10,000 words, the texts that Gensim makes of it (`Text8Corpus`).
+
+    Raises:
+        DataError: the text is not the one whose md5 its author publishes.
+    """
+    [archive] = files.values()
+    with zipfile.ZipFile(archive) as packed, _member(packed, "text8") as file:
+        content = file.read()
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != _TEXT8_MD5:
+        raise DataError(f"{archive}: the text in it has the md5 {found}, expected {_TEXT8_MD5}")
+    words = content.decode("ascii").split()
+    with (folder / "text8.txt").open("w", encoding="ascii") as out:
+        for start in range(0, len(words), _TEXT8_WORDS):
+            out.write(" ".join(words[start : start + _TEXT8_WORDS]) + "\n")
+
+
+def _member(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A file of an archive; no more bytes of it are read than it claims.
+
+    Raises:
+        DataError: it claims more than the largest data set has.
+    """
+    size = packed.getinfo(name).file_size
+    if size > _LARGEST:
+        raise DataError(f"{packed.filename}: {name} has {size:,} bytes, expected at most {_LARGEST:,}")
+    return io.BufferedReader(packed.open(name), 1 << 20)  # type: ignore[type-var]  # typeshed: it is an IO
+
+
+def _text(packed: zipfile.ZipFile, folder: str, name: str) -> str:
+    """A small file of an archive; those of ml-100k and ml-1m are in Latin-1, and CSV in UTF-8."""
+    with _member(packed, f"{folder}/{name}") as file:
+        return file.read().decode("utf-8" if name.endswith(".csv") else "latin-1")
+
+
+def _title_and_year(title: str) -> tuple[str, str]:
+    """`Toy Story (1995)` as a title and a year; the year is "" where there is none. Videos end with `(V)`."""
+    found = re.fullmatch(r"(.*?)\s*\((\d{4})\)\s*(?:\(V\))?\s*", title)
+    return (title.strip(), "") if found is None else (found[1], found[2])
+
+
+def _write(path: Path, header: str, rows: Rows) -> None:
+    with path.open("w", encoding="utf-8", newline="") as out:
+        out.write(header)
+        out.writelines("\t".join(" ".join(field.split()) for field in row) + "\n" for row in rows)
 
 
 def _movielens(name: str, about: str, terms: str, size: int, digest: str, write: Write) -> DataSet:
@@ -32,7 +269,7 @@ def _movielens(name: str, about: str, terms: str, size: int, digest: str, write:
 
 
 def _graph(about: str, terms: str, page: str, files: tuple[Remote, ...], experiments: tuple[str, ...]) -> DataSet:
-    return DataSet(about, terms, page, files, ("triples",), experiments, forms.copies)
+    return DataSet(about, terms, page, files, ("triples",), experiments, copies)
 
 
 def _of_pykeen(name: str, *files: tuple[str, int, str]) -> tuple[Remote, ...]:
@@ -60,7 +297,7 @@ DATA_SETS: dict[str, DataSet] = {
         _RESEARCH,
         4_924_029,
         "sha256:50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-        partial(forms.movielens, "ml-100k", forms.ML_100K),
+        partial(movielens, "ml-100k", ML_100K),
     ),
     "ml-1m": _movielens(
         "ml-1m",
@@ -68,7 +305,7 @@ DATA_SETS: dict[str, DataSet] = {
         _RESEARCH,
         5_917_549,
         "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-        partial(forms.movielens, "ml-1m", forms.ML_1M),
+        partial(movielens, "ml-1m", ML_1M),
     ),
     "ml-20m": _movielens(
         "ml-20m",
@@ -76,7 +313,7 @@ DATA_SETS: dict[str, DataSet] = {
         _SHARED,
         198_702_078,
         "sha256:96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3",
-        partial(forms.movielens, "ml-20m", forms.ML_CSV),
+        partial(movielens, "ml-20m", ML_CSV),
     ),
     "ml-25m": _movielens(
         "ml-25m",
@@ -84,7 +321,7 @@ DATA_SETS: dict[str, DataSet] = {
         _SHARED,
         261_978_986,
         "sha256:8b21cfb7eb1706b4ec0aac894368d90acf26ebdfb6aced3ebd4ad5bd1eb9c6aa",
-        partial(forms.movielens, "ml-25m", forms.ML_CSV),
+        partial(movielens, "ml-25m", ML_CSV),
     ),
     "ml-32m": _movielens(
         "ml-32m",
@@ -92,7 +329,7 @@ DATA_SETS: dict[str, DataSet] = {
         _SHARED,
         238_950_008,
         "md5:d472be332d4daa821edc399621853b57",
-        partial(forms.movielens, "ml-32m", forms.ML_CSV),
+        partial(movielens, "ml-32m", ML_CSV),
     ),
     # The digests are those of the RECORD of PyKEEN 1.11.1.
     "kinships": _graph(
@@ -170,7 +407,7 @@ DATA_SETS: dict[str, DataSet] = {
         ),
         kinds=("text", "skipgram"),
         experiments=("text_classification", "skipgram"),
-        write=forms.imdb,
+        write=imdb,
         path="imdb.tsv",
     ),
     # The size of the archive is that of TensorFlow's word2vec tutorial. Several public projects check this sha256, and
@@ -188,7 +425,7 @@ DATA_SETS: dict[str, DataSet] = {
         ),
         kinds=("skipgram",),
         experiments=("skipgram",),
-        write=forms.text8,
+        write=text8,
         path="text8.txt",
     ),
 }

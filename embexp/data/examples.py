@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.arrays import mapped
+from embexp.system.npy import mapped_array
 
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
@@ -81,7 +81,7 @@ class Encoded:
 
     def divided(self) -> np.ndarray | None:
         """int64, the examples that belong to a split; None: all."""
-        return np.flatnonzero(mapped(self.folder / "labels.npy") == 1) if self.only_ones else None
+        return np.flatnonzero(mapped_array(self.folder / "labels.npy") == 1) if self.only_ones else None
 
     @cached_property
     def layout(self) -> Layout:
@@ -146,13 +146,15 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
     return Examples(
         count=layout.count,
         id_columns=(*layout.ids, *buckets),
-        ids=mapped(rows / "ids.npy"),
+        ids=mapped_array(rows / "ids.npy"),
         lists={
-            name: ListColumn(mapped(rows / f"list.{number}.values.npy"), mapped(folder / f"list.{number}.splits.npy"))
+            name: ListColumn(
+                mapped_array(rows / f"list.{number}.values.npy"), mapped_array(folder / f"list.{number}.splits.npy")
+            )
             for number, name in enumerate(layout.lists)
         },
-        weights={name: mapped(folder / f"weights.{number}.npy") for number, name in enumerate(layout.weights)},
-        dense=mapped(folder / "dense.npy"),
-        labels=mapped(folder / "labels.npy") if layout.label else None,
+        weights={name: mapped_array(folder / f"weights.{number}.npy") for number, name in enumerate(layout.weights)},
+        dense=mapped_array(folder / "dense.npy"),
+        labels=mapped_array(folder / "labels.npy") if layout.label else None,
         key=folder.name,
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embexp.data import datasets
-from embexp.data.dataset import DataSet, Remote
+from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data import Data
 from embexp.system import caching, contents, digests

@@ -1,27 +1,43 @@
-"""A knowledge graph's triples as queries: each triple is a tail prediction and a head prediction.
+"""A knowledge graph's triples as queries, and the candidates among which their answers are ranked.
 
 Of triple i, example 2i is the query (head, relation, ?) and example 2i + 1 is (tail, inverse of relation, ?).
+
+What the answers to a knowledge graph's queries are ranked among, and the known answers that ranks leave aside.
+
+No file holds the column `candidates`: it is made of entities, one of them the answer.
+
+| | candidates | label |
+|---|---|---|
+| all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every query | row of the answer |
+| drawn | int32 [B, 1 + k]: the answer, then k others | 0 |
+
+The draw is a pure function of the seed and the number of the step, so that a training can continue at any step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import array
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from embexp.data import new_entities
-from embexp.data.arrays import ArrayWriter, mapped
-from embexp.data.candidates import TARGET
-from embexp.data.examples import Layout
-from embexp.data.triple_codes import Lines, places, read
-from embexp.data.triple_files import files_of
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.columns import Columns
+from embexp.data.examples import Examples, Layout, ListColumn
+from embexp.data.sources.triples import files_of, lines_of
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.triples import INVERSE, RELATION, SOURCE, NewEntities, TrainedTriples, Triples
+from embexp.specs.triples import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.system import digests
+from embexp.system.npy import ArrayWriter, mapped_array
 from embexp.system.progress import Progress
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
@@ -31,9 +47,11 @@ NEW = "new.npy"
 """File, in the folder, with a bool for each query: whether it has a new entity or relation."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
+_TARGET = "target"
+"""Id column of the answers."""
 
 
-def write(data: Triples, folder: Path, progress: Progress) -> None:
+def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
     """Writes a graph's queries into an empty folder: ids are rows already.
 
     Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only
@@ -43,8 +61,8 @@ def write(data: Triples, folder: Path, progress: Progress) -> None:
         DataError: a file's content is malformed.
     """
     path = Path(data.path)
-    lines = read(files_of(path), progress)
-    head, relation, tail = places(lines, data.columns)
+    lines = _read_lines(files_of(path), progress)
+    head, relation, tail = _fields_of(lines, data.columns)
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
@@ -67,7 +85,9 @@ def write(data: Triples, folder: Path, progress: Progress) -> None:
     _write_queries(triples, lines, folder, reciprocal=data.reciprocal)
 
 
-def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], folder: Path, progress: Progress) -> None:
+def write_other_queries(
+    data: Triples, path: Path, known: Mapping[str, Vocabulary], folder: Path, progress: Progress
+) -> None:
     """Writes the queries of another file of triples into an empty folder, with the vocabularies of a run.
 
     Args:
@@ -81,7 +101,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
         DataError: the file's content is malformed.
         VocabularyError: an entity or a relation is none of the run's.
     """
-    lines = read([path], progress)
+    lines = _read_lines([path], progress)
     rows = {name: vocabulary.rows(lines.tokens) for name, vocabulary in known.items()}
     if data.reciprocal:  # inverses are the run's own; no file names them
         rows[RELATIONS][rows[RELATIONS] % 2 == 1] = -1
@@ -91,7 +111,7 @@ def write_other(data: Triples, path: Path, known: Mapping[str, Vocabulary], fold
         at = (1, 0, 2)[int(np.argmax(found))]
         head, tail = (field for field in range(3) if field != at)
     else:
-        head, at, tail = places(lines, data.columns)
+        head, at, tail = _fields_of(lines, data.columns)
     triples = np.stack(
         [rows[kind][lines.fields[:, field]] for kind, field in ((ENTITIES, head), (RELATIONS, at), (ENTITIES, tail))],
         axis=1,
@@ -114,7 +134,7 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
         DataError: nothing would be left to train on.
     """
     training = next(iter(lines.files.values()))
-    touched = new_entities.touched(
+    touched = _with_new_entities(
         lines.fields[:, list(order)], lines.tokens, training=training, share=settings.share, seed=settings.seed
     )
     if touched[:training].all():
@@ -141,7 +161,7 @@ def new_entity_splits(train: TrainedTriples, folder: Path, found: Mapping[str, n
     """
     if train is TrainedTriples.KNOWN:
         return dict(found)
-    new = mapped(folder / NEW)
+    new = mapped_array(folder / NEW)
     tests = {"test_new": found["test"][new[found["test"]]], "test_known": found["test"][~new[found["test"]]]}
     if train is TrainedTriples.ALL:
         return {**found, **tests}
@@ -192,8 +212,250 @@ def _write_queries(triples: np.ndarray, lines: Lines, folder: Path, *, reciproca
             dense.append(np.empty((len(both), 0)) if reciprocal else (np.arange(len(both)) % 2)[:, None])
     Layout(
         count=2 * len(triples),
-        ids=[SOURCE, RELATION, TARGET],
+        ids=[SOURCE, RELATION, _TARGET],
         dense=[] if reciprocal else [INVERSE],
         label=True,
         files=[(file.name, 2 * count) for file, count in lines.files.items()],
     ).write(folder)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of some files as numbers.
+
+    Attributes:
+        files: number of triples of each file, in order.
+        fields: int32 [triples, 3], codes of each line's fields; fields of one value have one code.
+        tokens: of each code, in the order in which they were first seen.
+    """
+
+    files: Mapping[Path, int]
+    fields: np.ndarray
+    tokens: Sequence[str]
+
+
+def _read_lines(files: Sequence[Path], progress: Progress) -> Lines:
+    """Reads all lines of some files.
+
+    Raises:
+        DataError: a line is no triple, or there are none.
+    """
+    size, done = sum(file.stat().st_size for file in files), 0
+    codes: dict[str, int] = {}
+    numbers = array.array("i")
+    counts: dict[Path, int] = {}
+    for file in files:
+        before = len(numbers)
+        for count, (fields, length) in enumerate(lines_of(file)):
+            numbers.extend(codes.setdefault(field, len(codes)) for field in fields)
+            done += length
+            if count % 65_536 == 0:
+                progress("reading triples", min(1.0, done / size))
+        counts[file] = (len(numbers) - before) // 3
+        if not counts[file]:
+            raise DataError(f"{file}: found no triples")
+    return Lines(counts, np.frombuffer(numbers, np.int32).reshape(-1, 3), list(codes))
+
+
+def _fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, int]:
+    """Which field of a line is the head, the relation and the tail.
+
+    Raises:
+        DataError: `columns` is None, and the triples don't show it.
+    """
+    if columns is None:
+        columns = _inferred_order(lines)
+    order = list(columns)
+    return order.index(Place.HEAD), order.index(Place.RELATION), order.index(Place.TAIL)
+
+
+def _inferred_order(lines: Lines) -> Sequence[Place]:
+    """Entities are heads and tails, so those two fields share values; the third is the relation."""
+    used = np.zeros((3, len(lines.tokens)), bool)
+    for field in range(3):
+        used[field, lines.fields[:, field]] = True
+    orders = [
+        (Place.HEAD, Place.RELATION, Place.TAIL),
+        (Place.RELATION, Place.HEAD, Place.TAIL),
+        (Place.HEAD, Place.TAIL, Place.RELATION),
+    ]
+    shared = []
+    for order in orders:
+        head, tail = order.index(Place.HEAD), order.index(Place.TAIL)
+        shared.append(int(np.count_nonzero(used[head] & used[tail])))
+    best = max(shared)
+    if shared.count(best) > 1:
+        first = next(iter(lines.files))
+        raise DataError(
+            f"{first}: can't tell which field is the relation, as no two of the three share more values than others do;"
+            " set data.columns, such as [head,relation,tail]"
+        )
+    return orders[shared.index(best)]
+
+
+def new_entities(entities: Iterable[str], *, share: float, seed: int) -> list[str]:
+    """A share of some entities, one of them at least: a pure function of their names and the seed.
+
+    Args:
+        entities: names, in any order.
+        share: fraction of them, rounded to a whole number of entities.
+        seed: another one draws others.
+    """
+    drawn = sorted(entities, key=lambda name: (digests.seed_of(seed, "new_entities", name), name))
+    return drawn[: max(1, round(share * len(drawn)))]
+
+
+def _with_new_entities(
+    triples: np.ndarray, tokens: Sequence[str], *, training: int, share: float, seed: int
+) -> np.ndarray:
+    """Which triples hold something new: bool [n].
+
+    Beside those that are `chosen`, entities are new that no other training triple holds; and so are relations. All
+    else is thus in at least one training triple that is not touched.
+
+    Args:
+        triples: integers [n, 3], codes of head, relation and tail.
+        tokens: names by code; an entity and a relation may share one.
+        training: how many of the triples train; they come first.
+        share: see `chosen`.
+        seed: see `chosen`.
+    """
+    ends, relations = triples[:, [0, 2]], triples[:, 1]
+    code_of = {tokens[code]: code for code in np.unique(ends).tolist()}
+    drawn = np.zeros(len(tokens), bool)
+    drawn[[code_of[name] for name in new_entities(code_of, share=share, seed=seed)]] = True
+    left = ~drawn[ends[:training]].any(axis=1)
+    known_entity, known_relation = np.zeros(len(tokens), bool), np.zeros(len(tokens), bool)
+    known_entity[ends[:training][left]] = True
+    known_relation[relations[:training][left]] = True
+    return np.asarray(~(known_entity[ends].all(axis=1) & known_relation[relations]))
+
+
+@dataclass(frozen=True)
+class KnownAnswers:
+    """The known answers of N queries; queries that ask the same share them.
+
+    Attributes:
+        lists: the answers of each distinct query, each once, rising.
+        places: int64 [N], the list of each query; its own answer is among them.
+    """
+
+    lists: ListColumn
+    places: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of answers of each query, int64 [N]."""
+        return np.asarray(np.diff(self.lists.splits)[self.places])
+
+    def between(self, start: int, stop: int) -> ListColumn:
+        """The answers of the queries [start, stop), which are copied."""
+        places = self.places[start:stop]
+        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
+        ends = np.cumsum(lengths)
+        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """How the column is made.
+
+    Attributes:
+        entities: how many there are, at least 2.
+        negatives: so many are drawn for each training query; None: all entities are candidates.
+        seed: of the run.
+        positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
+    """
+
+    entities: int
+    negatives: int | None
+    seed: int
+    positives: KnownAnswers | None = None
+
+    def for_training(self, batches: tf.data.Dataset, start_step: int) -> tf.data.Dataset:
+        """Adds the column to the batches of a training that begins with `start_step`."""
+        import tensorflow as tf  # not above: a run is prepared without it
+
+        plain = tf.autograph.experimental.do_not_convert
+        if self.negatives is None:
+            return batches.map(plain(self.for_all))
+        numbered = batches.enumerate(start_step)
+        return numbered.map(plain(self._drawn))
+
+    def for_all(self, batch: Any) -> Any:
+        """Adds all entities to a batch."""
+        import tensorflow as tf  # not above: a run is prepared without it
+
+        return batch._replace(ids={**batch.ids, CANDIDATES: tf.range(self.entities, dtype=tf.int32)[None]})
+
+    def _drawn(self, step: Any, batch: Any) -> Any:
+        import tensorflow as tf
+
+        answers = tf.cast(batch.labels, tf.int32)[:, None]
+        high, low = digests.seed_of(self.seed, "negatives")
+        seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
+        shape = tf.concat([tf.shape(batch.labels), [self.negatives]], 0)
+        # One fewer than there are, and those from the answer on moved up by one: uniform on all others.
+        drawn = tf.random.stateless_uniform(shape, seed, 0, self.entities - 1, tf.int32)
+        drawn += tf.cast(drawn >= answers, tf.int32)
+        drawn = tf.ensure_shape(drawn, [batch.labels.shape[0], self.negatives])
+        ids = {**batch.ids, CANDIDATES: tf.concat([answers, drawn], 1)}
+        return batch._replace(ids=ids, labels=tf.zeros_like(batch.labels))
+
+
+def stored(columns: Columns) -> Columns:
+    """The columns without the one that is made."""
+    return replace(columns, ids={name: table for name, table in columns.ids.items() if name != CANDIDATES})
+
+
+def head_predictions(rows: np.ndarray) -> np.ndarray:
+    """Bool [n]: whether queries, by their rows, predict a head, as every second one does; others predict a tail."""
+    return np.asarray(rows % 2 == 1)
+
+
+def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> KnownAnswers:
+    """The answers to some queries that stand in any split of the data.
+
+    Args:
+        examples: of a graph, with the column of the answers.
+        rows: int64 [n], the queries.
+        others: more examples that hold answers, with the same vocabularies.
+    """
+    sources = [examples, *others]
+    targets = np.concatenate([each.ids[:, each.id_columns.index(_TARGET)] for each in sources]).astype(np.int64)
+    distinct, number = np.unique(_queries(sources), return_inverse=True)
+    entities = int(targets.max(initial=0)) + 1
+    pairs = np.unique(number * entities + targets)
+    splits = np.searchsorted(pairs, np.arange(len(distinct) + 1) * entities)
+    return KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), number[: examples.count][rows])
+
+
+def _queries(sources: Sequence[Examples]) -> np.ndarray:
+    """A number for each query, int64: of source, relation, and whether a head is predicted, as an inverse shows too."""
+    columns = []
+    for each in sources:
+        source, relation = (each.ids[:, each.id_columns.index(name)].astype(np.int64) for name in (SOURCE, RELATION))
+        columns.append(np.stack([source, relation, head_predictions(np.arange(each.count))]))
+    source, relation, head = np.concatenate(columns, axis=1)
+    return np.asarray((source * (int(relation.max(initial=0)) + 1) + relation) * 2 + head)
+
+
+def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, KnownAnswers]:
+    """The distinct queries among some, each by the first row that asks it, and their answers among these rows.
+
+    Args:
+        examples: of a graph, with the column of the answers.
+        rows: int64 [n], rising, the queries of the training split.
+
+    Returns:
+        The rows, rising, and the answers of all examples by their rows; those of other rows than these are nobody's.
+    """
+    targets = examples.ids[rows, examples.id_columns.index(_TARGET)].astype(np.int64)
+    _, first, number = np.unique(_queries([examples])[rows], return_index=True, return_inverse=True)
+    entities = int(targets.max(initial=0)) + 1
+    pairs = np.unique(number * entities + targets)
+    splits = np.searchsorted(pairs, np.arange(len(first) + 1) * entities)
+    places = np.zeros(examples.count, np.int64)
+    places[rows] = number
+    return rows[np.sort(first)], KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), places)

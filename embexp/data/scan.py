@@ -10,17 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import fetching, prepared_numbers, shares, splits
-from embexp.data.arrays import mapped
+from embexp.data import fetching, number_fitting, splits
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
-from embexp.data.factory import source_of
+from embexp.data.number_fitting import PreparedNumbers
 from embexp.data.numbers import FittedColumn
-from embexp.data.prepared_numbers import PreparedNumbers
-from embexp.data.source import FORMAT, Source
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import FORMAT, Source
+from embexp.data.vocabularies import token_rows
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.specs.data import Data
 from embexp.system import caching, digests
+from embexp.system.npy import mapped_array
 from embexp.system.progress import Progress, quiet
 
 
@@ -49,7 +50,7 @@ class Scan:
     digest: str
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
-    shares: shares.Shares = field(default_factory=dict)
+    shares: token_rows.Shares = field(default_factory=dict)
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
@@ -81,18 +82,18 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     layout = encoded.layout
     rewritten = layout.token_tables or layout.bucketed
     found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
-    train = mapped(divided / "train.npy")
-    numbers = prepared_numbers.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
+    train = mapped_array(divided / "train.npy")
+    numbers = number_fitting.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
         examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
         vocabularies=source.vocabularies(columns, encoded, divided),
-        splits={name: mapped(divided / f"{name}.npy") for name in facts.get("parts", splits.SPLITS)},
+        splits={name: mapped_array(divided / f"{name}.npy") for name in facts.get("parts", splits.SPLITS)},
         label_mean=facts["label_mean"],
         truth=facts["truth"],
         digest=encoded.digest,
         classes=encoded.classes,
         numbers=numbers,
-        shares=shares.read(divided),
+        shares=token_rows.read_shares(divided),
     )
 
 
@@ -128,7 +129,7 @@ def encode_file(
     found = source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
     if not numbers:
         return found
-    return replace(found, dense=prepared_numbers.applied(found.dense, numbers, cache=cache, key=found.key))
+    return replace(found, dense=number_fitting.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
@@ -136,9 +137,9 @@ def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progre
     progress("dividing the examples", None)
     division = source.divide(encoded, folder, progress=progress)
     source.learn(columns, encoded, folder, progress=progress)
-    train, total = mapped(folder / "train.npy"), 0.0
+    train, total = mapped_array(folder / "train.npy"), 0.0
     if encoded.layout.label:
-        labels = mapped(encoded.folder / "labels.npy")
+        labels = mapped_array(encoded.folder / "labels.npy")
         total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
     facts = {
         "label_mean": total / len(train),

@@ -1,18 +1,26 @@
-"""Splits: which examples train, which validate and which test."""
+"""Splits: which examples train, validate and test, and the order in which the training ones are read.
+
+The order in which training examples are read: a pure function of (seed, epoch, position).
+
+Examples are shuffled as windows. In each epoch, blocks of consecutive examples are put in a random order; as many
+blocks as make a window are shuffled among each other, then the next window begins. Where all examples fit into one
+window, that is one random permutation. Nothing but the window's own numbers is needed to start anywhere in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from embexp.data.arrays import ArrayWriter, mapped
-from embexp.data.hashing import key_of, permuted
 from embexp.errors import DataError
 from embexp.specs.sources import DividedData
 from embexp.specs.splits import Split, SplitKind
+from embexp.system import digests
+from embexp.system.npy import ArrayWriter, mapped_array
 
 SPLITS = ("train", "validation", "test")
 _TRAIN, _VALIDATION, _TEST = range(3)
@@ -20,6 +28,8 @@ _CHUNK = 1 << 20
 
 Assignment = Callable[[int, int], np.ndarray]
 """Rows start..stop -> uint8 [stop - start], index into `SPLITS`."""
+_LARGEST_BLOCK = 4096
+_BLOCKS_PER_WINDOW = 16  # at least so many, lest a small window be a few neighbours
 
 
 def divide(
@@ -126,7 +136,7 @@ def keep_some(path: Path, count: int, *, seed: int) -> None:
     Raises:
         DataError: there are not as many.
     """
-    train = mapped(path)
+    train = mapped_array(path)
     if count > len(train):
         raise DataError(
             f"data.train_examples is {count}, but the training split has {len(train)} examples; choose fewer, or null"
@@ -214,3 +224,125 @@ def _numbers(test: np.ndarray, validation: np.ndarray) -> np.ndarray:
     result[validation] = _VALIDATION
     result[test] = _TEST
     return result
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a bijection of uint64 that scatters its bits."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def key_of(seed: int, *names: str | int) -> int:
+    """A 62-bit key from a seed and a stable name."""
+    high, low = digests.seed_of(seed, *names)
+    return high << 31 | low
+
+
+def permuted(positions: np.ndarray, count: int, key: int) -> np.ndarray:
+    """Where a pseudo-random permutation of range(count) sends each position, int64, in memory of `positions` only.
+
+    A Feistel network of eight rounds over the next power of 4, walked until the value is below `count`
+    (Black and Rogaway 2002).
+    """
+    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = mix(np.uint64(key) + np.arange(8, dtype=np.uint64))
+
+    def network(values: np.ndarray) -> np.ndarray:
+        left, right = values >> half, values & mask
+        for round_key in keys:
+            left, right = right, left ^ (mix(right ^ round_key) & mask)
+        return left << half | right
+
+    result = network(positions.astype(np.uint64))
+    while (outside := np.flatnonzero(result >= count)).size:
+        result[outside] = network(result[outside])
+    return result.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Order:
+    """An endless stream over `count` examples, epoch after epoch.
+
+    Attributes:
+        count: examples in an epoch, at least 1.
+        seed: seed of the order.
+        shuffle: False: the natural order, every epoch.
+        window: examples that are shuffled among each other, at least 1.
+    """
+
+    count: int
+    seed: int
+    shuffle: bool
+    window: int
+
+    def pieces(self, start: int) -> Iterator[np.ndarray]:
+        """int64 arrays of positions in range(count); chained, they are the stream from its element `start` on.
+
+        Element g of the stream belongs to epoch g // count. Memory and time to the first piece are O(window), but for
+        the order of an epoch's blocks, 16 * count / window numbers (count / 4096 for windows of 65,536 and more).
+        """
+        epoch, position = divmod(start, self.count)
+        while True:
+            yield from self._epoch_from(epoch, position)
+            epoch, position = epoch + 1, 0
+
+    def _epoch_from(self, epoch: int, position: int) -> Iterator[np.ndarray]:
+        if not self.shuffle:
+            for first in range(position, self.count, self.window):
+                yield np.arange(first, min(first + self.window, self.count))
+            return
+        if self.count <= self.window:
+            yield self._random(epoch, "all").permutation(self.count)[position:]
+            return
+        block = max(1, min(_LARGEST_BLOCK, self.window // _BLOCKS_PER_WINDOW))
+        blocks = self._random(epoch, "blocks").permutation(-(-self.count // block))
+        per_window = self.window // block
+        size = per_window * block
+        # The last block lacks a few examples; windows behind the one that holds it begin so much earlier.
+        lacking, short = len(blocks) * block - self.count, int(np.argmax(blocks)) // per_window
+        number = position // size
+        if number >= short and position >= (number + 1) * size - lacking:
+            number += 1
+        skipped = position - (number * size - (lacking if number > short else 0))
+        while number * per_window < len(blocks):
+            starts = blocks[number * per_window : (number + 1) * per_window] * block
+            yield self._window(epoch, number, starts, block)[skipped:]
+            number, skipped = number + 1, 0
+
+    def _window(self, epoch: int, number: int, starts: np.ndarray, block: int) -> np.ndarray:
+        rows = (starts[:, None] + np.arange(block)).reshape(-1)
+        rows = rows[rows < self.count]  # the last block may be shorter
+        self._random(epoch, "window", number).shuffle(rows)
+        return rows
+
+    def _random(self, epoch: int, *names: str | int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=digests.seed_of(self.seed, "order", epoch, *names)))
+
+
+def batch_groups(order: Order, start: int, *, batch_size: int, batches: int, group: int) -> Iterator[np.ndarray]:
+    """The stream from its element `start` on, cut into `batches` batches.
+
+    Yields:
+        int64 [k, batch_size] with k <= group; every batch is full, and may straddle two epochs.
+    """
+    pieces = order.pieces(start)
+    piece = np.empty(0, np.int64)
+    while batches:
+        rows = min(group, batches)
+        cells = np.empty(rows * batch_size, np.int64)
+        filled = 0
+        while filled < len(cells):
+            if not len(piece):
+                piece = next(pieces)
+            take = min(len(piece), len(cells) - filled)
+            cells[filled : filled + take] = piece[:take]
+            filled += take
+            piece = piece[take:]
+        yield cells.reshape(rows, batch_size)
+        batches -= rows

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 import numpy as np
 import tensorflow as tf
 
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
 from embexp.freezing.policies import TablePolicy

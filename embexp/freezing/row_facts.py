@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.freezing import diagnosis, drift, movement
 from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, diagnose
 from embexp.freezing.drift import Drift, Origin

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.growth import vocabularies
 from embexp.pretrained import succession

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data import vocabulary
-from embexp.data.same_rows import described, stands_for_tokens
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies import vocabulary
+from embexp.data.vocabularies.buckets import described, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import CommandLineError, DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.vectors import token_files

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.same_rows import described, stands_for_tokens
-from embexp.data.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.data.vocabularies.buckets import described, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
 from embexp.pretrained import earlier, fit, sample, succession
 from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, NotARunError
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from embexp.data.factory import source_of
+from embexp.data.sources.factory import source_of
 from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier, fit, succession
 from embexp.pretrained.fit import Mismatch

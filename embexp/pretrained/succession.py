@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.same_rows import same_rows, stands_for_tokens
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import Mismatch
 from embexp.specs.optimizers import slots_of

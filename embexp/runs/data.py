@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from embexp.data.candidates import Candidates, distinct_queries
 from embexp.data.columns import Columns, columns_of
-from embexp.data.factory import source_of
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
+from embexp.data.queries import Candidates, distinct_queries
 from embexp.data.scan import Scan, scan
-from embexp.data.shares import Shares
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.sources.factory import source_of
+from embexp.data.vocabularies.token_rows import Shares
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import RunError
 from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from embexp.data import batches
-from embexp.data.candidates import Candidates, KnownAnswers, head_predictions, known_answers
+from embexp.data.batches import ranked_batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.data.ranked import ranked_batches
+from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
 from embexp.runs import recommending
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared

@@ -12,7 +12,7 @@ from typing import Any
 from embexp.checkpoints import dense_part, restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
-from embexp.data.negatives import Items
+from embexp.data.batches import Items
 from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched

@@ -18,7 +18,7 @@ from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
 from embexp.initialization import filling
 from embexp.records import allowed_code

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embexp.checkpoints import locating, opening
-from embexp.data import tails
-from embexp.data.vocabulary import Vocabulary
+from embexp.data import numbers
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
@@ -98,7 +98,7 @@ class Prepared:
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
         found, scan = notes.doubtful(self.spec), self.data.scan
-        found += tails.warnings(scan.numbers.figures, self.data.columns.numeric)
+        found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
             found += graph_sizes.doubtful(self.spec, self.data.candidates.entities, self.schedule.steps)
         for split in ("validation", "test"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.tables.reading import ReadableTable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embexp.data.same_rows import same_rows, stands_for_tokens
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
+from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
 from embexp.training.metric_names import HITS
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.cli import commands
-from embexp.data.vocabulary import TokenVocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.tensor_bundle import rekeying
 from tests.checkpoints import made
 from tests.growth.conftest import END, Runs

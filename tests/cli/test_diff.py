@@ -14,7 +14,7 @@ import pytest
 
 import embexp
 from embexp.cli import commands
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.records import repositories
 from embexp.runs import run as single
 

@@ -6,11 +6,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data.arrays import ArrayWriter, mapped
 from embexp.data.batches import evaluation_batches, training_batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
 from embexp.system.memory import anonymous_bytes
+from embexp.system.npy import ArrayWriter, mapped_array
 
 COUNT = 37
 
@@ -165,7 +165,7 @@ def test_reading_a_mapped_file_takes_no_memory_of_its_size(tmp_path, kind):
     found = Examples(
         count=count,
         id_columns=tuple("abcdefgh"),
-        ids=mapped(tmp_path / "ids.npy"),
+        ids=mapped_array(tmp_path / "ids.npy"),
         lists={},
         weights={},
         dense=np.zeros((count, 0), np.float32),

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embexp.data.bucket_vocabulary import BucketVocabulary
 from embexp.data.columns import BucketColumn
-from embexp.data.fitted_buckets import fit_buckets
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.number_fitting import fit_buckets
+from embexp.data.vocabularies.buckets import BucketVocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.specs.vocabularies import Buckets
 

@@ -15,7 +15,7 @@ from embexp.data import click_log
 from embexp.data.click_log import CHUNK, ClickLog
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
-from embexp.data.vocabulary import IdentityVocabulary
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.errors import DataError
 from embexp.specs.data import Clicks
 

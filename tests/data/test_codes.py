@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.codes import Codes
-from embexp.data.packed_tokens import packed, places_in, sorted_places, unpacked
+from embexp.data.vocabularies.token_keys import Codes, packed, places_in, sorted_places, unpacked
 
 awkward = ["", "a", "a\0", "\0", "a\0b", "12345678", "1234567\0", "123456789", "é" * 4, "é" * 5, "𝒳𝒳", "𝒳𝒳x", "\0" * 9]
 tokens = st.text(max_size=11) | st.sampled_from(awkward) | st.integers(0, 99).map(str)

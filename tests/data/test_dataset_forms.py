@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.data import dataset_forms as forms
+from embexp.data import datasets as forms
 from embexp.errors import DataError
 from tests.small_data_sets import tarred
 

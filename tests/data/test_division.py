@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data import splits
-from embexp.data.hashing import permuted
+from embexp.data.splits import permuted
 from embexp.errors import DataError
 from embexp.specs.splits import Split
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from embexp.data import datasets, fetching
-from embexp.data.dataset import DataSet, Remote
-from embexp.data.datasets import DATA_SETS
+from embexp.data.datasets import DATA_SETS, DataSet, Remote
 from embexp.errors import ConfigError, DataError
 from tests import disks, loopback
 from tests.loopback import Server

@@ -8,9 +8,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data import fingerprint
-from embexp.data.hash_vocabulary import HashVocabulary
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies import token_keys
+from embexp.data.vocabularies.buckets import HashVocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 
 TEXTS = st.lists(st.text(max_size=90), min_size=1, max_size=40)
 
@@ -24,25 +24,25 @@ def test_every_length_of_text() -> None:
     letters = list("abcxyz0189-é€𝄞")
     texts = ["".join(draw.choice(letters, size=size)) for size in [*range(200), 640, 5000]]
     for count in (2**31 - 1, 7, 1):
-        np.testing.assert_array_equal(fingerprint.buckets(pa.array(texts), count), kernel(texts, count))
+        np.testing.assert_array_equal(token_keys.buckets(pa.array(texts), count), kernel(texts, count))
 
 
 @given(texts=TEXTS, count=st.integers(1, 2**40))
 def test_any_texts(texts: list[str], count: int) -> None:
-    np.testing.assert_array_equal(fingerprint.buckets(pa.array(texts), count), kernel(texts, count))
+    np.testing.assert_array_equal(token_keys.buckets(pa.array(texts), count), kernel(texts, count))
 
 
 def test_more_texts_than_are_hashed_at_once() -> None:
     texts = [str(number * 7919) for number in range(70_000)]
-    np.testing.assert_array_equal(fingerprint.buckets(pa.array(texts), 1000), kernel(texts, 1000))
+    np.testing.assert_array_equal(token_keys.buckets(pa.array(texts), 1000), kernel(texts, 1000))
 
 
 def test_arrays_of_any_kind() -> None:
     plain = pa.array(["a", None, "bb", "ccc"])
     expected = kernel(["a", "", "bb", "ccc"], 1000)
     for array in (plain, plain.dictionary_encode(), pa.array(["x", *plain.to_pylist()]).slice(1)):
-        np.testing.assert_array_equal(fingerprint.buckets(array, 1000), expected)
-    assert len(fingerprint.buckets(pa.array([], pa.string()), 5)) == 0
+        np.testing.assert_array_equal(token_keys.buckets(array, 1000), expected)
+    assert len(token_keys.buckets(pa.array([], pa.string()), 5)) == 0
 
 
 def test_a_table_of_hash_buckets(tmp_path) -> None:  # type: ignore[no-untyped-def]

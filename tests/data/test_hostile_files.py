@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from embexp.data import bounded_lines, labelled_texts
+from embexp.data import text_examples
 from embexp.data.columns import columns_of
-from embexp.data.corpus import Corpus
-from embexp.data.factory import source_of
-from embexp.data.text_forms import Text
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.files import text_lines
+from embexp.data.sources.factory import source_of
+from embexp.data.texts import Corpus, Text
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts
@@ -50,8 +50,8 @@ def refused(path: Path, kind: str, said: str, **more) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines may have 4,000 bytes."""
-    for module in ("bounded_lines", "dialect"):
-        monkeypatch.setattr(f"embexp.data.{module}.LONGEST", 4_000)
+    for module in ("text_lines", "dialect"):
+        monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
 
 
 @pytest.mark.usefixtures("short")
@@ -116,13 +116,13 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 def test_classes_with_thousands_of_digits(tmp_path: Path) -> None:
     names = ["10", "9", "1" * 5000, "09"]
     (tmp_path / "d.txt").write_text("".join(f"{name}\ttext\n" for name in names))
-    assert labelled_texts.classes(Corpus(tmp_path / "d.txt", "text", "label")) == ("09", "9", "10", "1" * 5000)
+    assert text_examples.class_names(Corpus(tmp_path / "d.txt", "text", "label")) == ("09", "9", "10", "1" * 5000)
 
 
 def test_long_texts_are_taken_apart_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelled_texts, "_CHARACTERS", 25)
+    monkeypatch.setattr(text_examples, "_CHARACTERS", 25)
     texts = [Text("x" * 10, None, Path("f"), "", 0.0) for _ in range(7)]
-    assert [len(some) for some in labelled_texts._portions(texts)] == [3, 3, 1]
+    assert [len(some) for some in text_examples._portions(texts)] == [3, 3, 1]
 
 
 SIZES = ["1e999", "-1", "9" * 30, "9" * 5000, "true", "2.0", '"3"', "null", "[" * 3000]
@@ -157,12 +157,12 @@ def test_masks(header: str, tmp_path: Path) -> None:
 
 
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_lines, "LONGEST", 4)
+    monkeypatch.setattr(text_lines, "LONGEST", 4)
     (tmp_path / "f").write_bytes(b"abc\nab\n\nabc")
-    assert list(bounded_lines.lines_of(tmp_path / "f")) == [b"abc\n", b"ab\n", b"\n", b"abc"]
+    assert list(text_lines.lines_of(tmp_path / "f")) == [b"abc\n", b"ab\n", b"\n", b"abc"]
     (tmp_path / "f").write_bytes(b"abc\nabcde")
     with pytest.raises(DataError, match="f, line 2: found more than"):
-        list(bounded_lines.lines_of(tmp_path / "f"))
+        list(text_lines.lines_of(tmp_path / "f"))
 
 
 def test_a_mask_is_read(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data import negatives
+from embexp.data import batches
+from embexp.data.batches import Items
 from embexp.data.examples import Examples
 from embexp.data.interactions import interactions
-from embexp.data.negatives import Items
 from embexp.errors import DataError
 from embexp.specs.losses import BPR
 
@@ -22,7 +22,7 @@ def examples(pairs: list[Pair]) -> Examples:
     return Examples(len(pairs), ("user", "item"), ids, {}, {}, np.zeros((len(pairs), 0), np.float32), None)
 
 
-def of(pairs: list[Pair], train: np.ndarray) -> negatives.Interactions:
+def of(pairs: list[Pair], train: np.ndarray) -> batches.Interactions:
     oov = {"user": True, "item": True}
     return interactions(examples(pairs), train, user="user", item="item", item_columns=["item"], special=oov)
 

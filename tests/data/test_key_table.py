@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.key_table import KeyTable
+from embexp.data.vocabularies.token_keys import KeyTable
 
 few = st.integers(0, 12) | st.sampled_from([1 << 63, (1 << 64) - 1, 1 << 32])
 

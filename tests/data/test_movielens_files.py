@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from embexp.data.columns import Columns
-from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
+from embexp.data.sources.factory import source_of
 from embexp.specs.data import RecBole
 
 COLUMNS = Columns(

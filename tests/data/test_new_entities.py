@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.data import new_entities
+from embexp.data import queries
 from embexp.data.columns import columns_of
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
@@ -71,7 +71,7 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
     parts: Splits, reciprocal: bool, share: float, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     everywhere = list(itertools.chain(*parts))
-    drawn = set(new_entities.chosen(entities_of(everywhere), share=share, seed=seed))
+    drawn = set(queries.new_entities(entities_of(everywhere), share=share, seed=seed))
     left = [triple for triple in parts[0] if not drawn & {triple[0], triple[2]}]
     known_entities, known_relations = entities_of(left), {relation for _, relation, _ in left}
 
@@ -113,17 +113,17 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
 @given(names=st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=30, unique=True), data=st.data())
 def test_who_is_new_is_a_function_of_names_and_seed(names: list[str], data: st.DataObject) -> None:
     share = data.draw(st.floats(0.01, 0.99))
-    drawn = new_entities.chosen(names, share=share, seed=1)
+    drawn = queries.new_entities(names, share=share, seed=1)
     assert len(drawn) == max(1, round(share * len(names)))
     assert set(drawn) <= set(names)
-    assert new_entities.chosen(data.draw(st.permutations(names)), share=share, seed=1) == drawn
-    fewer = new_entities.chosen(names, share=share / 2, seed=1)
+    assert queries.new_entities(data.draw(st.permutations(names)), share=share, seed=1) == drawn
+    fewer = queries.new_entities(names, share=share / 2, seed=1)
     assert set(fewer) <= set(drawn)
 
 
 def test_another_seed_draws_others() -> None:
     names = [f"e{number}" for number in range(100)]
-    first, second = (set(new_entities.chosen(names, share=0.1, seed=seed)) for seed in (0, 1))
+    first, second = (set(queries.new_entities(names, share=0.1, seed=seed)) for seed in (0, 1))
     assert first != second
 
 
@@ -131,6 +131,6 @@ def test_a_graph_of_which_nothing_would_be_left(tmp_path: Path) -> None:
     star = [("hub", "r", f"leaf{number}") for number in range(3)]
     folder = write((star, star[:1], star[:1]), tmp_path / "graph")
     names = entities_of(star)
-    seed = next(seed for seed in range(50) if new_entities.chosen(names, share=0.25, seed=seed) == ["hub"])
+    seed = next(seed for seed in range(50) if queries.new_entities(names, share=0.25, seed=seed) == ["hub"])
     with pytest.raises(DataError, match="every training triple has to do with the entities that count as new"):
         scanned(folder, TrainedTriples.KNOWN, share=0.25, seed=seed)

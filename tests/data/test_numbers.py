@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embexp.data import fitting, numbers, tails
+from embexp.data import number_fitting, numbers
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
 from embexp.specs.numbers import Fill, NumericColumn, Transform
@@ -22,7 +22,7 @@ COLUMNS = hnp.arrays(np.float32, st.integers(1, 200), elements=st.one_of(FLOATS,
 
 def fit(values: np.ndarray, setting: NumericColumn, folder: Path, train: np.ndarray | None = None) -> FittedColumn:
     rows = np.arange(len(values)) if train is None else train
-    [column] = fitting.fit(values[:, None].astype(np.float32), rows, {"x": setting}, folder)
+    [column] = number_fitting.fit(values[:, None].astype(np.float32), rows, {"x": setting}, folder)
     return column
 
 
@@ -48,7 +48,7 @@ def test_standardized_columns_have_mean_0_and_deviation_1(
 
 def test_moments_lose_no_digits_far_from_0() -> None:
     values = np.random.default_rng(0).normal(1e9, 1.0, 100_000)
-    found = fitting.moments(np.array_split(values, 37))
+    found = number_fitting.moments(np.array_split(values, 37))
     np.testing.assert_allclose(found.mean, values.mean(), rtol=1e-14)
     np.testing.assert_allclose(found.deviation, values.std(), rtol=1e-9)
 
@@ -143,7 +143,7 @@ def test_figures_are_those_of_scipy() -> None:
 
     values = np.random.default_rng(3).lognormal(1, 1, 3000).astype(np.float32)
     values[5] = np.nan
-    [found] = tails.figures(values[:, None], np.arange(3000), ["x"])
+    [found] = numbers.tail_figures(values[:, None], np.arange(3000), ["x"])
     known = values[~np.isnan(values)].astype(np.float64)
     expected = [len(known), known.mean(), known.std(), stats.kurtosis(known), np.median(known), known.max()]
     np.testing.assert_allclose(list(found.as_json().values())[1:], expected, rtol=1e-9)
@@ -174,8 +174,8 @@ LARGE = {
 
 
 def warnings(values: np.ndarray, setting: NumericColumn | None = None) -> list[str]:
-    found = tails.figures(np.asarray(values, np.float32)[:, None], np.arange(len(values)), ["price"])
-    return tails.warnings(found, {"price": setting or NumericColumn()})
+    found = numbers.tail_figures(np.asarray(values, np.float32)[:, None], np.arange(len(values)), ["price"])
+    return numbers.tail_warnings(found, {"price": setting or NumericColumn()})
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -203,6 +203,6 @@ def test_large_scales_are_warned_of(name: str) -> None:
 def test_several_columns_are_one_warning() -> None:
     heavy = np.stack([HEAVY["counts"]] * 6, axis=1).astype(np.float32)
     names = [f"I{number}" for number in range(6)]
-    [warning] = tails.warnings(tails.figures(heavy, np.arange(len(heavy)), names), {})
+    [warning] = numbers.tail_warnings(numbers.tail_figures(heavy, np.arange(len(heavy)), names), {})
     assert "and 3 more: a few large values" in warning
     assert warning.endswith("transform=log1p and so on")

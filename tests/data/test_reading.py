@@ -21,12 +21,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embexp.data import samples, splits, text_table
+from embexp.data import splits
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.files import samples, text_table
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources import parquet as parquet_source
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, VocabularyError
 from embexp.specs.data import CSV, Parquet, RecBole
 
@@ -463,7 +464,7 @@ numerals = st.text("0123456789+-.eE_ \tnaifNI", max_size=7)
 @given(text=numerals | st.floats().map(str) | st.sampled_from(["1e39", "-1e39", "3.4e38", "1_0", "0x1", "١", "", " "]))
 def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
     """The careful reader must find what stops the fast one, and nothing else."""
-    from embexp.data.text_fields import is_number
+    from embexp.data.files.dialect import is_number
 
     path = tmp_path / "data.csv"
     path.write_text(f"a,y\nx,{text}\n", "utf-8")

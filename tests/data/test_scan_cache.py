@@ -17,8 +17,8 @@ import pytest
 
 from embexp.data import encode
 from embexp.data.columns import Columns
-from embexp.data.factory import source_of
 from embexp.data.scan import Scan, scan
+from embexp.data.sources.factory import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import CSV, Parquet
 from embexp.system import caching, digests

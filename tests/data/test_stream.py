@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.order import Order, batch_groups
+from embexp.data.splits import Order, batch_groups
 
 counts = st.integers(1, 300)
 windows = st.integers(1, 400)

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.columns import Columns, columns_of
-from embexp.data.factory import source_of
 from embexp.data.scan import Scan, encode_file, scan
-from embexp.data.words import words
+from embexp.data.sources.factory import source_of
+from embexp.data.texts import words
 from embexp.errors import ConfigError, DataError
 from embexp.specs.splits import Split
 from embexp.specs.tables import Feature

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import embexp
-from embexp.data.vocabulary import IdentityVocabulary
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.freezing import diagnosis
 from embexp.freezing.diagnosis import Training, learning_steps
 from embexp.freezing.grouping import Grouping

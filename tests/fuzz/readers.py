@@ -17,8 +17,8 @@ from embexp.checkpoints import object_graph, statistics
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.data import numbers
 from embexp.data.columns import columns_of
-from embexp.data.factory import source_of
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.sources.factory import source_of
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.data.vocabulary import TokenVocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.specs.run import RunSpec
 
 DIM = 3

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from embexp.data.vocabulary import IdentityVocabulary, TokenVocabulary
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary
 from embexp.errors import CommandLineError, DataError, NotARunError
 from embexp.growth import vocabularies
 from embexp.growth.plan import Gone, growths

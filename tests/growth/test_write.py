@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.growth import vocabularies, write
 from embexp.growth.plan import Gone, TableGrowth, growths
 from embexp.pretrained import earlier, succession

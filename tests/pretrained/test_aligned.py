@@ -11,7 +11,7 @@ import pytest
 
 from embexp.data.columns import columns_of
 from embexp.data.scan import scan
-from embexp.data.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.pretrained.aligned import align
 from embexp.pretrained.rows import row_source

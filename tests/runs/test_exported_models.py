@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.data import batches
-from embexp.data.words import words as python_words
+from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.data import read_data
 from embexp.runs.exports.texts import words

@@ -14,7 +14,7 @@ import pytest
 import embexp
 from embexp.cli import commands
 from embexp.config import composition
-from embexp.data import new_entities
+from embexp.data import queries
 from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.records import identity
 from embexp.records.differences import Kind
@@ -91,7 +91,7 @@ def ranks(directory: Path, graph: Path, triples: Sequence[Triple]) -> np.ndarray
 @pytest.mark.slow
 def test_the_new_entities_questions_are_ranked_among_all(study: single.RunResult, graph: Path) -> None:
     summary = study.summary
-    drawn = new_entities.chosen({f"p{place}" for place in range(PLACES)}, share=0.2, seed=0)
+    drawn = queries.new_entities({f"p{place}" for place in range(PLACES)}, share=0.2, seed=0)
     assert sorted(summary["new"]["entity"]["tokens"]) == sorted(drawn)  # each place has triples with others that train
     new = [triple for triple in read(graph, "test") if {triple[0], triple[2]} & set(drawn)]
     known = [triple for triple in read(graph, "test") if triple not in new]

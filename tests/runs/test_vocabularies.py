@@ -125,7 +125,9 @@ def test_rows_and_shares_are_those_of_the_file(log: Path) -> None:
 def test_shares_of_two_columns_of_a_hashed_table_are_those_of_the_file(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embexp.data.shares._ROWS", 4)  # blocks of training examples alone, of others alone, of both
+    monkeypatch.setattr(
+        "embexp.data.vocabularies.token_rows._ROWS", 4
+    )  # blocks of training examples alone, of others alone, of both
     output = {"plots": False, "tensorboard": False, "cache": str(tmp_path / "cache")}
     data = prepare(spec_of(log, output=output)).data
     columns = read(log)

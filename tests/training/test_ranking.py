@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.candidates import KnownAnswers
 from embexp.data.examples import ListColumn
+from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
 from embexp.specs.models import Task
 from embexp.training import metric_names, metrics, ranking

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.source import FORMAT, Description, Division, DrawnSource, split_key, unknown_columns
+from embexp.data.sources.source import FORMAT, Description, Division, DrawnSource, split_key, unknown_columns
 from embexp.errors import Fault
 from embexp.specs.data import Clicks
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.vocabularies.vocabulary import Vocabulary
 
 _DRAWN = {"examples", "users", "items", "rank", "history_length", "zipf", "signal", "seed"}
 """The settings of which the log is a function."""
@@ -72,19 +72,19 @@ class ClickSource(DrawnSource):
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
         """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
-        from embexp.data.arrays import mapped
+        from embexp.system.npy import mapped_array
 
         layout, groups = encoded.layout, None
         if (group := self.data.split.group_column) is not None:
-            groups = mapped(encoded.folder / "ids.npy")[:, layout.ids.index(group)]
+            groups = mapped_array(encoded.folder / "ids.npy")[:, layout.ids.index(group)]
         splits.divide(self.data, layout.count, folder, groups=groups)
-        test = mapped(folder / "test.npy")
-        labels, probability = (mapped(encoded.folder / f"{name}.npy")[test] for name in ("labels", "probability"))
+        test = mapped_array(folder / "test.npy")
+        labels, probability = (mapped_array(encoded.folder / f"{name}.npy")[test] for name in ("labels", "probability"))
         return Division(truth=click_log.bayes(labels, probability))
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Numbers of users, and of items."""
-        from embexp.data.vocabulary import IdentityVocabulary
+        from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 
         known = self._sizes()
         sizes: dict[str, int] = {}

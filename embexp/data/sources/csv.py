@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.data import files
-from embexp.data.columnar import ColumnarSource
-from embexp.data.dialect import Dialect
-from embexp.data.files import Files
-from embexp.data.text_fields import counted, is_number, shown
-from embexp.data.text_table import TextTable, header_fields, with_examples
-from embexp.data.wanted import Wanted
+from embexp.data.columns import Wanted
+from embexp.data.files import table_files
+from embexp.data.files.dialect import Dialect, counted, is_number, shown
+from embexp.data.files.table_files import Files
+from embexp.data.files.text_table import TextTable, header_fields, with_examples
+from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data import CSV
 
@@ -41,12 +40,12 @@ class _Form:
 
     def located(self, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
         """The files, their columns checked."""
-        tables = tuple(self._table(file, wanted) for file in files.data_files(paths))
+        tables = tuple(self._table(file, wanted) for file in table_files.data_files(paths))
         located = Files(tables)
         lists = [Wanted(name, "data.list_columns") for name in self.list_columns]
         faults = [fault for table in tables for fault in _missing(table, wanted)]
-        files.stop_at(faults + files.missing(tables[0].path, tables[0].names, lists))
-        files.stop_at(files.shape_faults(located, wanted))
+        table_files.stop_at(faults + table_files.missing(tables[0].path, tables[0].names, lists))
+        table_files.stop_at(table_files.shape_faults(located, wanted))
         return located
 
     def _table(self, path: Path, wanted: Sequence[Wanted]) -> TextTable:
@@ -68,7 +67,7 @@ class _Form:
             rule = f"{path} has {fields} in its first line, and these are {counted(len(names), 'name')}"
             remedy = f"its first line is: {', '.join(map(repr, first[:20]))}"
             stop = Fault("data.names", f"[{', '.join(names)}]", rule, remedy)
-            files.stop_at([stop])
+            table_files.stop_at([stop])
         found = dict(zip(names, first, strict=True))
         numbers = [found[one.name] for one in wanted if one.numbers and one.name in found and not one.time]
         letters = [text for text in numbers if text and not is_number(text)]
@@ -76,12 +75,12 @@ class _Form:
         if same or (letters and len(letters) == len(numbers)):
             rule = f"the first line of {path} looks like a header: {', '.join(map(repr, first[:20]))}"
             remedy = "with data.names every line is an example; leave it out, or remove the header from the file"
-            files.stop_at([Fault("data.names", f"[{', '.join(names)}]", rule, remedy)])
+            table_files.stop_at([Fault("data.names", f"[{', '.join(names)}]", rule, remedy)])
 
 
 def _missing(table: TextTable, wanted: Sequence[Wanted]) -> list[Fault]:
     """Wanted columns that a file lacks, and what its first line tells of the reason."""
-    faults = files.missing(table.path, table.names, wanted)
+    faults = table_files.missing(table.path, table.names, wanted)
     other = [word for mark, word in _DELIMITERS.items() if mark in table.names[0]] if len(table.names) == 1 else []
     if other:
         remedy = f"its first line is one field: {shown(table.names[0])}; perhaps data.delimiter={other[0]}"

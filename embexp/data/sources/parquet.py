@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.data import files
-from embexp.data.columnar import ColumnarSource
-from embexp.data.files import Files
-from embexp.data.wanted import Wanted
+from embexp.data.columns import Wanted
+from embexp.data.files import table_files
+from embexp.data.files.table_files import Files
+from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault, read_by_library
 from embexp.specs.data import Parquet
 
 if TYPE_CHECKING:
-    from embexp.data.arrow_columns import Block
+    from embexp.data.files.arrow_columns import Block
 
 _BATCH_ROWS, _BATCH_BYTES = 32_768, 1 << 24
 _UNREADABLE = "the file can't be read as Parquet"
@@ -46,7 +46,7 @@ class ParquetTable:
 
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """What is wrong with the first rows, or ""."""
-        from embexp.data.arrow_columns import BadValue, finite_numbers, row_splits
+        from embexp.data.files.arrow_columns import BadValue, finite_numbers, row_splits
 
         here = [one for one in wanted if one.name in self.names]
         try:
@@ -73,7 +73,7 @@ class ParquetTable:
     def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
         import pyarrow.parquet
 
-        from embexp.data.arrow_columns import Block, as_float64
+        from embexp.data.files.arrow_columns import Block, as_float64
 
         with (
             read_by_library(_UNREADABLE),
@@ -97,11 +97,11 @@ def _row_bytes(metadata: Any) -> float:
 
 
 def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
-    tables = tuple(_table(file) for file in files.data_files(paths))
+    tables = tuple(_table(file) for file in table_files.data_files(paths))
     located = Files(tables)
-    faults = [fault for table in tables for fault in files.missing(table.path, table.names, wanted)]
-    files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])
-    files.stop_at(files.shape_faults(located, wanted) + files.single_faults(located, wanted))
+    faults = [fault for table in tables for fault in table_files.missing(table.path, table.names, wanted)]
+    table_files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])
+    table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
     return located
 
 
@@ -110,16 +110,16 @@ def _table(path: Path) -> ParquetTable:
     import pyarrow.parquet as pq
 
     if path.stat().st_size == 0:
-        raise files.unreadable(path, "the file is empty")
+        raise table_files.unreadable(path, "the file is empty")
     try:
         with read_by_library(_UNREADABLE):
             metadata = pq.read_metadata(path)
             schema = metadata.schema.to_arrow_schema()
             schema.names  # noqa: B018  raises if one is not UTF-8
     except DataError as error:
-        raise files.unreadable(path, str(error)) from error
+        raise table_files.unreadable(path, str(error)) from error
     if metadata.num_rows <= 0:
-        raise files.unreadable(path, "the file has columns but no examples")
+        raise table_files.unreadable(path, "the file has columns but no examples")
     lists, tokens, numbers = set(), set(), set()
     for field in schema:
         kind: Any = field.type

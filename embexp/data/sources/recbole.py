@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from embexp.data import decompressed, files
-from embexp.data.columnar import ColumnarSource
-from embexp.data.dialect import Dialect
-from embexp.data.files import Files, Side
-from embexp.data.text_table import TextTable, header_fields, with_examples
-from embexp.data.wanted import Wanted
+from embexp.data.columns import Wanted
+from embexp.data.files import table_files, text_lines
+from embexp.data.files.dialect import Dialect
+from embexp.data.files.table_files import Files, Side
+from embexp.data.files.text_table import TextTable, header_fields, with_examples
+from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data import RecBole
 
@@ -29,23 +29,25 @@ def source(data: RecBole) -> ColumnarSource:
 
 def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     if len(paths) > 1:
-        raise files.unreadable(paths[0], "data=recbole reads one file NAME.inter and those beside it, not several")
+        raise table_files.unreadable(
+            paths[0], "data=recbole reads one file NAME.inter and those beside it, not several"
+        )
     located, faults = _joined(_interactions(paths[0]), wanted)
-    files.stop_at(faults)
-    files.stop_at(files.shape_faults(located, wanted) + files.single_faults(located, wanted))
+    table_files.stop_at(faults)
+    table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
     return located
 
 
 def _interactions(path: Path) -> Path:
     if not path.is_dir():
-        found = files.data_files([path])
+        found = table_files.data_files([path])
         if len(found) == 1:
             return found[0]
     else:
-        found = decompressed.of_form(path, ".inter")
+        found = text_lines.of_form(path, ".inter")
     if len(found) != 1:
         names = ", ".join(file.name for file in found) or "none"
-        raise files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")
+        raise table_files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")
     return found[0]
 
 
@@ -65,25 +67,27 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
         if not taken:
             continue
         if key is None or key not in main.names or key in main.lists:
-            raise files.unreadable(
+            raise table_files.unreadable(
                 beside,
                 f"its first token column, {key!r}, must be a token column of {inter.name} too, to join by",
             )
         side_of |= dict.fromkeys(taken, len(sides))
         sides.append(Side(table, key))
-    faults = files.repeated(inter, main.names, wanted)
-    faults += files.missing(inter, known, [one for one in wanted if one.name not in known])
+    faults = table_files.repeated(inter, main.names, wanted)
+    faults += table_files.missing(inter, known, [one for one in wanted if one.name not in known])
     return Files((main,), tuple(sides), side_of), faults
 
 
 def _beside(inter: Path, suffix: str) -> Path | None:
     """The file with another suffix next to the interactions, compressed or not; None if there is none."""
-    name = inter.stem if inter.suffix.lower() in decompressed.SUFFIXES else inter.name
+    name = inter.stem if inter.suffix.lower() in text_lines.SUFFIXES else inter.name
     plain = inter.with_name(name).with_suffix(suffix)
-    names = [plain.name, *(f"{plain.name}{packed}" for packed in decompressed.SUFFIXES)]
+    names = [plain.name, *(f"{plain.name}{packed}" for packed in text_lines.SUFFIXES)]
     found = [path for path in map(inter.with_name, names) if path.exists()]
     if len(found) > 1:
-        raise files.unreadable(inter.parent, f"the folder must hold {found[0].name} or {found[1].name}, and has both")
+        raise table_files.unreadable(
+            inter.parent, f"the folder must hold {found[0].name} or {found[1].name}, and has both"
+        )
     return found[0] if found else None
 
 
@@ -95,7 +99,7 @@ def _table(path: Path) -> tuple[TextTable, str | None]:
         name, colon, kind = field.rpartition(":")
         untabbed = len(header) == 1 and field.count(":") > 1
         if not colon or not name or kind not in _TYPES or untabbed:
-            raise files.unreadable(
+            raise table_files.unreadable(
                 path,
                 f"line 1: found {field!r}, expected name:type with a type among {', '.join(_TYPES)}",
                 "RecBole atomic files are separated by tabs" if len(header) == 1 else "",

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.corpus import Corpus, corpus_of, described, user_faults
-from embexp.data.source import (
+from embexp.data.sources.source import (
     FORMAT,
     Description,
     Division,
@@ -19,13 +18,14 @@ from embexp.data.source import (
     split_key,
     unknown_columns,
 )
+from embexp.data.texts import Corpus, corpus_of, described, user_faults
 from embexp.errors import ConfigError, Fault
 from embexp.specs.texts import SkipGram
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.vocabularies.vocabulary import Vocabulary
 
 PAIR = ("center", "context")
 """Its id columns."""
@@ -61,7 +61,7 @@ class SkipGramSource(DrawnSource):
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Draws the pairs; ids are rows already."""
-        from embexp.data import word_pairs
+        from embexp.data import text_examples
         from embexp.data.examples import Encoded
         from embexp.system import caching, digests
 
@@ -78,7 +78,7 @@ class SkipGramSource(DrawnSource):
                 **self.data.model_dump(mode="json", include=_DRAWN),
             }
         )
-        make = partial(word_pairs.write, self.data, corpus, columns=PAIR, progress=progress)
+        make = partial(text_examples.write_pairs, self.data, corpus, columns=PAIR, progress=progress)
         return Encoded(caching.folder(cache, "pairs", key, make), key, content)
 
     def division_key(self) -> Mapping[str, Any]:
@@ -94,8 +94,8 @@ class SkipGramSource(DrawnSource):
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One, of both columns."""
-        from embexp.data.vocabulary import Vocabulary
-        from embexp.data.word_pairs import VOCABULARY
+        from embexp.data.text_examples import VOCABULARY
+        from embexp.data.vocabularies.vocabulary import Vocabulary
 
         return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
 

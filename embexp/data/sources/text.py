@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.corpus import Corpus, corpus_of, described, user_faults
-from embexp.data.source import FORMAT, Description, Division, split_key, unknown_columns
-from embexp.data.token_source import TokenSource
+from embexp.data.sources.columnar import TokenSource
+from embexp.data.sources.source import FORMAT, Description, Division, split_key, unknown_columns
+from embexp.data.texts import Corpus, corpus_of, described, user_faults
 from embexp.errors import ConfigError, Fault
 from embexp.specs.texts import Text
 from embexp.system.progress import Progress
@@ -28,7 +28,7 @@ class TextSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that texts lack, a split by users, and the first text that can't be read."""
-        from embexp.data.labelled_texts import WORDS
+        from embexp.data.text_examples import WORDS
 
         rule = f"texts have no such column; the one column is {WORDS}"
         unknown = unknown_columns(columns, (WORDS,), rule)
@@ -81,7 +81,7 @@ class TextSource(TokenSource):
         self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
     ) -> Encoded:
         """Encodes texts; without `classes` these follow from the labels."""
-        from embexp.data import encode, labelled_texts
+        from embexp.data import encode, text_examples
         from embexp.data.examples import CLASSES, Encoded
         from embexp.system import caching, digests
 
@@ -103,13 +103,13 @@ class TextSource(TokenSource):
             progress("reading the texts", None)
             known = list(classes)
             if corpus.label is not None:
-                known = known or list(labelled_texts.classes(corpus))
+                known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
             encode.encode(
-                labelled_texts.chunks(corpus, columns.label, known, max_length=self.data.max_length),
+                text_examples.labelled_chunks(corpus, columns.label, known, max_length=self.data.max_length),
                 folder,
                 columns,
-                lists=frozenset([labelled_texts.WORDS]),
+                lists=frozenset([text_examples.WORDS]),
                 progress=progress,
             )
 

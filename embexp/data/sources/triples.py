@@ -1,16 +1,23 @@
-"""A knowledge graph: files of triples, each of them two queries."""
+"""A knowledge graph: files of triples, each of them two queries. At the top, standard library only.
+
+Files of triples: the form in which knowledge graphs are published. Standard library only.
+
+A folder holds `train`, `valid` and `test`, with a triple a line: three fields, tabs between them, no header line. Which
+field is the relation differs from graph to graph. Each may be compressed, such as train.txt.gz.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.source import (
+from embexp.data.files import text_lines
+from embexp.data.sources.source import (
     FORMAT,
     HEAD_LINES,
     Description,
@@ -20,17 +27,19 @@ from embexp.data.source import (
     single_columns,
     unknown_columns,
 )
-from embexp.data.triple_files import files_of, lines_of
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.triples import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.system.progress import Progress
 
 if TYPE_CHECKING:
-    from embexp.data.candidates import Candidates
     from embexp.data.examples import Encoded, Examples
-    from embexp.data.vocabulary import Vocabulary
+    from embexp.data.queries import Candidates
+    from embexp.data.vocabularies.vocabulary import Vocabulary
 
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
+SPLITS = ("train", "valid", "test")
+_SUFFIXES = (".txt", ".tsv")
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class TripleSource(Source):
         used = {"columns", "reciprocal"} | ({"new_entities"} if self.data.new_entities is not None else set())
         how = {"format": FORMAT, "content": content, "kind": self.data.kind}
         key = digests.of_json(how | self.data.model_dump(mode="json", include=used))
-        make = partial(queries.write, self.data, progress=progress)
+        make = partial(queries.write_queries, self.data, progress=progress)
         return Encoded(caching.folder(cache, "triples", key, make), key, content)
 
     def division_key(self) -> Mapping[str, Any]:
@@ -116,7 +125,7 @@ class TripleSource(Source):
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One of entities, one of relations."""
         from embexp.data.queries import ENTITIES, RELATIONS
-        from embexp.data.vocabulary import Vocabulary
+        from embexp.data.vocabularies.vocabulary import Vocabulary
 
         entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
         return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
@@ -146,15 +155,65 @@ class TripleSource(Source):
         whose = {name: each.digest for name, each in known.items()}
         content = caching.file_digest(path, cache=cache)
         key = digests.of_json({"format": FORMAT, "content": content, "vocabularies": whose} | how)
-        make = partial(queries.write_other, self.data, path, known, progress=progress)
+        make = partial(queries.write_other_queries, self.data, path, known, progress=progress)
         made = caching.folder(cache, "triples", key, make)
         return examples(made, made)
 
     def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates:
         """All entities, or some drawn ones while training."""
-        from embexp.data.candidates import Candidates
+        from embexp.data.queries import Candidates
 
         entities = sizes[CANDIDATES]
         if entities < 2:
             raise DataError(f"{self.data.path}: found {entities} entity, expected 2 or more, to rank answers")
         return Candidates(entities, self.data.negatives, seed)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a graph, in the order of `SPLITS`.
+
+    Raises:
+        Unreadable: one is missing, or there are two for a split.
+    """
+    if not path.is_dir():
+        where = "" if path.is_absolute() else f"looked in {Path.cwd()}"
+        rule = (
+            "a graph is a folder with the files train, valid and test" if path.exists() else "there is no such folder"
+        )
+        raise Unreadable([Fault("data.path", repr(str(path)), rule, where)])
+    found, faults = [], []
+    for split in SPLITS:
+        names = [f"{split}{suffix}" for suffix in _SUFFIXES]
+        packed = [f"{name}{suffix}" for name in names for suffix in text_lines.SUFFIXES]
+        there = [path / name for name in (*names, *packed) if (path / name).is_file()]
+        found += there
+        if len(there) != 1:
+            rule = f"the folder needs {' or '.join(names)}" + (", and has several" if there else ", and has neither")
+            faults.append(Fault("data.path", repr(str(path)), rule))
+    if faults:
+        raise Unreadable(faults)
+    return found
+
+
+def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
+    """The three fields of each line, and the bytes read with it; empty lines are passed over.
+
+    Raises:
+        DataError: a line is no triple.
+    """
+    for number, line in enumerate(text_lines.lines_of(path), 1):
+        place = f"{path}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+        if not text:
+            continue
+        fields = text.split("\t")
+        if len(fields) != 3:
+            shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+            found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+            raise DataError(f"{place}: found {found} in {shown}, expected 3, with tabs between them")
+        if not all(fields):
+            raise DataError(f"{place}: found an empty field, expected head, relation and tail")
+        yield fields, len(line)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.same_rows import described, stands_for_tokens
-from embexp.data.vocabulary import TokenVocabulary
+from embexp.data.vocabularies.buckets import described, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.succession import row_tokens

@@ -1,4 +1,4 @@
-"""Texts to words inside a TensorFlow graph, as `embexp.data.words` cuts them."""
+"""Texts to words inside a TensorFlow graph, as `embexp.data.texts` cuts them."""
 
 from __future__ import annotations
 

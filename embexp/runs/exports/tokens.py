@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
-from embexp.data.bucket_vocabulary import BucketVocabulary
-from embexp.data.hash_vocabulary import HashVocabulary
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.system import files
 
 _LINES = 65_536

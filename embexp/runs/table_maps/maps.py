@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows

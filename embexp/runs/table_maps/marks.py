@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
 from embexp.freezing.grouping import group
 from embexp.freezing.row_facts import row_facts

@@ -1,0 +1,1 @@
+"""Reading files whose rows are examples."""

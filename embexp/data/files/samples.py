@@ -1,0 +1,371 @@
+"""A bounded sample of a file with columns, its first rows and blocks spread over the rest, and what its columns hold.
+
+It is for a look at a file of which nothing is known, so it also finds out how the file is written. A row of a text file
+that does not fit the header is passed over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from embexp.data.files import text_lines
+from embexp.data.files.dialect import NULLS, _records_of_text, head, seconds_of
+from embexp.data.files.table_files import data_files
+from embexp.errors import DataError, read_by_library
+
+HEAD_ROWS = 10_000
+BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
+"""Blocks beside the first rows, over all files, and the most that is read of each."""
+_TYPES = {"token": False, "token_seq": True, "float": False, "float_seq": True}
+
+Value = str | list[str] | None
+"""A field: None where it is missing, a list where the file itself says that the column holds lists."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a file, or of a folder of files.
+
+    Attributes:
+        kind: of the source that reads it: csv, parquet or recbole.
+        path: of the file or folder.
+        columns: values by name, all of one length.
+        rows: of the whole data, about; exact if `whole`.
+        whole: whether the sample is all of the data.
+        delimiter: of a CSV file.
+        encoding: of a CSV file.
+        headed: whether the first line of a CSV file names the columns.
+        types: of RecBole's files, by column.
+    """
+
+    kind: str
+    path: Path
+    columns: Mapping[str, Sequence[Value]]
+    rows: int
+    whole: bool
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    headed: bool = True
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Rows of the sample."""
+        return len(next(iter(self.columns.values()), ()))
+
+
+def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
+    """A sample of a file or folder; the suffixes of its files tell Parquet and RecBole from text.
+
+    Args:
+        path: of the file or folder.
+        names: of the columns of a text file without a header line; None: the first line shows whether it has one.
+
+    Raises:
+        Unreadable: there is no such file.
+        DataError: it can't be read.
+    """
+    if path.is_dir() and (found := text_lines.of_form(path, ".inter")):
+        return _recbole(path, found[0])
+    files = data_files([path])
+    if text_lines.form_of(files[0]) == ".inter":
+        return _recbole(path, files[0])
+    if files[0].suffix in (".parquet", ".pq"):
+        return _parquet(path, files)
+    return _text(path, files, names)
+
+
+def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
+    first = head(files[0], names)
+    ended = first.ended and len(files) == 1
+    bound = any(file.suffix.lower() in text_lines.SUFFIXES for file in files) or first.encoding == "utf-16"
+    rows = list(itertools.islice(first.rows(), None if ended or bound else HEAD_ROWS))
+    used, rest = rows[:HEAD_ROWS], rows[HEAD_ROWS:]
+    count, lines = len(rows), first.text.count("\n")
+    sizes = [file.stat().st_size for file in files]
+    if not ended:
+        count = max(count, round(lines * sum(sizes) / max(1.0, first.share * sizes[0])))
+    if ended or bound:  # other places can't be reached
+        used += [rest[place] for place in _spread(len(rest), BLOCKS * BLOCK_ROWS)]
+    else:
+        begin = round(first.share * sizes[0] * len(used) / max(1, lines))
+        for block in _blocks(files, begin, first.encoding):
+            used += list(itertools.islice(_records_of_text(block, first.delimiter), BLOCK_ROWS))
+    used = [row for row in used if len(row) == len(first.names)]
+    columns = {name: [row[place].strip() or None for row in used] for place, name in enumerate(first.names)}
+    whole = ended and len(used) == count
+    return Sample("csv", path, columns, count, whole, first.delimiter, first.encoding, first.headed)
+
+
+def _recbole(path: Path, file: Path) -> Sample:
+    found = _text(file, [file])
+    types = {}
+    for field_ in found.columns:
+        name, _, kind = field_.rpartition(":")
+        if not name or kind not in _TYPES:
+            raise DataError(f"{file}: line 1: found {field_!r}, expected name:type with a type of {', '.join(_TYPES)}")
+        types[name] = kind
+    columns = {
+        name: [value.split() if _TYPES[kind] and isinstance(value, str) else value for value in values]
+        for (name, kind), values in zip(types.items(), found.columns.values(), strict=True)
+    }
+    return Sample("recbole", path, columns, found.rows, found.whole, types=types)
+
+
+def _parquet(path: Path, files: Sequence[Path]) -> Sample:
+    import pyarrow.parquet
+
+    columns: dict[str, list[Value]] = {}
+    total = 0
+    for number, file in enumerate(files):
+        with read_by_library(f"{file} can't be read as Parquet"), pyarrow.parquet.ParquetFile(file) as opened:
+            total += opened.metadata.num_rows
+            if number not in _spread(len(files), BLOCKS):
+                continue
+            groups = opened.metadata.num_row_groups
+            for group in _spread(groups, max(1, BLOCKS // len(files))):
+                most = HEAD_ROWS if not columns else BLOCK_ROWS
+                batch = next(opened.iter_batches(batch_size=most, row_groups=[group]), None)
+                if batch is not None:
+                    for name in batch.schema.names:
+                        columns.setdefault(name, []).extend(map(_as_text, batch[name].to_pylist()))
+    if len({len(values) for values in columns.values()}) > 1:
+        raise DataError(f"{path}: its files differ in their columns")
+    count = len(next(iter(columns.values()), ()))
+    return Sample("parquet", path, columns, total, count == total)
+
+
+def _as_text(value: object) -> Value:
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """So many numbers below `count`, evenly spaced, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)})
+
+
+def _blocks(files: Sequence[Path], begin: int, encoding: str) -> Iterator[str]:
+    """Whole lines from places spread over all files, behind the first bytes of the first one."""
+    sizes = [file.stat().st_size for file in files]
+    total = sum(sizes)
+    for number in range(BLOCKS):
+        place = begin + (total - begin) * number // BLOCKS
+        for file, size in zip(files, sizes, strict=True):
+            if place < size:
+                with file.open("rb") as opened:
+                    opened.seek(place)
+                    lines = opened.read(BLOCK_BYTES).split(b"\n")
+                yield b"\n".join(lines[1:-1]).decode(encoding, "replace")
+                break
+            place -= size
+
+
+class Kind(StrEnum):
+    """What the values of a column are."""
+
+    NUMBER = "numbers"
+    CATEGORY = "categories"
+    LIST = "lists"
+    TEXT = "texts"
+    TIME = "times"
+    CONSTANT = "constant"
+    UNIQUE = "unique"
+
+
+FEW = 10
+"""Whole numbers with at most so many different values are categories."""
+LIST_SEPARATORS = ("|", ";", ",", " ")
+_ID = re.compile(r"(?:^|_|\b)(?:id|ids|code|zip|zipcode|uuid|guid|hash|key|user|item|cat|category)$|[a-z]I[dD]$", re.I)
+_TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
+_EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 1_000, 1_000_000))
+"""1990 to 2040 in seconds, milliseconds and microseconds."""
+_HEAVY = 10.0
+"""Largest value, in standard deviations above the mean, from which counts are heavy-tailed; a normal distribution has
+none above 6 among a billion, an exponential one about 10 among 20,000."""
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """A column of a sample.
+
+    Attributes:
+        name: of the column.
+        kind: of its values.
+        why: the reason for the kind, for people.
+        present: values that are not missing.
+        missing: share of those that are, from 0 to 1.
+        distinct: different values in the sample; of lists and texts, their parts.
+        estimated: different values of the whole data, about.
+        heavy: whether a few numbers are much larger than the others.
+        negative: whether some number is below 0.
+        separator: between the values of a list that is written as text.
+        numbers: the different numbers, sorted, if they are few.
+        examples: some values.
+    """
+
+    name: str
+    kind: Kind
+    why: str
+    present: int
+    missing: float
+    distinct: int
+    estimated: int
+    heavy: bool = False
+    negative: bool = False
+    separator: str | None = None
+    numbers: tuple[float, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+def facts(sample: Sample) -> list[ColumnFacts]:
+    """The facts of all columns, in their order."""
+    return [_facts(name, values, sample) for name, values in sample.columns.items()]
+
+
+def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
+    there = [value for value in values if value is not None]
+    missing = 1 - len(there) / len(values) if values else 1.0
+    lists = [value for value in there if isinstance(value, list)]
+    if lists:
+        return _of_lists(name, lists, missing, sample, None, "the file says so")
+    texts = [value for value in there if isinstance(value, str)]
+    present = [text for text in texts if text not in NULLS]
+    if len(present) < len(texts) and present and _numbers(present) is not None:
+        texts, missing = present, 1 - len(present) / len(values)
+    counts = Counter(texts)
+    numbers = _numbers(texts)
+    kind, why, separator = kind_of(name, counts, numbers, sample.types.get(name))
+    if kind in (Kind.LIST, Kind.TEXT):
+        return _of_lists(name, [text.split(separator) for text in texts], missing, sample, separator, why, kind)
+    different = sorted(set(numbers)) if numbers is not None and len(counts) <= 100 else []
+    return ColumnFacts(
+        name,
+        kind,
+        why,
+        len(texts),
+        missing,
+        len(counts),
+        _estimate(counts, sample),
+        heavy=numbers is not None and _is_heavy(numbers),
+        negative=numbers is not None and min(numbers, default=0) < 0,
+        numbers=tuple(different),
+        examples=tuple(text for text, _ in counts.most_common(3)),
+    )
+
+
+def _of_lists(
+    name: str,
+    lists: Sequence[Sequence[str]],
+    missing: float,
+    sample: Sample,
+    separator: str | None,
+    why: str,
+    kind: Kind = Kind.LIST,
+) -> ColumnFacts:
+    counts = Counter(part for each in lists for part in each)
+    examples = tuple(part for part, _ in counts.most_common(3))
+    size = _estimate(counts, sample)
+    return ColumnFacts(name, kind, why, len(lists), missing, len(counts), size, separator=separator, examples=examples)
+
+
+def kind_of(
+    name: str, counts: Counter[str], numbers: Sequence[float] | None, typed: str | None = None
+) -> tuple[Kind, str, str | None]:
+    """The kind of a column's values, the reason, and the separator of lists.
+
+    Args:
+        name: of the column; `user_id` and `zip` are hints.
+        counts: of its values.
+        numbers: the values as numbers; None if one is none.
+        typed: its type in a RecBole file.
+    """
+    total = counts.total()
+    if len(counts) <= 1:
+        return Kind.CONSTANT, "one value everywhere" if counts else "always missing", None
+    unique = len(counts) == total and total > 100
+    if typed == "token":
+        return Kind.CATEGORY, "the file says so", None
+    if numbers is not None:
+        return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
+    if all(seconds_of(text, None) is not None for text in counts):
+        return Kind.TIME, "dates", None
+    words = statistics.mean(len(text.split()) for text in counts)
+    is_text = words >= 4 and len(counts) > total / 2
+    if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):
+        return Kind.LIST, f"the values between {separator!r} recur", separator
+    if is_text:
+        return Kind.TEXT, f"{words:.0f} words each, and most differ", " "
+    if unique:
+        return Kind.UNIQUE, "another value in each row", None
+    return Kind.CATEGORY, "text that recurs", None
+
+
+def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], *, unique: bool) -> tuple[Kind, str]:
+    whole = all(number.is_integer() for number in numbers)
+    in_years = any(low <= min(numbers) and max(numbers) <= high for low, high in _EPOCHS)
+    if in_years and (_TIME.search(name) or whole) and len(counts) > FEW:
+        return Kind.TIME, "numbers that are dates of 1990 to 2040, since 1970"
+    if _TIME.search(name) and not _ID.search(name):
+        return Kind.TIME, "its name, and numbers"
+    if _ID.search(name):
+        return (Kind.UNIQUE, "another value in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
+    if whole and unique and sorted(numbers) == list(range(int(min(numbers)), int(min(numbers)) + len(numbers))):
+        return Kind.UNIQUE, "it counts the rows"
+    if whole and len(counts) <= FEW:
+        return Kind.CATEGORY, f"{len(counts)} different whole numbers"
+    return Kind.NUMBER, "whole numbers" if whole else "numbers"
+
+
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    """The values as numbers; None if one is none."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return None
+    return numbers if all(map(math.isfinite, numbers)) else None
+
+
+def _separator(counts: Counter[str], separators: Sequence[str]) -> str | None:
+    """The one that parts most values into several, if the parts recur."""
+    texts = list(counts.elements())[:5_000]
+    for separator in separators:
+        with_it = [text for text in texts if separator in text.strip(separator)]
+        if len(with_it) < len(texts) / 5:
+            continue
+        parts = [part for text in texts for part in text.split(separator)]
+        if len(set(parts)) <= len(set(texts)) / 2 and len(set(parts)) < len(parts) / 5:
+            return separator
+    return None
+
+
+def _is_heavy(numbers: Sequence[float]) -> bool:
+    """Whether the largest number is far above the others."""
+    if len(numbers) < 30 or max(numbers) <= _HEAVY:
+        return False
+    mean, deviation = statistics.fmean(numbers), statistics.pstdev(numbers)
+    return max(numbers) > mean + _HEAVY * deviation or max(numbers) > 20 * max(1.0, statistics.median(numbers))
+
+
+def _estimate(counts: Counter[str], sample: Sample) -> int:
+    """Different values of the whole data, at least, by those seen once and twice.
+
+    Chao (1984), Nonparametric estimation of the number of classes in a population.
+    """
+    if sample.whole:
+        return len(counts)
+    once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))
+    return min(len(counts) + round(once * once / (2 * max(1, twice))), max(sample.rows, len(counts)))

@@ -1,0 +1,228 @@
+"""Files whose rows are examples: found, their headers read, columns assigned to files, and checked together.
+
+Each form of file (CSV, RecBole, Parquet) has a module in `embexp.data.sources`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from embexp.data.columns import Wanted
+from embexp.data.sources.source import Unreadable
+from embexp.errors import Fault
+from embexp.specs.feature_rules import list_rule
+from embexp.system import regular
+
+if TYPE_CHECKING:
+    from embexp.data.files.arrow_columns import Block
+
+_COMPARED = 10_000  # names that a missing one is compared with
+
+
+class Table(Protocol):
+    """One file of columns, its header read."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its columns, in their order."""
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The columns that hold several values per row."""
+
+    def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
+        """The first of so many rows whose wanted columns can't be read, and why; "" for none."""
+
+    def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
+        """All rows, in order, in bounded memory; at most the wanted columns that the file has.
+
+        Raises:
+            DataError: the file can't be read.
+            ArrowInvalid: a value can't be read.
+        """
+
+    def explain(self, wanted: Sequence[Wanted]) -> str:
+        """The first row that can't be read, found by a slow and careful look at all; "" where there is none to take."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A file beside the examples' own, joined by the column `key`, in which each of its rows has another value."""
+
+    table: Table
+    key: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that hold the examples, in order, and those joined to them.
+
+    Attributes:
+        tables: their rows, one file after the other, are the examples.
+        sides: joined files.
+        side_of: column -> index in `sides` of the file that holds it, for columns that `tables` lack.
+    """
+
+    tables: tuple[Table, ...]
+    sides: tuple[Side, ...] = ()
+    side_of: Mapping[str, int] | None = None
+
+    def lists(self) -> frozenset[str]:
+        """Names of the columns that hold several values per example (the first file decides)."""
+        beside = {name for name, number in (self.side_of or {}).items() if name in self.sides[number].table.lists}
+        return self.tables[0].lists | beside
+
+    def paths(self) -> list[Path]:
+        """Every file that is read."""
+        used = sorted(set((self.side_of or {}).values()))
+        return [table.path for table in self.tables] + [self.sides[number].table.path for number in used]
+
+
+def unreadable(path: Path, rule: str, remedy: str = "") -> Unreadable:
+    """One fault of a file."""
+    return Unreadable([Fault("data.path", repr(str(path)), rule, remedy)])
+
+
+def stop_at(faults: Sequence[Fault]) -> None:
+    """Raises Unreadable, each fault once, if there are any."""
+    if faults:
+        raise Unreadable(list(dict.fromkeys(faults)))
+
+
+def data_files(paths: Sequence[Path]) -> list[Path]:
+    """The files that paths lead to: a file itself, those of a folder by name, those that match a pattern by path.
+
+    Args:
+        paths: files, folders, and patterns as of a shell (`*`, `?`, `[…]`, and `**` for any folders).
+
+    Raises:
+        Unreadable: there is none, a file is named twice, or a folder holds folders.
+    """
+    found = [file for path in paths for file in _data_files(path)]
+    seen: set[Path] = set()
+    for file in found:
+        if file in seen:
+            raise unreadable(file, "the file would be read more than once")
+        seen.add(file)
+    return found
+
+
+def _data_files(path: Path) -> list[Path]:
+    if not path.exists() and glob.has_magic(str(path)):
+        matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+        matches = [match for match in matches if not match.name.startswith((".", "_")) and not match.is_dir()]
+        if not matches:
+            raise unreadable(path, "no file matches this pattern", _looked(path))
+        return [file for match in matches for file in _data_files(match)]
+    if not path.exists():
+        raise unreadable(path, "there is no such file or folder", _looked(path))
+    if not path.is_dir():
+        if fault := regular.fault_of(path):
+            raise unreadable(path, fault)
+        return [path]
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
+    for entry in entries:
+        if entry.is_dir():
+            rule = f"a folder of data files holds files only, not the folder {entry.name!r}"
+            remedy = f"to read files of folders in it: {path.name}/*/*; what the names of folders tell is not read"
+            raise unreadable(path, rule, remedy)
+        if fault := regular.fault_of(entry):
+            raise unreadable(entry, fault)
+    if not entries:
+        raise unreadable(path, "the folder holds no files")
+    return entries
+
+
+def _looked(path: Path) -> str:
+    return f"looked in {Path.cwd()}" if not path.is_absolute() else ""
+
+
+def head_faults(files: Files, wanted: Sequence[Wanted], *, rows: int) -> list[Fault]:
+    """The first row of each file that can't be read, among so many of each."""
+    faults = []
+    for table in (*files.tables, *(side.table for side in files.sides)):
+        beside = table not in files.tables
+        here = [one for one in wanted if not beside or one.name in (files.side_of or {})]
+        if wrong := table.head_fault(here, rows=rows):
+            faults.append(Fault("data.path", repr(str(table.path)), wrong))
+    return faults
+
+
+def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
+    """Wanted columns that are not among those of a file, or more than once."""
+    faults = repeated(path, names, wanted)
+    for one in wanted:
+        if one.name in names:
+            continue
+        near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
+        listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        remedy = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"its columns are: {listing}"
+        faults.append(Fault(one.asked_by, repr(one.name), f"{path} has no such column", remedy))
+    return faults
+
+
+def repeated(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
+    """Wanted columns whose name several columns of a file have."""
+    return [
+        Fault(one.asked_by, repr(one.name), f"{path} has {names.count(one.name)} columns of this name; it must be one")
+        for one in wanted
+        if list(names).count(one.name) > 1
+    ]
+
+
+def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Columns that hold several values per example where one is needed, or not all alike."""
+    faults = []
+    lists = files.lists()
+    for table in files.tables[1:]:
+        for one in wanted:
+            if (one.name in table.lists) != (one.name in lists):
+                faults.append(
+                    Fault(
+                        one.asked_by,
+                        repr(one.name),
+                        f"{table.path} and {files.tables[0].path} must agree on whether "
+                        "the column holds several values",
+                    )
+                )
+    for one in wanted:
+        if one.single and one.name in lists:
+            faults.append(
+                Fault(one.asked_by, repr(one.name), "the column holds several values per example; it must hold one")
+            )
+        if one.weighs is not None and (one.name in lists) != (one.weighs in lists):
+            kinds = {True: "several values", False: "one value"}
+            faults.append(
+                Fault(
+                    one.asked_by,
+                    repr(one.name),
+                    f"weights must come one for each id, but this column holds {kinds[one.name in lists]} per example "
+                    f"and {one.weighs!r} {kinds[one.weighs in lists]}",
+                )
+            )
+    return faults
+
+
+def single_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Columns that hold one value per example where several are needed."""
+    lists = files.lists()
+    return [
+        Fault(
+            need.path,
+            need.value,
+            list_rule(one.name),
+            "leave it out, or name a column that holds several",
+        )
+        for one in wanted
+        if one.name not in lists
+        for need in one.several
+    ]

@@ -1,0 +1,242 @@
+"""Sources whose examples are the rows of files with columns, with vocabularies of the training split."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.data.columns import Columns, Wanted, wanted
+from embexp.data.files import table_files
+from embexp.data.files.table_files import Files
+from embexp.data.sources.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
+from embexp.errors import ConfigError, Fault
+from embexp.specs.data import Columnar
+from embexp.specs.texts import Text
+from embexp.specs.vocabularies import VocabularyRules
+from embexp.system.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from embexp.data.examples import Encoded, Examples
+    from embexp.data.vocabularies.vocabulary import Vocabulary
+
+
+class TokenSource(Source):
+    """A source whose `encode` writes codes of tokens, and perhaps numbers for buckets.
+
+    Attributes:
+        data: its settings.
+    """
+
+    data: Columnar | Text
+
+    def learning_key(self, columns: Columns) -> Mapping[str, Any]:
+        """The rules of vocabularies, and buckets."""
+        rules = {table: self._rules(columns, table).model_dump(mode="json") for table in columns.ids.values()}
+        buckets = [
+            [name, each.column, each.table, each.settings.model_dump(mode="json")]
+            for name, each in columns.buckets.items()
+        ]
+        return {"vocabularies": rules, **({"buckets": buckets} if buckets else {})}
+
+    def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
+        """Writes vocabularies and rows."""
+        from embexp.data.vocabularies import token_rows
+
+        rules = {table: self._rules(columns, table) for table in encoded.layout.token_tables}
+        token_rows.learn(encoded, rules, columns.buckets, folder, progress=progress)
+
+    def _rules(self, columns: Columns, table: str) -> VocabularyRules:
+        return columns.rules.get(table, self.data.vocabulary)
+
+    @abstractmethod
+    def encode_other(
+        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
+    ) -> Encoded:
+        """Codes of the tokens of another file, or folder, of the same form; see `Source.encode_file`."""
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """Those that `learn` made from the training split."""
+        from embexp.data.vocabularies import token_rows
+
+        return token_rows.learned(encoded, columns.buckets, folder)
+
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Examples:
+        """The codes of the other file, as rows of the run's tables."""
+        from embexp.data.vocabularies import token_rows
+
+        encoded = self.encode_other(path, columns, classes=classes, cache=cache, progress=progress)
+        return token_rows.numbered(encoded, vocabularies, columns.buckets, cache=cache)
+
+
+@dataclass(frozen=True)
+class ColumnarSource(TokenSource):
+    """Files with columns.
+
+    Attributes:
+        data: which columns are read, and what for.
+        kind: name of the form of file.
+        locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
+            `Unreadable` with every fault found.
+        dialect: JSON of the settings for how the files are written; None: the files show it.
+    """
+
+    data: Columnar
+    kind: str
+    locate: Callable[[Sequence[Path], Sequence[Wanted]], Files]
+    dialect: Sequence[Any] | None = None
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
+        needed = self._wanted(columns, divided=True)
+        faults = self._split_faults()
+        try:
+            located = self.locate(self._paths, needed)
+        except Unreadable as unreadable:
+            return faults + unreadable.faults
+        return faults + table_files.head_faults(located, needed, rows=HEAD_LINES)
+
+    def column_names(self) -> Sequence[str]:
+        """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
+        located = self._located(self._paths, Columns({}), divided=False)
+        return list(dict.fromkeys(name for table in located.tables for name in table.names))
+
+    def description(self) -> Description:
+        """The form of file, its path and the split."""
+        return Description(f"{self.kind} {', '.join(self.data.paths)}; {self.data.described_split()}")
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of all files that hold a wanted column."""
+        return self._digest(self._located(self._paths, columns, divided=True), cache)
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
+        if faults := self._split_faults():
+            raise ConfigError(faults)
+        return self._encode(self._paths, columns, divided=True, cache=cache, progress=progress)
+
+    def division_key(self) -> Mapping[str, Any]:
+        """The split."""
+        return split_key(self.data)
+
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits."""
+        import numpy as np
+
+        from embexp.data import splits
+        from embexp.system.npy import mapped_array
+
+        timestamp, group = self._order(divided=True)
+        chosen = encoded.divided()
+
+        def of_chosen(column: str | None, name: str) -> np.ndarray | None:
+            values = None if column is None else mapped_array(encoded.folder / f"{name}.npy")
+            return values if values is None or chosen is None else values[chosen]
+
+        splits.divide(
+            self.data,
+            encoded.layout.count if chosen is None else len(chosen),
+            folder,
+            timestamps=of_chosen(timestamp, "timestamps"),
+            groups=of_chosen(group, "groups"),
+        )
+        if chosen is not None:
+            found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
+            splits.rewrite(found, folder)
+        return Division()
+
+    def encode_other(
+        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
+    ) -> Encoded:
+        """A file or folder of the same form; it needs no columns of the split."""
+        return self._encode([path], columns, divided=False, cache=cache, progress=progress)
+
+    def _split_faults(self) -> list[Fault]:
+        """The fault of a split that needs the time where there is no column of it."""
+        kind = self.data.split.kind
+        if not self.data.split.by_time or self.data.timestamp is not None:
+            return []
+        rule = f"data.split.kind={kind} needs the column of the time"
+        return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
+
+    def _order(self, *, divided: bool) -> tuple[str | None, str | None]:
+        """Columns of the time and of the groups, as far as the split needs them."""
+        if not divided:
+            return None, None
+        split = self.data.split
+        return self.data.timestamp if split.by_time else None, split.group_column
+
+    def _wanted(self, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]:
+        timestamp, group = self._order(divided=divided)
+        return wanted(columns, timestamp=timestamp, group=group)
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in self.data.paths]
+
+    def _located(self, paths: Sequence[Path], columns: Columns, *, divided: bool) -> Files:
+        try:
+            return self.locate(paths, self._wanted(columns, divided=divided))
+        except Unreadable as unreadable:
+            raise ConfigError(unreadable.faults) from None
+
+    def _digest(self, located: Files, cache: Path) -> str:
+        from embexp.system import caching, digests
+        from embexp.system.parallel import at_once
+
+        return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
+
+    def _encode(
+        self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
+    ) -> Encoded:
+        from embexp.data import encode
+        from embexp.data.examples import Encoded
+        from embexp.system import caching, digests
+
+        located = self._located(paths, columns, divided=divided)
+        content = self._digest(located, cache)
+        timestamp, group = self._order(divided=divided)
+        key = digests.of_json(
+            {
+                "format": FORMAT,
+                "content": content,
+                "kind": self.kind,
+                "files": [file.name for file in located.paths()],
+                "written": self.dialect,
+                "ids": list(columns.ids.items()),
+                "weights": list(columns.weights.items()),
+                "dense": columns.dense,
+                "label": [columns.label, self.data.label_threshold],
+                "timestamp": timestamp,
+                "group": group,
+                **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
+                **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+            }
+        )
+
+        def make(folder: Path) -> None:
+            encode.encode(
+                encode.chunks_of_files(located, self._wanted(columns, divided=divided)),
+                folder,
+                columns,
+                lists=located.lists(),
+                label_threshold=self.data.label_threshold,
+                timestamp=timestamp,
+                group=group,
+                progress=progress,
+            )
+
+        return Encoded(caching.folder(cache, "codes", key, make), key, content)

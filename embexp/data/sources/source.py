@@ -1,0 +1,213 @@
+"""`Source`: the interface of a source of examples. Each kind has a module in `embexp.data.sources`.
+
+These modules are imported when a config is checked, so at their top they import neither NumPy nor Arrow nor TensorFlow;
+methods that read all of the data import what they need.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Never
+
+from embexp.data.columns import Columns
+from embexp.errors import ConfigError, DataError, Fault
+from embexp.specs.feature_rules import list_rule
+from embexp.specs.sources import DividedData
+from embexp.specs.splits import SplitKind
+from embexp.system.progress import Progress
+
+if TYPE_CHECKING:
+    from embexp.data.examples import Encoded, Examples
+    from embexp.data.queries import Candidates
+    from embexp.data.vocabularies.vocabulary import Vocabulary
+
+FORMAT = 2
+"""Version of what the cache holds; raised when its meaning changes."""
+HEAD_LINES = 1_000
+"""Lines, or rows, of each file that are looked at before a run."""
+
+
+class Unreadable(Exception):  # noqa: N818 - carries faults to the functions of this package, never to the user
+    """Faults that keep a source from being read."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(str(fault) for fault in faults))
+        self.faults = list(faults)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A source as `plan` shows it.
+
+    Attributes:
+        headline: where the examples are from and how they are divided.
+        ids_per_example: id column -> how many ids each example has, for columns that the source fills itself.
+        whole_tables: id column whose table is read and trained whole at every step -> the setting that makes it so.
+    """
+
+    headline: str
+    ids_per_example: Mapping[str, str] = field(default_factory=dict)
+    whole_tables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What dividing the examples gave, beside the files it wrote.
+
+    Attributes:
+        more_splits: names of splits beside train, validation and test.
+        truth: what only a synthetic source knows, on the test split.
+    """
+
+    more_splits: Sequence[str] = ()
+    truth: Mapping[str, float] = field(default_factory=dict)
+
+
+class Source(ABC):
+    """Where the examples of a run come from.
+
+    A scan takes it in two steps, each cached by content: `encode` reads the source once and writes what it holds as
+    arrays; `divide` writes the splits that follow from it, and `learn` the vocabularies and rows.
+    """
+
+    @abstractmethod
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """What is wrong with the data, as far as its header and first `HEAD_LINES` lines show.
+
+        A path that is missing or holds nothing; every missing column; contradictions between the split and the
+        columns; the first malformed line of each file.
+        """
+
+    @abstractmethod
+    def description(self) -> Description:
+        """The source as `plan` shows it."""
+
+    @abstractmethod
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Digest of the content, without reading more of it than that takes.
+
+        Raises:
+            ConfigError: the source lacks something the config asks for.
+        """
+
+    @abstractmethod
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """All examples, read unless the cache has them.
+
+        Raises:
+            ConfigError: the source lacks something the config asks for.
+            DataError: a file's content is malformed.
+        """
+
+    @abstractmethod
+    def division_key(self) -> Mapping[str, Any]:
+        """JSON of the settings on which `divide` depends, beside what `encode` made."""
+
+    @abstractmethod
+    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+        """Writes splits into an empty folder.
+
+        Raises:
+            DataError: nothing is left to train on.
+        """
+
+    def learning_key(self, columns: Columns) -> Mapping[str, Any]:
+        """JSON of the settings on which `learn` depends."""
+        return {}
+
+    def learn(  # noqa: B027 - nothing to do for sources whose ids are rows already
+        self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress
+    ) -> None:
+        """Writes vocabularies and rows, where `encode` wrote codes of tokens, into the folder with the splits.
+
+        Raises:
+            VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
+        """
+
+    @abstractmethod
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """By table of `columns.ids`; `folder` is the one that `divide` filled."""
+
+    @abstractmethod
+    def encode_file(
+        self,
+        path: Path,
+        columns: Columns,
+        vocabularies: Mapping[str, Vocabulary],
+        *,
+        classes: Sequence[str],
+        cache: Path,
+        progress: Progress,
+    ) -> Examples:
+        """Another file, or folder, of the same form, with the vocabularies of a run; see `scan.encode_file`.
+
+        Raises:
+            ConfigError: the file lacks a column.
+            DataError: its content is malformed, or no other file can be read as this source is.
+            VocabularyError: a value is unknown and its vocabulary has no OOV row.
+        """
+
+    def column_names(self) -> Sequence[str]:
+        """The names of all columns that may be read, in their order, from the headers of the files.
+
+        Raises:
+            ConfigError: the files can't be read, or the source has no columns with names of the user's.
+        """
+        rule = "only files with columns, such as those of data=csv, have names that a pattern may match"
+        raise ConfigError([Fault("data", "without columns", rule, "write the names")])
+
+    def vocabulary_size(self, column: str) -> int | None:
+        """Values of an id column, where the config sets them; None: only the data shows them."""
+        return None
+
+    def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates | None:
+        """What the answers to queries are ranked among; None: the source has no queries.
+
+        Args:
+            sizes: id column -> size of its vocabulary.
+            seed: of the run.
+
+        Raises:
+            DataError: there is nothing to rank an answer against.
+        """
+        return None
+
+
+class DrawnSource(Source):
+    """A source whose examples are drawn, with their vocabularies: no other file has its form."""
+
+    no_other_file: ClassVar[str]
+    """Why that is so, as the beginning of a sentence."""
+
+    def encode_file(self, path: Path, *_: Any, **_options: Any) -> Never:
+        """Raises DataError: there is no other file."""
+        raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
+
+
+def split_key(data: DividedData) -> dict[str, Any]:
+    """JSON of how examples are split, for `Source.division_key`."""
+    fold = [data.folds, data.fold] if data.split.kind is SplitKind.FOLDS else None
+    return {"split": data.split.model_dump(mode="json"), "fold": fold}
+
+
+def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iterator[Fault]:
+    """A fault for each id, weight and dense column that a source with fixed columns lacks."""
+    for name in (*columns.ids, *columns.weights, *columns.dense):
+        if name not in known:
+            yield Fault(columns.asked_by.get(name, "features"), repr(name), rule)
+
+
+def single_columns(columns: Columns, names: Collection[str], holds: str) -> Iterator[Fault]:
+    """A fault for each feature that needs several ids per example of a column that holds one.
+
+    Args:
+        columns: what the run reads.
+        names: the columns that hold one.
+        holds: "one id per example", in the words of the source.
+    """
+    for name in names:
+        for need in columns.several.get(name, ()):
+            yield Fault(need.path, need.value, list_rule(name, holds), "leave it out")

@@ -1,0 +1,479 @@
+"""Texts, one after the other, from files, from a folder for each class, or from the standard library; and their words.
+
+| path | holds |
+|---|---|
+| NAME.csv | a header line; columns of the label and the text |
+| NAME.parquet | columns of the label and the text |
+| any other file | a text per line, `label<TAB>text`, no header line |
+| a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
+| None | the standard library's documentation |
+
+Texts that every Python has: the documentation in its standard library, read from the source files.
+
+Nothing of the library is imported but the topics of `help()`. The texts are the same for one version of Python; a
+module that an installation lacks has no texts.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import itertools
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from embexp.data.files import text_lines
+from embexp.data.files.table_files import unreadable
+from embexp.data.sources.source import HEAD_LINES, Description, Unreadable
+from embexp.errors import ConfigError, DataError, Fault, read_by_library
+from embexp.specs.splits import Split, SplitKind
+from embexp.specs.texts import SkipGram
+from embexp.specs.texts import Text as LabelledTexts
+from embexp.system import regular
+
+_PARQUET_ROWS = 8192
+_STANDARD_LIBRARY = "Python's standard library"
+CLASSES = {
+    "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
+    "files": "_pyio bz2 filecmp fileinput genericpath glob gzip lzma ntpath pathlib posixpath shutil tarfile tempfile "
+    "zipapp zipfile",
+    "imports": "importlib modulefinder pkgutil py_compile runpy site sysconfig venv zipimport",
+    "language": "abc ast codeop contextlib dataclasses dis enum functools inspect pickle pickletools symtable tokenize "
+    "types typing",
+    "mail": "email imaplib mailbox poplib smtplib",
+    "markup": "html plistlib xml xmlrpc",
+    "numbers": "_pydatetime _pydecimal calendar datetime fractions heapq ipaddress numbers random statistics",
+    "settings": "argparse configparser getopt getpass gettext locale logging optparse",
+    "testing": "bdb cProfile doctest pdb profile pstats timeit trace traceback unittest",
+    "web": "ftplib http selectors socket socketserver ssl urllib wsgiref",
+    "windows": "tkinter turtle",
+}
+"""The modules, or packages, that make a class of texts."""
+_MOST = 400  # texts of a class, lest one outnumber the others
+_FEWEST_WORDS = 5
+_PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
+_Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_TOKEN_PATTERN = r"\b\w\w+\b"
+"""Two or more letters, digits or underscores: scikit-learn's default `token_pattern` (`CountVectorizer`)."""
+_WORD = re.compile(_TOKEN_PATTERN)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where texts are.
+
+    Attributes:
+        path: file or folder; None: the standard library.
+        text: column of the text.
+        label: column of the label; None: labels are not read, and may be missing.
+        separator: between the tokens of texts that are split already; None: texts are split into words.
+    """
+
+    path: Path | None
+    text: str
+    label: str | None
+    separator: str | None = None
+
+    def words(self, text: Text) -> list[str]:
+        """The words of a text, or its tokens."""
+        return words(text.text, self.separator) if text.tokens is None else list(text.tokens)
+
+    def files(self) -> list[Path]:
+        """The files of texts; none for the standard library.
+
+        Raises:
+            Unreadable: there are none, or a column is missing.
+        """
+        if self.path is None:
+            return []
+        if not self.path.exists():
+            where = "" if self.path.is_absolute() else f"looked in {Path.cwd()}"
+            raise unreadable(self.path, "there is no such file or folder", where)
+        if not self.path.is_dir():
+            _check_columns(self.path, self.text, self.label)
+            return [self.path]
+        folders = sorted(each for each in self.path.iterdir() if each.is_dir() and not each.name.startswith((".", "_")))
+        if not folders and self.label is not None:
+            raise unreadable(self.path, "a folder of labelled texts holds a folder for each class")
+        found = [file for folder in folders or [self.path] for file in sorted(folder.glob("*.txt"))]
+        if not found:
+            raise unreadable(self.path, "the folder holds no texts, NAME.txt" + (" in folders" if folders else ""))
+        for file in found:
+            if fault := regular.fault_of(file):
+                raise unreadable(file, fault)
+        return found
+
+    @property
+    def form(self) -> str:
+        """How the texts are written: the file's suffix, "folder", or "" for the standard library."""
+        return "" if self.path is None else "folder" if self.path.is_dir() else text_lines.form_of(self.path)
+
+    def settings(self) -> dict[str, str]:
+        """JSON of what decides, beside the content, how texts become words."""
+        return {
+            "words": _TOKEN_PATTERN if self.separator is None else self.separator,
+            "text": self.text,
+            "form": self.form,
+        }
+
+    def digest(self, *, cache: Path) -> str:
+        """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
+
+        Raises:
+            ConfigError: see `table_files`.
+        """
+        from embexp.system import caching, digests
+
+        try:
+            files = self.files()
+        except Unreadable as unreadable:
+            raise ConfigError(unreadable.faults) from None
+        if self.path is None:
+            return _library_digest()
+        if self.path.is_dir():
+            return digests.of_json([[file.parent.name, file.name, digests.of_file(file)] for file in files])
+        return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
+
+    def head_faults(self) -> list[Fault]:
+        """What is wrong with the files, their columns, or the first texts."""
+        if self.path is None:
+            return []
+        try:
+            self.files()
+            for _ in itertools.islice(self.texts(), HEAD_LINES):
+                pass
+        except Unreadable as unreadable:
+            return unreadable.faults
+        except DataError as error:
+            return [Fault("data.path", repr(str(self.path)), str(error))]
+        return []
+
+    def texts(self) -> Iterator[Text]:
+        """All texts, in order.
+
+        Raises:
+            DataError: a line, or row, can't be read.
+            Unreadable: see `table_files`.
+        """
+        labelled = self.label is not None
+        if self.path is None:
+            yield from _from_library(labelled=labelled)
+        elif self.path.is_dir():
+            yield from _from_folders(self.files(), labelled=labelled)
+        else:
+            _check_columns(self.path, self.text, self.label)
+            match self.form:
+                case ".csv":
+                    yield from _from_csv(self.path, self.text, self.label)
+                case ".parquet":
+                    yield from _from_parquet(self.path, self.text, self.label)
+                case _:
+                    yield from _from_lines(self.path, labelled=labelled)
+
+
+def corpus_of(data: LabelledTexts | SkipGram, label: str | None) -> Corpus:
+    """The texts of a source, with their labels in column `label`, or without."""
+    return Corpus(None if data.path is None else Path(data.path), data.text, label, data.token_separator)
+
+
+def described(data: LabelledTexts | SkipGram) -> Description:
+    """Where the texts of a source are, and their split."""
+    return Description(f"{data.kind} {data.path or 'of the standard library'}; {data.described_split()}")
+
+
+def user_faults(split: Split) -> list[Fault]:
+    """A fault if the split is by users, as texts have none."""
+    if split.kind is not SplitKind.LEAVE_ONE_OUT:
+        return []
+    rule = "texts have no users, of each of whom one could be left out"
+    return [Fault("data.split.kind", str(split.kind), rule, "choose random, time or folds")]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text.
+
+    Attributes:
+        text: as it is written.
+        label: name of its class; None where labels are not read.
+        file: where it is from; for a folder with a folder per class, that of the class.
+        place: file and line, or row, for messages.
+        done: fraction of the whole that has been read with it, 0 to 1.
+        tokens: of a text that comes as a list of them; None: it is to be split.
+    """
+
+    text: str
+    label: str | None
+    file: Path
+    place: str
+    done: float
+    tokens: tuple[str, ...] | None = None
+
+
+def _from_library(*, labelled: bool) -> Iterator[Text]:
+    """The documentation in the standard library; its parts are the classes."""
+    file = Path(_STANDARD_LIBRARY)
+    texts: Sequence[tuple[str | None, str]] = (
+        _library_labelled() if labelled else [(None, text) for text in _library_unlabelled()]
+    )
+    for number, (label, text) in enumerate(texts, 1):
+        yield Text(text, label, file, f"{file}, text {number}", number / len(texts))
+
+
+def _from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
+    """A text per file; the folder of each is its class."""
+    for number, file in enumerate(files, 1):
+        text = _decoded(text_lines.whole(file), str(file))
+        label = file.parent.name if labelled else None
+        yield Text(text, label, file.parent, str(file), number / len(files))
+
+
+def _from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
+    """A text per line, behind its class and a tab."""
+    size, read = path.stat().st_size, 0
+    for number, line in enumerate(text_lines.lines_of(path), 1):
+        read += len(line)
+        place = f"{path}, line {number}"
+        content = _decoded(line, place).rstrip("\r\n")
+        if not content.strip():
+            continue
+        label, tab, text = content.partition("\t")
+        if not labelled:
+            # What stands before a tab is a label, no part of the text.
+            yield Text(text if tab else content, None, path, place, min(1.0, read / size))
+            continue
+        if not tab:
+            raise DataError(f"{place}: found no tab, expected label<TAB>text")
+        yield Text(text, _named(label, place), path, place, min(1.0, read / size))
+
+
+def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
+    """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
+    limit = csv.field_size_limit(text_lines.LONGEST)
+    size, read, line = path.stat().st_size, 0, 1
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for number, content in enumerate(text_lines.lines_of(path), 1):
+            read += len(content)
+            yield _decoded(content, f"{path}, line {number}")
+
+    try:
+        rows = csv.reader(lines())
+        header = next(rows, [])
+        if text not in header or (label is not None and label not in header):
+            raise DataError(f"{path}, line 1: found no whole header")
+        column, name_column = header.index(text), None if label is None else header.index(label)
+        line = rows.line_num + 1
+        for fields in rows:
+            if fields:
+                place = f"{path}, line {line}"
+                if len(fields) != len(header):
+                    found = f"found {len(fields)} fields, expected {len(header)}"
+                    raise DataError(f"{place}: {found}")
+                name = None if name_column is None else _named(fields[name_column], place)
+                yield Text(fields[column], name, path, place, min(1.0, read / size))
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}, line {line}: found no fields of CSV: {error}") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
+    """Columns of a Parquet file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [text, *([] if label is None else [label])]
+    row = 0
+    # A generator's block is left while somebody works with a text, so their errors don't come through here.
+    with read_by_library(f"{path} can't be read as Parquet"), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
+            several = _is_list(batch.schema.field(text).type)
+            kind = pa.large_list(pa.large_string()) if several else pa.large_string()
+            texts = batch[text].cast(kind).to_pylist()
+            names = [None] * batch.num_rows if label is None else batch[label].cast(pa.large_string()).to_pylist()
+            for one, name in zip(texts, names, strict=True):
+                row += 1
+                place = f"{path}, row {row}"
+                name = None if label is None else _named(name or "", place)
+                tokens = tuple(token for token in one or () if token) if several else None
+                yield Text("" if several else one or "", name, path, place, row / file.metadata.num_rows, tokens)
+
+
+def _check_columns(path: Path, text: str, label: str | None) -> None:
+    """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
+    if fault := regular.fault_of(path):
+        raise unreadable(path, fault)
+    if path.stat().st_size == 0:
+        raise unreadable(path, "the file is empty")
+    kind = text_lines.form_of(path)
+    names: list[str]
+    if kind == ".csv":
+        try:
+            first = _decoded(next(text_lines.lines_of(path)), f"{path}, line 1")
+            names = next(csv.reader([first]), [])
+        except (DataError, csv.Error) as error:
+            raise unreadable(path, str(error)) from None
+    elif kind == ".parquet":
+        names = _parquet_columns(path, text, label)
+    else:
+        return
+    faults = []
+    for key, name in (("text", text), ("label", label)):
+        if name is not None and names.count(name) != 1:
+            what = "no such column" if name not in names else f"{names.count(name)} columns of this name"
+            rule, remedy = f"{path} has {what}", f"its columns are: {', '.join(names[:20])}"
+            faults.append(Fault(f"data.{key}", repr(name), rule, remedy))
+    if faults:
+        raise Unreadable(faults)
+
+
+def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with read_by_library("the file can't be read as Parquet"):
+            schema: Any = pq.read_schema(path)
+            names = list(schema.names)
+    except DataError as error:
+        raise unreadable(path, str(error)) from error
+    for name in (text, label):
+        kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
+        if kind is not None and name == text and _is_list(kind):
+            kind = kind.value_type
+        if kind is not None and not (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_dictionary(kind)
+            or pa.types.is_integer(kind)
+        ):
+            raise unreadable(path, f"column {name!r} holds {kind}, expected text")
+    return names
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _named(label: str, place: str) -> str:
+    if not label.strip():
+        raise DataError(f"{place}: found no label, expected the name of a class")
+    return label.strip()
+
+
+def _decoded(content: bytes, place: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+
+
+def _library_sources() -> list[Path]:
+    """The source files of the library, in the order of their names, without tests.
+
+    Raises:
+        DataError: this Python has none.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    found = []
+    for folder, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if name not in _PASSED_OVER and not name.startswith("config-")]
+        found += [Path(folder, name) for name in files if name.endswith(".py")]
+    if not found:
+        raise DataError(f"{root}: this Python holds no source files of its standard library; set data.path")
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
+
+
+def _library_digest() -> str:
+    """Digest of all the source files."""
+    root = Path(sysconfig.get_path("stdlib"))
+    state = hashlib.sha256()
+    for path in _library_sources():
+        content = path.read_bytes()
+        state.update(f"{path.relative_to(root).as_posix()}\n{len(content)}\n".encode() + content)
+    return state.hexdigest()
+
+
+@cache
+def _library_labelled() -> list[tuple[str, str]]:
+    """Classes and texts: the docstrings of functions, methods and classes in a group of modules, each text once.
+
+    Texts of fewer than five words are ignored. Of a class with more than 400 texts only so many are kept, chosen by
+    their hash.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    class_of = {module: name for name, modules in CLASSES.items() for module in modules.split()}
+    texts: dict[str, list[str]] = {name: [] for name in CLASSES}
+    seen: set[tuple[str, ...]] = set()
+    for path in _library_sources():
+        name = class_of.get(path.relative_to(root).parts[0].removesuffix(".py"))
+        if name is None:
+            continue
+        for node in _nodes(path.read_bytes()):
+            text = ast.get_docstring(node) if isinstance(node, _Documented) else None
+            known = tuple(words(text or ""))
+            if text is not None and len(known) >= _FEWEST_WORDS and known not in seen:
+                seen.add(known)
+                texts[name].append(text)
+    return [(name, text) for name, all_of_it in texts.items() for text in _some(all_of_it)]
+
+
+@cache
+def _library_unlabelled() -> list[str]:
+    """Docstrings, comments, and the topics of `help()`."""
+    texts: list[str] = []
+    for path in _library_sources():
+        content = path.read_bytes()
+        for node in _nodes(content):
+            if isinstance(node, _Documented | ast.Module) and (text := ast.get_docstring(node)):
+                texts.append(text)
+        texts += _comments(content.decode("utf-8", "replace"))
+    from pydoc_data import topics  # type: ignore[import-not-found, unused-ignore]
+
+    return [*texts, *topics.topics.values()]
+
+
+def _nodes(source: bytes) -> Iterator[ast.AST]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes in the library's own texts, which nobody can help here
+        tree = ast.parse(source)
+    return ast.walk(tree)
+
+
+def _some(texts: list[str]) -> list[str]:
+    if len(texts) <= _MOST:
+        return texts
+    kept = set(sorted(texts, key=lambda text: hashlib.sha256(text.encode("utf-8", "replace")).digest())[:_MOST])
+    return [text for text in texts if text in kept]
+
+
+def _comments(source: str) -> Iterator[str]:
+    """Comments that have lines of their own; those on consecutive lines are one text."""
+    block: list[str] = []
+    for line in [*source.splitlines(), ""]:
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            block.append(stripped.lstrip("#!"))
+        elif block:
+            yield "\n".join(block)
+            block = []
+
+
+def words(text: str, separator: str | None = None) -> list[str]:
+    """The words of a text in their order, in lower case; or its tokens, as they are, with a separator between them."""
+    if separator is not None:
+        return [token for token in text.split(separator) if token]
+    return _WORD.findall(text.lower())

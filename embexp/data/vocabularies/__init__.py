@@ -1,0 +1,1 @@
+"""Vocabularies: which row of a table stands for which value."""

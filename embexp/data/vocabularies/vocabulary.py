@@ -1,0 +1,402 @@
+r"""Vocabularies: which row of a table stands for which token; written to files, and read.
+
+| vocabulary | rows |
+|---|---|
+| `TokenVocabulary` | those of values without a row of their own, then tokens by falling frequency, then by code point |
+| `HashVocabulary` (`buckets`) | hash buckets of all tokens |
+| `BucketVocabulary` (`buckets`) | buckets of numbers |
+| `IdentityVocabulary` | ids that are row numbers |
+
+A token vocabulary is a TSV file with the header `token, frequency, kind`, one line per row of the table, in the order
+of the rows. Kinds are `oov`, `missing` and `rare`, of rows for values that have no row of their own, and `token`.
+Behind the rows there may be lines of kind `rare_token`, the tokens that share the row of kind `rare`. Backslash, tab,
+newline and carriage return in a token are written `\\`, `\t`, `\n` and `\r`. Other vocabularies are small JSON files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from embexp.data.vocabularies import token_keys
+from embexp.data.vocabularies.token_keys import places_in
+from embexp.errors import DataError, VocabularyError, read_by_library
+from embexp.system import regular
+from embexp.system.files import write_text, written_whole
+
+OOV_TOKEN, MISSING_TOKEN, RARE_TOKEN = "<oov>", "<missing>", "<rare>"
+"""How rows are shown that stand for no token; a real token of this text differs in its kind."""
+HEADER = "token\tfrequency\tkind"
+"""The first line of a token vocabulary's file."""
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_LINES = 65_536
+
+
+class Vocabulary(ABC):
+    """What a table's rows stand for.
+
+    Attributes:
+        size: number of rows.
+        first: number of rows in front of those of tokens: rows that stand for no token of their own.
+        oov: rows for values that no other row stands for; 0: they have no row.
+    """
+
+    size: int
+    first: int
+    oov: int
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """Digest of what the rows stand for, in their order."""
+
+    @abstractmethod
+    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token; of one without a row -1."""
+
+    @abstractmethod
+    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The tokens of rows start..stop; rows that stand for none are shown as `<oov>` and the like."""
+
+    @abstractmethod
+    def write(self, stem: Path) -> Path:
+        """Writes `<stem>.tsv` or `<stem>.json`, whole, and returns its path."""
+
+    def lookup(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token.
+
+        Raises:
+            VocabularyError: a token is unknown and there is no OOV row.
+        """
+        rows = self.rows(tokens)
+        unknown = np.flatnonzero(rows < 0)
+        if unknown.size:
+            first = tokens[int(unknown[0])]
+            value = first.as_py() if isinstance(first, pa.Scalar) else first
+            raise VocabularyError(
+                f"{value!r} is not in the vocabulary of {self.size} rows (unknown values in all: {unknown.size})"
+            )
+        return rows
+
+    @staticmethod
+    def read(stem: Path) -> Vocabulary:
+        """Reads what `write(stem)` wrote.
+
+        Raises:
+            DataError: there is no such file, or it is not a vocabulary.
+        """
+        text, small = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
+        if not small.exists() and not text.exists():
+            raise DataError(f"there is no vocabulary {text}, nor {small.name} beside it")
+        path = small if small.exists() else text
+        if fault := regular.fault_of(path):
+            raise DataError(f"{path}: {fault}")
+        return _read_json(small) if path == small else _read_tsv(text)
+
+    @staticmethod
+    def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
+        """Reads the vocabulary of a table with so many rows.
+
+        Args:
+            stem: see `read`.
+            rows: of the table.
+            exactly: whether each row has a token, so that a shorter vocabulary is not that of the table.
+
+        Raises:
+            DataError: there is none, it is damaged, or it is that of another table.
+        """
+        found = Vocabulary.read(stem)
+        if found.size > rows or (exactly and found.size < rows and not isinstance(found, IdentityVocabulary)):
+            raise DataError(
+                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
+                " the file was changed, or is that of another run; put the one back with which the run was trained"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class TokenVocabulary(Vocabulary):
+    """Rows that stand for tokens, behind those of values that have no row of their own: OOV rows, missing, rare.
+
+    Attributes:
+        known: Arrow large_string, the tokens in the order of their rows.
+        known_frequencies: int64, how often each was seen in the training split.
+        oov: how many OOV rows there are, for every other token; of several, a token has that of its hash.
+        oov_frequencies: how many values of the training split fell to each of them; () of none.
+        missing_frequency: how many missing values the training split has; None: they have no row of their own.
+        rare: Arrow large_string, the tokens that share the row of rare values; None: there is no such row.
+        rare_frequency: how many values of the training split they are.
+    """
+
+    known: pa.LargeStringArray
+    known_frequencies: np.ndarray
+    oov: int
+    oov_frequencies: tuple[int, ...] = ()
+    missing_frequency: int | None = None
+    rare: pa.LargeStringArray | None = None
+    rare_frequency: int = 0
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return self.first + len(self.known)
+
+    @property
+    def first(self) -> int:  # type: ignore[override]
+        """Row of the first token."""
+        return len(self.special)
+
+    @property
+    def special(self) -> tuple[tuple[str, str, int], ...]:
+        """Token as it is shown, kind and frequency of each row in front of those of tokens."""
+        counts = (*self.oov_frequencies, *[0] * (self.oov - len(self.oov_frequencies)))
+        shown = [OOV_TOKEN] if self.oov == 1 else [f"<oov {number}>" for number in range(self.oov)]
+        found = [(text, "oov", count) for text, count in zip(shown, counts, strict=True)]
+        if self.missing_frequency is not None:
+            found.append((MISSING_TOKEN, "missing", self.missing_frequency))
+        if self.rare is not None:
+            found.append((RARE_TOKEN, "rare", self.rare_frequency))
+        return tuple(found)
+
+    @property
+    def oov_frequency(self) -> int:
+        """How many values of the training split fell to the OOV rows."""
+        return sum(self.oov_frequencies)
+
+    @property
+    def frequencies(self) -> np.ndarray:
+        """int64 [size]: how often each row was meant in the training split."""
+        return np.concatenate([np.array([count for *_, count in self.special], np.int64), self.known_frequencies])
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the rows stand for, without frequencies."""
+        several = self.oov > 1 or self.missing_frequency is not None or self.rare is not None
+        begin = f"{self.oov} {self.missing_frequency is not None} {self.rare is not None}" if several else "oov"
+        state = hashlib.sha256(f"{begin}\n".encode() if self.first else b"\n")
+        for tokens in (self.known, *([self.rare] if self.rare is not None else [])):
+            for start in range(0, len(tokens), _LINES):
+                state.update(json.dumps(tokens.slice(start, _LINES).to_pylist()).encode() + b"\n")
+        return state.hexdigest()
+
+    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token, see `Vocabulary.rows`."""
+        array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
+        rows = places_in(self.known, array)
+        others = np.flatnonzero(rows < 0)
+        rows += self.first
+        if others.size:
+            rows[others] = self.special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
+        return rows
+
+    def special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        """int64 row of each of some tokens that have no row of their own; -1: none is for them."""
+        rows = np.full(len(tokens), 0 if self.oov == 1 else -1, np.int64)
+        if self.oov > 1:
+            rows = token_keys.buckets(tokens, self.oov)
+        if self.missing_frequency is not None:
+            rows[pc.equal(pc.fill_null(tokens, ""), "").to_numpy(zero_copy_only=False)] = self.oov
+        if self.rare is not None:
+            rare = pc.is_in(tokens, value_set=self.rare, skip_nulls=True)
+            rows[rare.to_numpy(zero_copy_only=False)] = self.first - 1
+        return rows
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The tokens of rows start..stop."""
+        stop = self.size if stop is None else min(stop, self.size)
+        shown = [text for text, *_ in self.special][start:stop]
+        begin = max(0, start - self.first)
+        return [*shown, *self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()]
+
+    def write(self, stem: Path) -> Path:
+        """Writes the vocabulary whole and returns the path of its file."""
+        path = stem.parent / f"{stem.name}.tsv"
+        with written_whole(path) as file:
+            file.write(f"{HEADER}\n".encode())
+            for text, kind, count in self.special:
+                file.write(f"{text}\t{count}\t{kind}\n".encode())
+            rare = _no_tokens() if self.rare is None else self.rare
+            for tokens, counts, kind in (
+                (self.known, self.known_frequencies, "token"),
+                (rare, np.zeros(len(rare), np.int64), "rare_token"),  # counted in the row that they share
+            ):
+                for start in range(0, len(tokens), _LINES):
+                    part = slice(start, start + _LINES)
+                    file.write(_lines(tokens.slice(start, _LINES), counts[part], kind))
+        return path
+
+
+def _lines(texts: pa.LargeStringArray, counts: np.ndarray, kind: str) -> pa.Buffer:
+    for plain, escape in _ESCAPES:
+        texts = pc.replace_substring(texts, plain, escape)
+    written = pa.array(counts).cast(pa.large_string())
+    tab, end = (pa.scalar(text, pa.large_string()) for text in ("\t", f"{kind}\n"))
+    return _text_of(pc.binary_join_element_wise(texts, written, end, tab))
+
+
+def _text_of(lines: pa.LargeStringArray) -> pa.Buffer:
+    """The bytes of all lines, one after the other; none is null."""
+    _, ends, text = lines.buffers()
+    start, stop = np.frombuffer(ends, np.int64, len(lines) + 1, 8 * lines.offset)[[0, -1]]
+    return text.slice(int(start), int(stop - start))
+
+
+@dataclass(frozen=True)
+class IdentityVocabulary(Vocabulary):
+    """Ids that are row numbers, 0 to size - 1; as tokens, their decimal text."""
+
+    size: int
+    oov: int = 0
+    first: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the rows stand for, without frequencies."""
+        return hashlib.sha256(f"identity {self.size}".encode()).hexdigest()
+
+    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token, see `Vocabulary.rows`."""
+        values = tokens.to_pylist() if isinstance(tokens, pa.Array) else tokens
+        return np.fromiter((self._row(value) for value in values), np.int64, len(values))
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The tokens of rows start..stop."""
+        return [str(row) for row in range(start, self.size if stop is None else min(stop, self.size))]
+
+    def write(self, stem: Path) -> Path:
+        """Writes the vocabulary whole and returns the path of its file."""
+        path = stem.parent / f"{stem.name}.json"
+        write_text(path, json.dumps({"kind": "identity", "size": self.size}) + "\n")
+        return path
+
+    def _row(self, token: str | None) -> int:
+        if token is None or not re.fullmatch(r"0|[1-9][0-9]{0,18}", token):
+            return -1
+        row = int(token)
+        return row if row < self.size else -1
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
+    """The chunks of a column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays([_no_tokens(), *column.chunks])
+
+
+def _no_tokens() -> pa.LargeStringArray:
+    return pa.array([], pa.large_string())  # not a constant: making an array imports pandas
+
+
+_PLAIN = {escape: plain for plain, escape in _ESCAPES}
+_JSON_BYTES = 1 << 26
+_MOST_SPECIAL = 1 << 20
+_LARGEST = float(np.finfo(np.float32).max)
+_BEFORE_TOKENS = ("oov", "missing", "rare")
+
+
+def _read_json(path: Path) -> Vocabulary:
+    with regular.opened(path) as file:
+        written = file.read(_JSON_BYTES)
+    try:
+        content = json.loads(written)
+    except (ValueError, RecursionError):
+        content = None
+    found = _of_json(content) if isinstance(content, dict) else None
+    if found is None:
+        raise DataError(
+            f"{path} is not a vocabulary: expected a JSON object with kind identity and size, kind hash and buckets, or"
+            " kind buckets and boundaries"
+        )
+    return found
+
+
+def _of_json(content: dict[str, Any]) -> Vocabulary | None:
+    from embexp.data.vocabularies import buckets  # whose classes are vocabularies, too
+
+    match content:
+        case {"kind": "identity", "size": int(size)} if type(size) is int and 0 <= size < 1 << 63:
+            return IdentityVocabulary(size)
+        case {"kind": buckets.HASH_KIND, "function": buckets.HASH_FUNCTION, "buckets": int(count), **rest}:
+            missing = rest.get("missing")
+            if type(count) is int and 0 < count < 1 << 31 and isinstance(missing, bool):
+                return buckets.HashVocabulary(count, missing)
+        case {"kind": buckets.BUCKET_KIND, "boundaries": list(marks)}:
+            numbers = all(type(mark) in (int, float) and abs(mark) <= _LARGEST for mark in marks)
+            if numbers and all(a < b for a, b in pairwise(marks)):
+                return buckets.BucketVocabulary(tuple(map(float, marks)))
+    return None
+
+
+def _read_tsv(path: Path) -> TokenVocabulary:
+    with regular.opened(path) as file:
+        header = file.readline(len(HEADER) + 1).decode("utf-8", "replace").rstrip("\n")
+    if header != HEADER:
+        raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")
+    types = {"token": pa.large_string(), "frequency": pa.int64(), "kind": pa.string()}
+    with read_by_library(f"{path} is not a vocabulary"):
+        table = pyarrow.csv.read_csv(
+            path,
+            parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+    special = _special(table)
+    first = sum(map(len, special.values()))
+    rest = table.slice(first)
+    shared = pc.index(rest["kind"], "rare_token").as_py() if special["rare"] else -1
+    tokens = rest if shared < 0 else rest.slice(0, shared)
+    rare = rest.slice(len(rest) if shared < 0 else shared)
+    _check(path, tokens, "token", first + 2)
+    _check(path, rare, "rare_token", first + 2 + len(tokens))
+    return TokenVocabulary(
+        known=_unescaped(_one_array(tokens["token"])),
+        known_frequencies=tokens["frequency"].to_numpy(),
+        oov=len(special["oov"]),
+        oov_frequencies=tuple(special["oov"]),
+        missing_frequency=special["missing"][0] if special["missing"] else None,
+        rare=_unescaped(_one_array(rare["token"])) if special["rare"] else None,
+        rare_frequency=special["rare"][0] if special["rare"] else 0,
+    )
+
+
+def _special(table: pa.Table) -> dict[str, list[int]]:
+    """The frequencies of the rows in front of those of tokens, by kind: OOV rows, then one of missing, one of rare."""
+    found: dict[str, list[int]] = {kind: [] for kind in _BEFORE_TOKENS}
+    place = 0
+    for row in range(min(_MOST_SPECIAL, table.num_rows)):
+        kind = table["kind"][row].as_py()
+        if kind not in _BEFORE_TOKENS[place:] or (kind == _BEFORE_TOKENS[place] != "oov" and found[kind]):
+            break
+        place = _BEFORE_TOKENS.index(kind)
+        found[kind].append(table["frequency"][row].as_py())
+    return found
+
+
+def _check(path: Path, lines: pa.Table, kind: str, first: int) -> None:
+    """Raises DataError for a line of another kind; `first` is the number of the first line."""
+    strange = pc.index(pc.equal(lines["kind"], kind), False).as_py()
+    if strange >= 0:
+        found = lines["kind"][strange].as_py()
+        raise DataError(f"{path}, line {strange + first}: found kind {found!r}, expected {kind!r}")
+
+
+def _unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
+    escaped = pc.match_substring(tokens, "\\")
+    if not pc.any(escaped).as_py():
+        return tokens
+    plain = [
+        re.sub(r"\\.", lambda match: _PLAIN.get(match[0], match[0]), text)
+        for text in tokens.filter(escaped).to_pylist()
+    ]
+    return pc.replace_with_mask(tokens, escaped, pa.array(plain, pa.large_string()))
