@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from embexp.sweeps.outcomes import Outcome
-from embexp.training.objectives import Objective
+from embexp.training.metric_names import Objective
 
 
 def values(objectives: Sequence[Objective], outcomes: Sequence[Outcome]) -> list[float]:

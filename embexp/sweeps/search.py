@@ -17,7 +17,7 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search_settings import PrunerKind, SearchSettings
 from embexp.sweeps.search_space import Space
 from embexp.system import files
-from embexp.training.objectives import Objective
+from embexp.training.metric_names import Objective
 
 if TYPE_CHECKING:
     from embexp.sweeps.study import Study, Trial

@@ -16,7 +16,7 @@ from embexp.config.pydantic_errors import rule_of, valid_values
 from embexp.config.shown import shown
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.sweeps.search_space import Numbers, Space
-from embexp.training.objectives import Objective
+from embexp.training.metric_names import Objective
 
 NODE = "hydra.sweeper"
 DEFAULT_TRIALS = 20

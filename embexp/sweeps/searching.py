@@ -14,7 +14,7 @@ from embexp.specs.run import RunSpec
 from embexp.sweeps import search_settings, search_space
 from embexp.sweeps.search import Search
 from embexp.sweeps.search_settings import NODE, PrunerKind
-from embexp.training.objectives import Objective, objectives
+from embexp.training.metric_names import Objective, objectives
 
 SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
 
