@@ -43,7 +43,7 @@ def faults(
     """
     if not exclusions:
         return []
-    groups, found = folders.choices(), []
+    groups, found = folders.choices, []
     for number, exclusion in enumerate(exclusions):
         for key, value in exclusion.items():
             path = f"sweep.exclude.{number}.{key}"
