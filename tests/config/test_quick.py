@@ -18,7 +18,7 @@ from embexp.config.jobs import Candidate, Candidates
 from embexp.config.loader import Loader
 from embexp.config.quick import Quick, QuickComposer
 from embexp.errors import ConfigError
-from embexp.sweeps import checking
+from embexp.sweeps import planning
 from tests.thoroughness import examples
 
 CHOICES = folders.find().choices()
@@ -185,7 +185,7 @@ def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
         assert [{name: yaml.safe_load(text) for name, text in each.items()} for each in texts] == [
             {name: yaml.safe_load(text) for name, text in texts[1].items()}
         ] * 2
-    jobs = checking.check(counted, BATCH, []).jobs
+    jobs = planning.check(counted, BATCH, []).jobs
     assert [bool(job.skip) for job in jobs] == [each[2] == "init=memory_map" for each in BATCH]
 
 
@@ -205,7 +205,7 @@ def test_if_the_ways_differ_hydra_s_counts(monkeypatch: pytest.MonkeyPatch, coun
 def test_faults_have_their_sources_and_are_soon_enough(counted: Counted) -> None:
     batch = [[f"seed={seed}", "optimizer.learning_rate=-1"] for seed in range(100)]
     with pytest.raises(ConfigError) as caught:
-        checking.check(counted, batch, [])
+        planning.check(counted, batch, [])
     [fault] = caught.value.faults
     assert (fault.path, fault.source) == ("optimizer.learning_rate", "the command line (optimizer.learning_rate=-1)")
     assert counted.count < 40
