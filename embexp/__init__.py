@@ -78,7 +78,7 @@ _LATER = {
     "Listener": "embexp.training.listeners",
     "RunResult": "embexp.runs.run",
     "RunSpec": "embexp.specs.run",
-    "SweepResult": "embexp.sweeps.given",
+    "SweepResult": "embexp.sweeps.sweep",
     "compose": "embexp.config.composition",
     "load_run": "embexp.api",
     "report": "embexp.reports.tabulate",

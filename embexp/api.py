@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
     from embexp.studies.verification import Verification
-    from embexp.sweeps.given import SweepResult
+    from embexp.sweeps.sweep import SweepResult
 
 __all__ = [
     "Listener",
@@ -136,11 +136,11 @@ def sweep(
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
     from rich.console import Console
 
-    from embexp.sweeps import given as sweeps
-    from embexp.sweeps import launching
+    from embexp.sweeps import planning
+    from embexp.sweeps import sweep as sweeps
 
-    launched = launching.checked(settings)
-    return sweeps.sweep(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
+    launched = planning.checked_launching(settings)
+    return sweeps.sweep_specs(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
 
 
 def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) -> list[RunSpec]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
-from embexp.sweeps import elsewhere, failures, jobs, progress_file, pruning
+from embexp.sweeps import jobs, outcomes, progress, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
 from embexp.training.listeners import Listener
@@ -28,7 +28,7 @@ def main() -> int:
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
     if sys.argv[3:] == ["--elsewhere"]:
         become_job(parents.parent())  # the worker of the launcher
-        return execute(sweep, elsewhere.read(sweep, number))
+        return execute(sweep, jobs.submitted_job(sweep, number))
     become_job(parents.parent())
     with Ledger(sweep) as ledger:
         job = ledger.job(number)
@@ -57,11 +57,11 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                     print(error, file=sys.stderr, flush=True)
                     return jobs.BUSY
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
-            (directory / failures.NAME).unlink(missing_ok=True)
+            (directory / outcomes._FAILURE).unlink(missing_ok=True)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
-        return failures.INTERRUPTED
+        return outcomes.INTERRUPTED
     except Exception as error:
         told = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
         with contextlib.suppress(OSError):  # the disk of the log may be what has failed
@@ -69,7 +69,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                 traceback.print_exc()
             else:
                 print(f"error: {told}", file=sys.stderr, flush=True)
-        failures.note(directory, error)
+        outcomes.note_failure(directory, error)
         return 1
     return 0
 
@@ -94,7 +94,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    reached = progress_file.ProgressFile(directory)
+    reached = progress.ProgressFile(directory)
     if has_begun:
         result = studies.resume(
             directory,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.cli.job import become_job, execute
-from embexp.sweeps import failures
+from embexp.sweeps import outcomes
 from embexp.sweeps.ledger import Ledger
 from embexp.system import collector, environment, forks, interruption, parents
 
@@ -81,7 +81,7 @@ class _Server:
                 signal.set_wakeup_fd(-1)
                 status = _job(request, parent)
             except KeyboardInterrupt:
-                status = failures.INTERRUPTED
+                status = outcomes.INTERRUPTED
             except BaseException:
                 traceback.print_exc()
             finally:

@@ -70,12 +70,12 @@ def _single(options: argparse.Namespace) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from embexp.sweeps import outcomes, planned
+    from embexp.sweeps import outcomes, planning
     from embexp.system import terminal, waiting
 
     collector.begin()
     with waiting.shown_if_long() as progress:
-        plan = planned.plan(config_loader(options), options.overrides, progress)
+        plan = planning.plan(config_loader(options), options.overrides, progress)
     console = terminal.console()
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()

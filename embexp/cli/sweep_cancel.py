@@ -40,6 +40,6 @@ def main(arguments: Sequence[str]) -> int:
         return DONE
     if options.directory is None:
         raise parser.incomplete("which sweep? Give its directory")
-    from embexp.sweeps.cancelling import cancel
+    from embexp.sweeps.watching import cancel
 
     return DONE if cancel(Path(options.directory), partial(print, flush=True)) else FAILED

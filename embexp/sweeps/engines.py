@@ -1,4 +1,4 @@
-"""Launchers of others, as they are: submitit, Ray, joblib and Hydra's basic one run the jobs that the ledger plans.
+"""Launchers of others: submitit, Ray, joblib and Hydra's basic one run the jobs that the ledger plans.
 
 submitit only submits the jobs: the process of the sweep waits for them itself, as it does for those of a sweep that was
 killed. Other launchers return when all jobs have ended, and a thread follows these meanwhile.
@@ -7,6 +7,7 @@ killed. Other launchers return when all jobs have ended, and a thread follows th
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import os
 import secrets
@@ -19,6 +20,7 @@ from typing import Any, cast
 
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -29,17 +31,24 @@ from embexp.config import hydra_globals, named_code
 from embexp.config.nearest import did_you_mean
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.shown import shown
-from embexp.errors import ConfigError, EmbexpError, Fault
+from embexp.errors import CommandLineError, ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
-from embexp.sweeps import cancelling, elsewhere, jobs, watching
+from embexp.sweeps import jobs, watching
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.shown import Shown
+from embexp.sweeps.progress import Shown
 from embexp.sweeps.watching import Asked, Watch
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at the jobs."""
 _SUBMITIT = "hydra_plugins.hydra_submitit_launcher."
+_PACKAGES = {
+    "submitit_local": "hydra-submitit-launcher",
+    "submitit_slurm": "hydra-submitit-launcher",
+    "ray": "hydra-ray-launcher",
+    "joblib": "hydra-joblib-launcher",
+}
+"""The packages of known launchers."""
 
 
 class JobNumbers:
@@ -69,7 +78,7 @@ class Engine:
         name: as in `hydra/launcher=NAME`.
         hydra: the node `hydra` of the sweep's config, as plain values with interpolations.
         folder: the working folder of the sweep.
-        command: see `elsewhere.RunElsewhere`.
+        command: see `jobs.RunElsewhere`.
         permission: which code its settings may name.
     """
 
@@ -127,7 +136,7 @@ class Engine:
             config.hydra.callbacks = {}
         for kind in ("launcher", "hydra_logging"):
             named_code.check(config, kind, self.permission)
-        task = elsewhere.RunElsewhere(str(sweep), self.folder, submission, self.command)
+        task = jobs.RunElsewhere(str(sweep), self.folder, submission, self.command)
         context = HydraContext(config_loader=cast(Any, JobNumbers()), callbacks=cast(Any, Callback()))
         with hydra_globals.borrowed(config):
             launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
@@ -168,7 +177,7 @@ class _Run:
         self._launched: set[int] = set()
         self._outcomes: list[Outcome] = []
         self._again: list[int] = []
-        self._cancellation = cancelling.Cancellation(ledger.directory)
+        self._cancellation = watching.Cancellation(ledger.directory)
 
     def run(self, numbers: Sequence[int]) -> str:
         """Runs jobs to their end; returns why not all were run, or ""."""
@@ -193,13 +202,13 @@ class _Run:
         for number in sorted(self._launched):
             job = self._ledger.job(number)
             if job.state is Status.QUEUED and job.number not in self._watch:  # Slurm may have it, and will run nothing
-                elsewhere.withdraw(self._sweep, number)
+                jobs.withdraw(self._sweep, number)
                 self._ledger.leave(number, Status.PLANNED)
         for job in self._watch.under_way:
             if job.scheduler == watching.SLURM:
                 continue
-            if not watching.interrupt(self._sweep, job) and not elsewhere.starts(self._sweep, job.number):
-                elsewhere.withdraw(self._sweep, job.number)
+            if not watching.interrupt(self._sweep, job) and not jobs.starts(self._sweep, job.number):
+                jobs.withdraw(self._sweep, job.number)
                 self._watch.forget(job.number)
                 self._ledger.leave(job.number, Status.PLANNED)
         while any(job.scheduler != watching.SLURM for job in self._watch.under_way):
@@ -208,7 +217,7 @@ class _Run:
         self._tell()
         if self._shown is not None and (left := self._watch.under_way):
             self._shown.say(
-                f"{cancelling.count(left)} in Slurm go on; `embexp resume {self._sweep}` waits for them, and"
+                f"{watching.count_jobs(left)} in Slurm go on; `embexp resume {self._sweep}` waits for them, and"
                 f" `embexp sweep cancel {self._sweep}` cancels them"
             )
 
@@ -241,7 +250,7 @@ class _Run:
         problem, submission = "", secrets.token_hex(8)
         self._ledger.queue(numbers, time.time())
         for number in numbers:
-            elsewhere.write(self._sweep, self._ledger.job(number), submission)
+            jobs.submit(self._sweep, self._ledger.job(number), submission)
         self._launched.update(numbers)
         if self._shown is not None:
             self._shown.say(f"{len(numbers)} jobs go to hydra/launcher={self._engine.name}")
@@ -258,7 +267,7 @@ class _Run:
             lines = str(error).splitlines() or [""]
             problem = f"hydra/launcher={self._engine.name}: {type(error).__name__}: {lines[0]}"
         for number in numbers:
-            if not self._engine.submits and not elsewhere.starts(self._sweep, number):
+            if not self._engine.submits and not jobs.starts(self._sweep, number):
                 self._watch.forget(number)  # the launcher has returned without having begun it
             if number not in self._watch and self._ledger.job(number).state is Status.QUEUED:
                 state = Status.CANCELLED if jobs.is_cancelled(self._sweep) else Status.PLANNED
@@ -276,7 +285,7 @@ class _Run:
         if self._shown is not None and cluster == watching.SLURM:
             first, last = ids[numbers[0]], ids[numbers[-1]]
             self._shown.say(
-                f"Slurm has queued {cancelling.count(numbers)}: {first}{f' to {last}' if first != last else ''}"
+                f"Slurm has queued {watching.count_jobs(numbers)}: {first}{f' to {last}' if first != last else ''}"
             )
 
     def _asked(self, number: int, submitted: Any) -> Asked:
@@ -285,7 +294,7 @@ class _Run:
         def state() -> str:
             if submitted.done():
                 return ""
-            return "RUNNING" if elsewhere.starts(self._sweep, number) else "PENDING"
+            return "RUNNING" if jobs.starts(self._sweep, number) else "PENDING"
 
         return state
 
@@ -392,3 +401,16 @@ def _settings_of(name: str, target: str) -> set[str] | None:
             return None
         return {"_target_", *parameters}
     return {str(key) for key in schema}
+
+
+def require_package(overrides: Sequence[Override]) -> None:
+    """Makes sure that a launcher that is chosen on the command line is installed.
+
+    Raises:
+        CommandLineError: it is not.
+    """
+    chosen = [str(each.value()) for each in overrides if each.key_or_group == "hydra/launcher"]
+    package = _PACKAGES.get(chosen[-1]) if chosen else None
+    if package is not None and importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
+        rule = f"hydra/launcher={chosen[-1]} needs the package {package}, which is not installed"
+        raise CommandLineError(f"{rule}\n    pip install {package}")

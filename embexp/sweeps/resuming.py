@@ -13,10 +13,10 @@ from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.runs import recorded_code
 from embexp.specs import addresses
-from embexp.sweeps import launching
-from embexp.sweeps.checking import key_of
+from embexp.sweeps import planning
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
+from embexp.sweeps.planning import key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.running import Runner
 from embexp.sweeps.sweep import PATIENCE, sweep
@@ -59,7 +59,7 @@ def resume(
         folder = Path(noted["folder"])
         permission = Permission(frozenset(allow_code), own=False)
         if not noted.get("search"):
-            launched = launching.changed(recorded or {}, overrides, composition.loader())
+            launched = planning.changed_launching(recorded or {}, overrides, composition.loader())
             engine = None
             if (known := ledger.noted("engine")) is not None:
                 engine = Engine(known["name"], known["hydra"], known["folder"], permission=permission)

@@ -1,29 +1,39 @@
-"""Runs jobs of a ledger, and reports their results."""
+"""Runs the jobs of a sweep, several at once, to the end of all of them, and reports their results."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from embexp.reports.finish import write_reports
+from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
+from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.specs.tracking import MLflow
-from embexp.sweeps import cancelling, outcomes
-from embexp.sweeps import jobs as recorded
+from embexp.sweeps import jobs, outcomes, processes, watching
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.processes import Command, Starter
-from embexp.sweeps.scheduler import Scheduler
-from embexp.sweeps.shown import Shown
+from embexp.sweeps.processes import Command, Process, Starter
+from embexp.sweeps.progress import Shown
 from embexp.sweeps.watching import Watch
 from embexp.system import interruption
 from embexp.tracking import session
+
+_INTERVAL = 0.05
+_LOOK_EVERY = 0.2
+"""Seconds between two looks at jobs that other processes run."""
+_GRACE = 60.0
+"""Seconds that a job has to save its state after its time limit."""
 
 
 class Runner:
@@ -64,7 +74,7 @@ class Runner:
         self._outcomes: dict[int, Outcome] = {}
         self._varying: list[str] | None = None
         self._stores: set[MLflow] = set()
-        (ledger.directory / recorded.CANCEL).unlink(missing_ok=True)
+        (ledger.directory / jobs.CANCEL).unlink(missing_ok=True)
         self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
         self._watch.look(ledger)
 
@@ -85,7 +95,7 @@ class Runner:
         self._open_stores(numbers)
         if followed := [job for job in self._watch.under_way if job.number in numbers]:
             self.shown.say(
-                f"{cancelling.described(followed)} already: this waits for {'it' if len(followed) == 1 else 'them'}"
+                f"{watching.described(followed)} already: this waits for {'it' if len(followed) == 1 else 'them'}"
             )
         if self._engine is None:
             self._scheduler.run(numbers)
@@ -118,12 +128,12 @@ class Runner:
     def outcomes(self) -> list[Outcome]:
         """The outcomes of all jobs so far, by number."""
         for job in self.ledger.jobs() if not self._outcomes else ():
-            self._outcomes[job.number] = recorded.outcome(self.ledger.directory, job)
+            self._outcomes[job.number] = jobs.outcome(self.ledger.directory, job)
         return list(self._outcomes.values())
 
     def outcome(self, number: int) -> Outcome:
         """The outcome of one job."""
-        return recorded.outcome(self.ledger.directory, self.ledger.job(number))
+        return jobs.outcome(self.ledger.directory, self.ledger.job(number))
 
     def finish(self) -> bool:
         """Writes and prints the results; returns whether every job that was not skipped ended with some."""
@@ -144,3 +154,220 @@ class Runner:
         """The overrides that distinguish a job from the others."""
         keys = self._varying or list(job.settings)
         return " ".join(f"{key}={job.settings[key]}" for key in keys if key in job.settings)
+
+
+@dataclass
+class _Running:
+    """A job that runs.
+
+    Attributes:
+        job: of the ledger.
+        process: its process.
+        gpus: that it has for itself.
+        limit: when its time is over, on the monotonic clock; None: never.
+        reason: why it was ended, or "".
+        killed: whether the user has had it killed, or will if it does not end within its limit.
+    """
+
+    job: LedgerJob
+    process: Process
+    gpus: Sequence[str]
+    limit: float | None
+    reason: str = ""
+    killed: bool = False
+
+
+class Scheduler:
+    """Runs jobs of a ledger.
+
+    Attributes:
+        halted: why no further jobs are started, or "".
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        launching: Launching,
+        starter: Starter,
+        shown: Shown,
+        watch: Watch,
+        ended: Callable[[Outcome], None],
+    ) -> None:
+        """Prepares it.
+
+        Args:
+            ledger: of the sweep; the one in which this process notes how jobs begin and end.
+            launching: how many at once, time limit, retries.
+            starter: starts the processes.
+            shown: shows progress.
+            watch: follows jobs that other processes run; these are started here only if they end without a result.
+            ended: called with each job's outcome.
+        """
+        self.halted = ""
+        self._ledger = ledger
+        self._launching = launching
+        self._starter = starter
+        self._shown = shown
+        self._ended = ended
+        self._watch = watch
+        self._cancellation = watching.Cancellation(ledger.directory)
+        self._next_look = 0.0
+        self._cancelled: float | None = None
+        self._attempts: Counter[int] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._running: list[_Running] = []
+        self._free = list(processes.visible_gpus())
+
+    def run(self, numbers: Sequence[int]) -> None:
+        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned.
+
+        Args:
+            numbers: of the jobs.
+        """
+        waiting = deque(number for number in numbers if number not in self._watch)
+        specs = {number: self._ledger.job(number).checked_spec for number in numbers}
+        at_once = processes.jobs_at_once(self._launching, list(specs.values()), self._free)
+        with interruption.counted() as signals, self._shown.live():
+            try:
+                self._loop(waiting, specs, at_once, signals)
+            except BaseException:
+                self._signal_all(signal.SIGKILL)
+                raise
+
+    def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Sequence[int]) -> None:
+        heard = 0
+        while self._running or (waiting and not self.halted) or (self._follows(specs) and not signals):
+            while waiting and not self.halted and not signals and len(self._running) < at_once:
+                gpus = self._own_gpus(specs[waiting[0]], at_once)
+                if gpus is None:
+                    break
+                number = waiting.popleft()
+                if in_use(jobs.job_directory(self._ledger.directory, self._ledger.job(number))):
+                    self._free += gpus
+                    self._follow(number)
+                else:
+                    self._start(number, specs[number], gpus)
+            for each in [each for each in self._running if each.process.exit_status() is not None]:
+                self._running.remove(each)
+                self._free += each.gpus
+                if self._settle(each):
+                    waiting.appendleft(each.job.number)
+            if len(signals) > heard:
+                heard = len(signals)
+                self._interrupt(heard)
+            self._end_late()
+            if time.monotonic() > self._next_look:
+                self._next_look = time.monotonic() + _LOOK_EVERY
+                waiting.extend(self._look())
+            self._shown.update([*(each.job for each in self._running), *self._watch.under_way])
+            time.sleep(_INTERVAL)
+
+    def _follows(self, numbers: Collection[int]) -> bool:
+        """Whether other processes run some of the jobs; of a sweep that is cancelled, they have some time to end."""
+        is_late = self._cancelled is not None and time.monotonic() - self._cancelled > _GRACE
+        return not is_late and any(job.number in numbers for job in self._watch.under_way)
+
+    def _follow(self, number: int) -> None:
+        """Follows a job in whose folder another process works."""
+        self._ledger.leave(number, Status.RUNNING)
+        self._watch.follow([self._ledger.job(number)])
+        self._shown.say(f"job {number} is run by another process: this waits for it")
+
+    def _look(self) -> list[int]:
+        """Looks at jobs that other processes run, and whether the sweep is cancelled; returns those that are to run."""
+        if jobs.is_cancelled(self._ledger.directory):
+            if not self.halted:
+                self._cancelled = time.monotonic()
+                self._end_all("the sweep was cancelled")
+            self._cancellation.look(self._watch)
+        again = []
+        for number in self._watch.look(self._ledger):
+            outcome = jobs.outcome(self._ledger.directory, self._ledger.job(number))
+            if outcome.status.is_settled or outcome.status in (Status.FAILED, Status.CANCELLED):
+                self._shown.ended(outcome)
+                self._ended(outcome)
+            else:
+                again.append(number)
+        return again
+
+    def _end_all(self, why: str) -> None:
+        """Has all running jobs save their state and end, and starts no others."""
+        self.halted = why
+        self._signal_all(signal.SIGINT)
+        for each in self._running:
+            each.limit, each.killed = time.monotonic() + _GRACE, True
+
+    def _own_gpus(self, spec: RunSpec, at_once: int) -> list[str] | None:
+        """GPUs for a job; none if it needs none of its own, None if it has to wait for them."""
+        needed = min(processes.gpus_of(spec), len(processes.visible_gpus()))
+        if at_once == 1 or not needed:
+            return []
+        if len(self._free) < needed:
+            return None
+        taken, self._free = self._free[:needed], self._free[needed:]
+        return taken
+
+    def _start(self, number: int, spec: RunSpec, gpus: Sequence[str]) -> None:
+        self._ledger.begin(number, time.time())
+        job = self._ledger.job(number)
+        directory = jobs.made_directory(self._ledger.directory, job)
+        process = self._starter.start(number, strategy=spec.strategy.kind, log=directory / "run.log", gpus=gpus)
+        minutes = self._launching.timeout_minutes
+        limit = None if minutes is None else time.monotonic() + 60 * minutes
+        self._running.append(_Running(job, process, gpus, limit))
+        self._attempts[number] += 1
+        self._shown.started(job)
+
+    def _settle(self, each: _Running) -> bool:
+        """Notes how a job ended; returns whether it is to be tried again."""
+        number, status = each.job.number, each.process.exit_status() or 0
+        if status == jobs.BUSY:
+            self._ledger.end(number, Status.RUNNING, time.time())
+            self._follow(number)
+            return False
+        if each.killed and status == -signal.SIGKILL:
+            status = outcomes.INTERRUPTED
+        outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
+        directory = jobs.job_directory(self._ledger.directory, each.job)
+        crashed = outcome.status is Status.FAILED and not each.reason and outcomes.is_crash(directory, status)
+        if crashed and self._attempts[number] <= self._launching.retries and not self.halted:
+            self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
+            return True
+        if outcome.status is Status.FAILED:
+            self._errors[outcome.reason.replace(str(directory), "DIR")] += 1
+            alike = max(self._errors.values())
+            if self._launching.stop_after is not None and alike >= self._launching.stop_after and not self.halted:
+                self.halted = f"{alike} jobs failed with the same error (hydra.launcher.stop_after)"
+                self._shown.say(f"{self.halted}: no others are started")
+        self._shown.ended(outcome)
+        self._ended(outcome)
+        return False
+
+    def _interrupt(self, times: int) -> None:
+        self.halted = "the sweep was interrupted"
+        if times > 1:
+            for each in self._running:
+                each.killed = True
+            self._signal_all(signal.SIGKILL)
+            return
+        self._signal_all(signal.SIGINT)
+        if self._running:
+            count = len(self._running)
+            what, them = ("the running job", "it") if count == 1 else (f"the {count} running jobs", "them")
+            self._shown.warn(f"ending {what}, with a checkpoint; press Ctrl-C again to kill {them}")
+
+    def _signal_all(self, number: int) -> None:
+        for each in self._running:
+            each.process.signal(number)
+
+    def _end_late(self) -> None:
+        """Has jobs save their state and end when their time is over, and kills those that do not."""
+        now = time.monotonic()
+        for each in self._running:
+            if each.killed and each.limit is not None and now > each.limit:
+                each.process.signal(signal.SIGKILL)
+            elif each.limit is not None and now > each.limit:
+                each.process.signal(signal.SIGKILL if each.reason else signal.SIGINT)
+                minutes = self._launching.timeout_minutes
+                each.reason = f"it took longer than hydra.launcher.timeout_minutes={minutes:g}"
+                each.limit = now + _GRACE

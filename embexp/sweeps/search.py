@@ -1,34 +1,52 @@
-"""A search: trials in batches of jobs, until there are as many as asked for. A search that was killed goes on."""
+"""A search: its settings and its plan are checked, then trials run in batches until there are as many as asked for."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from embexp.config.nearest import did_you_mean
+from embexp.config.pydantic_errors import rule_of, valid_values
+from embexp.config.shown import shown
+from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.reports.record import Status
-from embexp.sweeps import objective, pruning
+from embexp.specs.run import RunSpec
+from embexp.sweeps import pruning, search_space
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.search_settings import PrunerKind, SearchSettings
-from embexp.sweeps.search_space import Space
+from embexp.sweeps.search_space import Numbers, Space
 from embexp.system import files
-from embexp.training.metric_names import Objective
+from embexp.training.metric_names import Objective, objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.study import Study, Trial
 
-NAME = "search.json"
+SEARCH_FILE = "search.json"
 
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
 """Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
 Told = Callable[[Sequence[int]], object]
 """Takes note of trials that an earlier process has run, by their numbers."""
+SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
+
+Check = Callable[[Sequence[Sequence[str]]], Sequence[RunSpec]]
+"""Composes and checks jobs with some overrides; returns the specs of those that can run."""
+_NODE = "hydra.sweeper"
+DEFAULT_TRIALS = 20
 
 
 @dataclass(frozen=True)
@@ -156,7 +174,7 @@ class Search:
             "best": [each.job for each in study.best()],
             "trials": history,
         }
-        files.write_text(directory / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        files.write_text(directory / SEARCH_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _is_open(outcomes: Sequence[Outcome]) -> bool:
@@ -172,8 +190,238 @@ def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: S
     if any(each.status is Status.PRUNED for each in outcomes):
         study.tell_pruned(trial)
         return
-    values = objective.values(objectives, outcomes)
+    values = objective_values(objectives, outcomes)
     if all(each.status.has_results for each in outcomes) and all(map(math.isfinite, values)):
         study.tell(trial, values)
     else:
         study.tell_failed(trial)
+
+
+def read_settings(config: DictConfig) -> SearchSettings:
+    """The settings of a search.
+
+    Args:
+        config: of the sweep, without what it varies.
+
+    Raises:
+        CommandLineError: Optuna is not installed.
+        ConfigError: with all faults.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise CommandLineError(
+            "hydra/sweeper=optuna needs the package optuna, which is not installed\n    pip install 'embexp[sweeps]'"
+        )
+    try:
+        node: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError([Fault(_NODE, "a mapping", f"it can't be resolved: {str(error).splitlines()[0]}")]) from None
+    return read_search_settings(node)
+
+
+def plan_search(
+    chosen: SearchSettings,
+    overrides: Sequence[Override],
+    check: Check,
+    *,
+    at_once: Callable[[Sequence[RunSpec]], int],
+) -> Search:
+    """Plans a search.
+
+    Args:
+        chosen: the settings.
+        overrides: of `hydra.sweeper.params` and of the command line.
+        check: composes jobs; it gets a few that have every choice and both ends of every interval.
+        at_once: returns the number of jobs that the launcher runs at once.
+
+    Raises:
+        ConfigError: with all faults of the search, or of a job.
+    """
+    space = search_space.space(overrides)
+    specs = check(space.probes())
+    sought = dict.fromkeys(_objectives(spec) for spec in specs)
+    if len(sought) > 1:
+        words = " or ".join(", ".join(each.metric for each in one) for one in sought)
+        rule = f"the trials have different metrics ({words}), which can't be compared"
+        raise ConfigError([Fault("sweep.objective", "null", rule, "name a metric that all have")])
+    [aims] = sought
+    study = any(spec.study.kind != "none" for spec in specs)
+    faults = search_setting_faults(chosen, space, aims, study=study)
+    if chosen.pruner is not PrunerKind.NONE and any(spec.seeds > 1 for spec in specs):
+        rule = "a trial of several seeds is several jobs, and each would be pruned alone"
+        faults.append(Fault(f"{_NODE}.pruner", chosen.pruner.value, rule, f"set {_NODE}.pruner=none, or seeds=1"))
+    if faults:
+        raise ConfigError(faults)
+    return Search(space, aims, chosen, chosen.n_jobs or at_once(specs), max(spec.seeds for spec in specs))
+
+
+def _objectives(spec: RunSpec) -> tuple[Objective, ...]:
+    found = objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs)
+    split = getattr(spec.data, "split", None)
+    if split is not None and not split.validates:
+        rule = "a search chooses settings by the validation split, and that is empty"
+        raise ConfigError([Fault("data.split.validation", "0", rule, "set data.split.validation above 0")])
+    return found
+
+
+def objective_values(objectives: Sequence[Objective], outcomes: Sequence[Outcome]) -> list[float]:
+    """The value of each objective for one setting.
+
+    Args:
+        objectives: what a search makes better.
+        outcomes: of the setting, one for each seed.
+
+    Returns:
+        Means over the outcomes; NaN where one of them has no such metric.
+    """
+    found = []
+    for each in objectives:
+        measured = [outcome.metrics.get(f"validation {each.metric}", math.nan) for outcome in outcomes]
+        found.append(statistics.fmean(measured) if measured else math.nan)
+    return found
+
+
+class SamplerKind(StrEnum):
+    """How the settings of the next trials are chosen."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    CMAES = "cmaes"
+    GRID = "grid"
+
+
+class PrunerKind(StrEnum):
+    """How trials are ended whose evaluations are worse than those of others."""
+
+    NONE = "none"
+    MEDIAN = "median"
+    HYPERBAND = "hyperband"
+
+
+Way = Literal["minimize", "maximize"]
+Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+class SearchSettings(BaseModel):
+    """The node `hydra.sweeper`; see `conf/hydra/sweeper/optuna.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    n_trials: Count | None = None
+    n_jobs: Count | None = None
+    direction: Way | tuple[Way, ...] | None = None
+    sampler: SamplerKind = SamplerKind.TPE
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    pruner: PrunerKind = PrunerKind.NONE
+    study_name: Annotated[str, Field(min_length=1)] | None = None
+    storage: Annotated[str, Field(min_length=1)] | None = None
+    params: dict[str, Any] | None = None
+
+    def trials(self, space: Space) -> int:
+        """Number of trials; a grid has no more than its combinations."""
+        if self.sampler is SamplerKind.GRID:
+            combinations = int(math.prod(each.size for each in space.parameters))
+            return min(self.n_trials or combinations, combinations)
+        return self.n_trials or DEFAULT_TRIALS
+
+    def storage_url(self, directory: Path) -> str:
+        """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file.
+
+        Args:
+            directory: of the sweep.
+        """
+        if self.storage is not None and "://" in self.storage:
+            return self.storage
+        path = directory / "optuna.sqlite" if self.storage is None else Path(self.storage).expanduser()
+        return f"sqlite:///{path.absolute()}"
+
+
+def read_search_settings(node: Mapping[str, Any]) -> SearchSettings:
+    """The settings of a node.
+
+    Args:
+        node: `hydra.sweeper` as plain values.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    try:
+        return SearchSettings.model_validate({key: value for key, value in node.items() if key != "_target_"})
+    except ValidationError as error:
+        faults: dict[str, Fault] = {}
+        for each in error.errors():
+            key = str(each["loc"][0]) if each["loc"] else ""
+            path = f"{_NODE}.{key}"
+            if each["type"] == "extra_forbidden":
+                rule, remedy = "the sweeper optuna has no such setting", did_you_mean(key, SearchSettings.model_fields)
+                remedy = remedy or f"it has {', '.join(SearchSettings.model_fields)}"
+            elif key == "direction":
+                rule, remedy = "it must be minimize or maximize, or a list with one for each objective", ""
+            else:
+                rule, remedy = rule_of(each), did_you_mean(str(each["input"]), valid_values(each))
+            faults.setdefault(path, Fault(path, shown(each["input"]), rule, remedy))
+        raise ConfigError(list(faults.values())) from None
+
+
+def search_setting_faults(
+    settings: SearchSettings, space: Space, objectives: Sequence[Objective], *, study: bool
+) -> list[Fault]:
+    """What can't be combined in a search.
+
+    Args:
+        settings: of the search.
+        space: what it chooses.
+        objectives: what it makes better.
+        study: whether each job is a study of several trainings.
+    """
+    return [
+        *_direction(settings, objectives),
+        *_sampler(settings, space, objectives),
+        *_pruner(settings, objectives, study),
+    ]
+
+
+def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Iterator[Fault]:
+    if settings.direction is None:
+        return
+    given = [settings.direction] if isinstance(settings.direction, str) else list(settings.direction)
+    expected = [each.direction for each in objectives]
+    if given != expected:
+        better = ", ".join(f"{each.metric} gets better when {_way(each)}" for each in objectives)
+        wanted = expected[0] if len(expected) == 1 else f"[{','.join(expected)}]"
+        remedy = f"leave it out, or set {_NODE}.direction={wanted}"
+        yield Fault(f"{_NODE}.direction", shown(given if len(given) > 1 else given[0]), better, remedy)
+
+
+def _way(objective: Objective) -> str:
+    return "it is higher" if objective.higher_is_better else "it is lower"
+
+
+def _sampler(settings: SearchSettings, space: Space, objectives: Sequence[Objective]) -> Iterator[Fault]:
+    path, kind = f"{_NODE}.sampler", settings.sampler
+    endless = [each.key for each in space.parameters if math.isinf(each.size)]
+    if kind is SamplerKind.GRID and endless:
+        remedy = f"give {endless[0]} values, as by choice(…) or range(…), or choose another sampler"
+        yield Fault(path, kind.value, "a grid needs a number of values, and an interval has no end of them", remedy)
+    if kind is not SamplerKind.CMAES:
+        return
+    if importlib.util.find_spec("cmaes") is None:
+        yield Fault(
+            path, kind.value, "it needs the package cmaes, which is not installed", "pip install 'embexp[sweeps]'"
+        )
+    if len(objectives) > 1:
+        yield Fault(path, kind.value, "it makes a single objective better", f"choose {path}=tpe or random")
+    if sum(isinstance(each, Numbers) for each in space.parameters) < 2:
+        rule = "it searches at least two ranges of numbers together"
+        yield Fault(path, kind.value, rule, f"choose {path}=tpe, or give intervals")
+
+
+def _pruner(settings: SearchSettings, objectives: Sequence[Objective], study: bool) -> Iterator[Fault]:
+    path, kind = f"{_NODE}.pruner", settings.pruner
+    if kind is PrunerKind.NONE:
+        return
+    if len(objectives) > 1:
+        yield Fault(path, kind.value, "trials are compared by a single objective", f"set {path}=none")
+    if study:
+        yield Fault(
+            path, kind.value, "a study trains several times, each from step 1", f"set {path}=none, or study=none"
+        )

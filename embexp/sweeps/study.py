@@ -16,7 +16,7 @@ from optuna.samplers import PartialFixedSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
-from embexp.sweeps.search_settings import PrunerKind, SamplerKind, SearchSettings
+from embexp.sweeps.search import PrunerKind, SamplerKind, SearchSettings
 from embexp.sweeps.search_space import Choices, Parameter, Space
 from embexp.training.metric_names import Objective
 

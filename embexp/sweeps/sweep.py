@@ -1,24 +1,34 @@
-"""`embexp run -m`: checks every job, runs each in its own process, and prints one table."""
+"""`embexp run -m` and `embexp.sweep`: every job is checked, entered into the ledger and run in its own process."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+from rich.console import Console
 
 from embexp.config import additions, composition, record
 from embexp.config.callbacks import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.permission import OWN_MODULES, Permission
-from embexp.errors import CommandLineError, ConfigError
+from embexp.config.shown import shown
+from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.reports.record import Status
+from embexp.runs import recorded_code
+from embexp.specs import rules, sweeping
+from embexp.specs.run import RunSpec
+from embexp.specs.studies import NoStudy
+from embexp.specs.sweeping import Launching
 from embexp.sweeps import ledger as ledgers
-from embexp.sweeps import objective, planned, shares, unchanged
-from embexp.sweeps.enrolling import Enrolment
+from embexp.sweeps import planning, processes, search
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.planned import Plan
+from embexp.sweeps.planning import Plan, PlannedJob
 from embexp.sweeps.processes import Command
 from embexp.system import files, locks, terminal, waiting
 from embexp.training.metric_names import objectives
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds to wait for an earlier process of the sweep, which was killed, to be gone."""
+_NOT_SETTINGS = ("output", "sweep", "seeds")
+"""Parts of a spec that do not describe its run."""
 
 
 def sweep(
@@ -64,7 +76,7 @@ def sweep(
     loader = composition.loader(config_dir, config_name, config_path, permission=permission)
     overrides = additions.lines(loader, overrides)
     with waiting.shown_if_long() as progress:
-        plan = planned.plan(loader, overrides, progress)
+        plan = planning.plan(loader, overrides, progress)
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
@@ -110,7 +122,7 @@ class Sweep:
         self._plan = plan
         self._runner = runner
         specs = [job.spec for job in plan.jobs or ()]
-        at_once = shares.jobs_at_once(plan.launching, specs, shares.visible_gpus())
+        at_once = processes.jobs_at_once(plan.launching, specs, processes.visible_gpus())
         self._enrolment = Enrolment(runner.ledger, at_once=at_once)
         self._failed_before = {job.number for job in runner.ledger.jobs() if job.state is Status.FAILED}
         self._settings: dict[int, list[int]] = {}
@@ -172,7 +184,7 @@ class Sweep:
         """
         if self._plan.jobs is None:
             hydra = [str(each) for each in self._plan.base.hydra.overrides.hydra]
-            jobs = planned.checked(self._loader, batch, hydra, first=first)
+            jobs = planning.checked(self._loader, batch, hydra, first=first)
             found, new = self._enrolment.find(jobs)
             self._runner.ledger.add(new)
             for job, planned_job in zip(found, jobs, strict=True):
@@ -212,7 +224,7 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
-        values = objective.values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
+        values = search.objective_values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:
@@ -232,7 +244,7 @@ class Sweep:
             raise CommandLineError(
                 f"{place} has another sweep: {count}, the first is {words}\n    {remedy} finishes that one"
             )
-        if changed := unchanged.changed([job for job in known if job.state.has_results]):
+        if changed := _changed_results([job for job in known if job.state.has_results]):
             lines = "\n".join(f"    {each}" for each in changed)
             raise CommandLineError(
                 f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"
@@ -245,3 +257,222 @@ class Sweep:
         if failed := [job for job in found if job.number in self._failed_before and job.same_as is None]:
             text += f", {len(failed)} failed (`embexp resume` tries them again)"
         self._runner.shown.say(text)
+
+
+class Enrolment:
+    """Finds the places of planned jobs in the ledger.
+
+    Jobs are found by what they ask for, not by their number: the n-th job that asks for a run is the n-th of the ledger
+    that does. So a sweep can be extended, and a search that is started again meets the jobs that it has tried.
+    """
+
+    def __init__(self, ledger: Ledger, *, at_once: int) -> None:
+        """Prepares it.
+
+        Args:
+            ledger: of the sweep.
+            at_once: number of jobs that will share this machine's cores.
+        """
+        self._ledger = ledger
+        self._at_once = at_once
+        self._jobs = {job.number: job for job in ledger.jobs()}
+        self._numbers: dict[str, list[int]] = defaultdict(list)
+        for job in self._jobs.values():
+            self._numbers[job.identity].append(job.number)
+        self._asked: Counter[str] = Counter()
+
+    def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
+        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing.
+
+        Raises:
+            CommandLineError: a job of the ledger names other code than the planned one.
+        """
+        self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
+        found, new = [], []
+        for job in planned:
+            identity = job.identity
+            known, place = self._numbers[identity], self._asked[identity]
+            self._asked[identity] += 1
+            if place == len(known):
+                added = self._entry(job, identity, max(self._jobs, default=-1) + 1)
+                self._jobs[added.number] = added
+                known.append(added.number)
+                new.append(added)
+            elif _reconsidered(self._jobs[known[place]], job):
+                self._jobs[known[place]] = self._entry(job, identity, known[place])
+                new.append(self._jobs[known[place]])
+            elif not recorded_code.is_same(self._jobs[known[place]].checked_spec, job.spec):
+                raise CommandLineError(
+                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
+                    "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
+                )
+            found.append(self._jobs[known[place]])
+        return found, new
+
+    def meet(self, numbers: Sequence[int]) -> list[int]:
+        """Counts jobs of the ledger as asked for, without planning them again; returns those that it has."""
+        found = [number for number in numbers if number in self._jobs]
+        for number in found:
+            self._asked[self._jobs[number].identity] += 1
+        return found
+
+    def unasked(self) -> list[LedgerJob]:
+        """The jobs of the ledger that were not planned."""
+        numbers = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        return [self._jobs[number] for number in sorted(numbers)]
+
+    def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
+        own = {
+            "sweep": sweeping.Sweep(objective=job.spec.sweep.objective),
+            "seeds": 1,
+        }  # the rest concerns the sweep alone
+        spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
+        entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
+        if job.skip:
+            return replace(entry, state=Status.SKIPPED, reason=job.skip)
+        for other in self._numbers[identity]:
+            first = self._jobs[other]
+            if first.state is not Status.SKIPPED and first.same_as is None and other != number:
+                entry = replace(entry, same_as=other, directory=first.directory)
+                return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
+        taken = {each.directory for each in self._jobs.values()}
+        config = None if job.config is None else job.config()
+        wanted = name = str(number if config is None else record.job_directory(config, number))
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        if config is None:
+            return replace(entry, directory=name)
+        sweep = self._ledger.directory
+        record.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
+
+
+def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:
+    """Whether a job that was skipped is to run now, or the other way round."""
+    if known.state is Status.SKIPPED:
+        return not job.skip
+    return bool(job.skip) and not known.state.has_results and known.same_as is None
+
+
+def _changed_results(jobs: Sequence[LedgerJob]) -> list[str]:
+    """A sentence for each job whose run_id is no longer the recorded one. Reads data (or its cache), not TensorFlow.
+
+    Args:
+        jobs: with results.
+    """
+    from embexp.runs.prepare import prepare
+
+    found = []
+    for job in jobs:
+        spec = job.checked_spec
+        if not isinstance(spec.study, NoStudy) or job.run_id is None or job.same_as is not None:
+            continue
+        try:
+            run_id = prepare(spec).run_id
+        except EmbexpError as error:
+            found.append(f"job {job.number}: {' '.join(str(error).split())}")
+            continue
+        if run_id != job.run_id:
+            found.append(f"job {job.number} was run_id {job.run_id[:12]}, and would be {str(run_id)[:12]} now")
+    return found
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The result of `embexp.sweep`.
+
+    Attributes:
+        directory: of the sweep.
+        outcomes: how each job ended, with its metrics and the directory of its run, in the order of the specs.
+    """
+
+    directory: Path
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every job has ended normally, or was skipped."""
+        return all(each.status.is_settled for each in self.outcomes)
+
+
+def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching, console: Console) -> SweepResult:
+    """Runs specs, each in a process of its own. A directory that has the same sweep is continued.
+
+    Args:
+        specs: checked; one whose settings can't be combined is skipped, with the reason.
+        directory: of the sweep.
+        launching: how the jobs are run.
+        console: shows progress and results.
+
+    Raises:
+        CommandLineError: the directory has another sweep.
+        RunError: another process works there.
+    """
+    from embexp.sweeps.running import Runner
+
+    place = directory.absolute()
+    if not ledgers.exists(place):
+        place = files.new_directory(place)
+    settings = varying_settings([_leaves(each.model_dump(mode="json"), "") for each in specs])
+    jobs = []
+    for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
+        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in rules.combination_faults(spec))
+        texts = tuple(f"{key}={value}" for key, value in own.items())
+        jobs.append(PlannedJob(number, texts, spec, None, skip, setting=number))
+    notes: dict[str, object] = {
+        "command": {"folder": os.getcwd(), "search": False},
+        "launching": launching.model_dump(mode="json"),
+    }
+    with (
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
+        Ledger(place, create=True) as ledger,
+        Runner(ledger, launching, console) as runner,
+    ):
+        running = Sweep(composition.loader(), Plan(DictConfig({}), (), tuple(jobs), launching), runner)
+        running.begin(notes)
+        ended = running.run_batch([()] * len(jobs), first=0)
+        runner.finish()
+    return SweepResult(place, tuple(each for outcomes in ended for each in outcomes))
+
+
+def varying_settings(leaves: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """For each spec, the keys whose values differ among all, as text.
+
+    A value that only follows from a choice, as `model.hidden` from `model`, is left out.
+
+    Args:
+        leaves: of each spec, value by dotted key.
+    """
+    keys = [key for key in dict.fromkeys(key for each in leaves for key in each) if key != "name"]
+    differing = [key for key in keys if _varies(key, leaves)]
+    for key in list(differing):
+        choice = next((each for each in differing if key.startswith(f"{each}.")), None)
+        if choice is None:
+            continue
+        alike = [[each for each in leaves if each.get(choice) == value] for value in {e.get(choice) for e in leaves}]
+        if not any(_varies(key, group) for group in alike):
+            differing.remove(key)
+    return [{key: _text(each[key]) for key in differing if key in each} for each in leaves]
+
+
+def _varies(key: str, leaves: Sequence[Mapping[str, Any]]) -> bool:
+    return any(each.get(key, ...) != leaves[0].get(key, ...) for each in leaves)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _leaves(value: Any, path: str) -> dict[str, Any]:
+    """The leaves of nested mappings by dotted key; the `kind` of a choice goes by the key of the choice."""
+    if not isinstance(value, Mapping) or not value:
+        return {path.removesuffix(".kind"): value}
+    found: dict[str, Any] = {}
+    for key, each in value.items():
+        if path or key not in _NOT_SETTINGS:
+            found |= _leaves(each, f"{path}.{key}" if path else str(key))
+    if path == "data" and found.get("data.fetch") is not None:
+        found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
+    return found

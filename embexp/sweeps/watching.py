@@ -1,27 +1,34 @@
-"""Follows jobs that run in processes of others: a launcher's, a scheduler's, or those of a sweep that was killed.
+"""Follows and cancels jobs that run in processes of others: a launcher's, a scheduler's, or those of a killed sweep.
 
-What becomes of such a job is in files that its worker writes (`elsewhere`), in the lock of its folder, in its results,
-and in the queue of its scheduler. The process of the sweep looks at them again and again, and notes what it sees in the
-ledger.
+What becomes of such a job is in files that its worker writes (`jobs.RunElsewhere`), in the lock of its folder, in its
+results, and in the queue of its scheduler. The process of the sweep looks at them again and again, and notes what it
+sees in the ledger.
+
+`embexp sweep cancel` ends the jobs of a sweep that are queued or running, wherever they are. A file in the folder of
+the sweep says that it is cancelled. Its process looks for that file, and so does each worker of a launcher: a running
+job saves its state and ends, and one that has not begun runs nothing. Only what waits in Slurm's queue is cancelled
+there. So no process gets a signal because a file has its number, which may be another's by now.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embexp.errors import RunError
 from embexp.reports.jobs import in_use, last_written
 from embexp.reports.record import Status
-from embexp.sweeps import elsewhere, jobs, ledger, outcomes
-from embexp.sweeps.elsewhere import Start
+from embexp.sweeps import jobs, ledger, outcomes
+from embexp.sweeps.jobs import Start
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.shown import Shown
-from embexp.system import slurm
+from embexp.sweeps.progress import Shown
+from embexp.system import locks, slurm
 
 SLURM = "slurm"
 _GRACE = 3.0
@@ -35,6 +42,12 @@ _FAILURES = frozenset(("FAILED", "BOOT_FAIL", "OUT_OF_MEMORY"))
 
 Asked = Callable[[], str]
 """What a scheduler says of a job, in Slurm's words; "" if it has ended."""
+_LOOK_EVERY_CANCEL = 0.2
+"""Seconds between two looks at the jobs."""
+_AGAIN = 10.0
+"""Seconds until Slurm is asked once more to cancel a job."""
+CANCEL_GRACE = 60.0
+"""Seconds that a running job has to save its state."""
 
 
 @dataclass
@@ -141,7 +154,7 @@ class Watch:
 
     def _ended(self, known: Ledger, each: _Followed) -> bool:
         """Whether a job has ended; notes how, or else where it is."""
-        job, starts = each.job, elsewhere.starts(self._sweep, each.job.number)
+        job, starts = each.job, jobs.starts(self._sweep, each.job.number)
         for start in starts:
             if start not in each.noted:
                 known.note_attempt(job.number, ledger.Attempt(start.host, start.started, start.ended))
@@ -152,7 +165,7 @@ class Watch:
         state = self._state(each, last)
         if state is None:
             each.gone = each.gone or time.monotonic()
-            needs_grace = elsewhere.submission(self._sweep, job.number) is not None
+            needs_grace = jobs.submission(self._sweep, job.number) is not None
             if needs_grace and not _has_ended(last) and time.monotonic() - each.gone < _GRACE:
                 return False
             self._settle(known, each, last)
@@ -211,7 +224,7 @@ class Watch:
 
 def interrupt(sweep: Path, job: LedgerJob) -> bool:
     """Asks the process of a job to save what is trained and to end, if it runs on this machine; whether it does."""
-    starts = elsewhere.starts(sweep, job.number)
+    starts = jobs.starts(sweep, job.number)
     if not starts or starts[-1].ended is not None or starts[-1].host != socket.gethostname():
         return False
     try:
@@ -238,3 +251,116 @@ def _is_starting(start: Start) -> bool:
     except PermissionError:
         pass
     return True
+
+
+class Cancellation:
+    """Cancels jobs that run elsewhere. The file that says so is there already."""
+
+    def __init__(self, sweep: Path) -> None:
+        """Cancels nothing yet.
+
+        Args:
+            sweep: directory of the sweep.
+        """
+        self._sweep = sweep
+        self._began: float | None = None
+        self._next = 0.0
+        self.foreign: list[str] = []
+
+    def look(self, watch: Watch) -> None:
+        """Cancels what waits in a queue, and after a while also what still runs; to be called again and again."""
+        now = time.monotonic()
+        self._began = self._began or now
+        if now < self._next:
+            return
+        self._next = now + _AGAIN
+        late = now - self._began > CANCEL_GRACE
+        for job in watch.under_way:
+            if job.scheduler is None and job.state is Status.QUEUED and not jobs.starts(self._sweep, job.number):
+                jobs.withdraw(self._sweep, job.number)
+        ids = [
+            job.scheduler_job
+            for job in watch.under_way
+            if job.scheduler == SLURM and job.scheduler_job is not None and (late or job.state is Status.QUEUED)
+        ]
+        with contextlib.suppress(slurm.NoAnswerError):  # what begins nonetheless runs nothing
+            self.foreign = slurm.cancel(ids, below=self._sweep)
+
+
+def cancel(directory: Path, say: Callable[[str], object], *, patience: float = 3 * CANCEL_GRACE) -> bool:
+    """Cancels the jobs of a sweep that are queued or running, and waits for their end.
+
+    `embexp resume` runs them later, from their newest checkpoints.
+
+    Args:
+        directory: of the sweep.
+        say: called with a line about what happens.
+        patience: seconds to wait for jobs that no process of the sweep waits for.
+
+    Returns:
+        Whether nothing is queued or running any more.
+
+    Raises:
+        RunError: the directory has no ledger.
+    """
+    sweep = directory.absolute()
+    with Ledger(sweep) as ledger:
+        (sweep / jobs.CANCEL).touch()
+        told = False
+        while True:
+            with contextlib.ExitStack() as locked:
+                try:
+                    locked.enter_context(locks.of_folder(sweep, f"the sweep in {sweep}").exclusive())
+                except RunError:
+                    if not in_use(sweep):
+                        raise
+                else:
+                    return _cancel_alone(sweep, ledger, say, patience)
+            if not told:
+                told = True
+                say(f"the process of the sweep ends its jobs: {described(_under_way(ledger))}")
+            time.sleep(_LOOK_EVERY_CANCEL)
+
+
+def count_jobs(found: Collection[object]) -> str:
+    """A number of jobs in words."""
+    return f"{len(found)} job{'' if len(found) == 1 else 's'}"
+
+
+def described(found: Collection[LedgerJob]) -> str:
+    """How many jobs are running and queued."""
+    states = [job.state for job in found]
+    parts = [f"{states.count(each)} {each.value}" for each in (Status.RUNNING, Status.QUEUED) if each in states]
+    return ", ".join(parts) or "none is running"
+
+
+def _under_way(ledger: Ledger) -> list[LedgerJob]:
+    return [job for job in ledger.jobs() if job.same_as is None and job.state.is_under_way]
+
+
+def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object], patience: float) -> bool:
+    """Cancels jobs of a sweep that has no process."""
+    watch, cancellation, give_up = Watch(sweep), Cancellation(sweep), time.monotonic() + patience
+    watch.follow(_under_way(ledger))
+    before = {job.number for job in watch.under_way}
+    if before:
+        say(f"cancelling {described(watch.under_way)}")
+    while len(watch) and time.monotonic() < give_up:
+        watch.look(ledger)
+        cancellation.look(watch)
+        time.sleep(_LOOK_EVERY_CANCEL if len(watch) else 0)
+    states = [ledger.job(number).state for number in before]
+    cancelled = [state for state in states if state is Status.CANCELLED]
+    ended = [job for job in ledger.jobs() if job.same_as is None and job.state is Status.CANCELLED]
+    found = cancelled if before else ended
+    text = (
+        f"{count_jobs(found)} cancelled" if found else "all have ended by themselves" if before else "no job is running"
+    )
+    say(f"{text}; `embexp resume {sweep}` continues the sweep")
+    for job in watch.under_way:
+        where = f"Slurm's job {job.scheduler_job}" if job.scheduler == SLURM else "its process"
+        rule = "is not in this folder's queue" if job.scheduler_job in cancellation.foreign else "has not ended"
+        say(f"job {job.number} is still {job.state.value}: {where} {rule}; end it yourself")
+    if not len(watch):
+        (sweep / jobs.CANCEL).unlink(missing_ok=True)
+    return not len(watch)

@@ -29,9 +29,9 @@ from embexp.specs.run import RunSpec
 from embexp.specs.sweeping import Launching
 from embexp.studies import verification
 from embexp.sweeps import engines, jobs, resuming
-from embexp.sweeps.checking import PlannedJob
-from embexp.sweeps.enrolling import Enrolment
 from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.planning import PlannedJob
+from embexp.sweeps.sweep import Enrolment
 from embexp.system import files
 
 TOWER = """import keras

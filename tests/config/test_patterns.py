@@ -21,7 +21,7 @@ from embexp.config.callbacks import Callbacks
 from embexp.config.name_patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
-from embexp.sweeps import planned
+from embexp.sweeps import planning
 
 HEAD = """\
 # @package _global_
@@ -214,7 +214,7 @@ def test_the_sweeper_of_hydra_takes_the_jobs(folder: Path, monkeypatch: pytest.M
     """It composes each job as a check of its own, and knows no patterns."""
     loader = composition.loader(folder)
     overrides = ["experiment=braces", "tables.C3.dim=8,16", "init@tables.C3.init=assign,constant", "~tables.C1"]
-    plan = planned.plan(loader, additions.lines(loader, [*overrides, "~features.C1"]))
+    plan = planning.plan(loader, additions.lines(loader, [*overrides, "~features.C1"]))
     assert plan.jobs is not None
     assert len(plan.jobs) == 4
     assert {tuple(job.spec.tables) for job in plan.jobs} == {("C2", "C3")}

@@ -18,7 +18,7 @@ from embexp.cli import commands, run
 from embexp.config import composition
 from embexp.config.folders import find
 from embexp.errors import UsageError
-from embexp.sweeps import planned, sweep
+from embexp.sweeps import planning, sweep
 from embexp.system.progress import quiet
 from tests.fuzz.contents import Files, lines, plain
 
@@ -270,7 +270,7 @@ def _without_effects() -> Iterator[None]:
         names = ("config_dir", "config_name", "config_path", "permission")
         known: dict[str, object] = {name: options[name] for name in names if name in options}
         make: Callable[..., object] = composition.loader
-        planned.plan(make(**known), overrides, quiet)  # type: ignore[arg-type]
+        planning.plan(make(**known), overrides, quiet)  # type: ignore[arg-type]
         return True
 
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")

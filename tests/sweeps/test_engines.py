@@ -20,12 +20,12 @@ from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
-from embexp.sweeps import elsewhere, engines
+from embexp.sweeps import engines
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.jobs import CANCEL
+from embexp.sweeps.jobs import CANCEL, NOT_RUN, RunElsewhere, submit, withdraw
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.shown import Shown
+from embexp.sweeps.progress import Shown
 from embexp.sweeps.sweep import sweep
 from embexp.sweeps.watching import Watch
 from tests.sweeps.engine_jobs import engine, finish, ledger, log
@@ -96,11 +96,9 @@ def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> No
     sweep = tmp_path / "sweep"
     with ledger(sweep, "works", "works") as jobs:
         made = engine("basic", tmp_path)
-        elsewhere.write(sweep, jobs.job(0), "first")
+        submit(sweep, jobs.job(0), "first")
         jobs.queue([0], time.time())
-        elsewhere.RunElsewhere(str(sweep), os.getcwd(), "first", made.command)(
-            {"job": 0}
-        )  # the sweep is killed meanwhile
+        RunElsewhere(str(sweep), os.getcwd(), "first", made.command)({"job": 0})  # the sweep is killed meanwhile
         assert jobs.job(0).state is Status.QUEUED
         watch = Watch(sweep)
         watch.follow([jobs.job(0)])
@@ -150,16 +148,16 @@ def test_a_launcher_that_waits_for_its_jobs_is_followed_and_cancelled(
 def test_a_worker_of_an_earlier_submission_runs_nothing(tmp_path: Path) -> None:
     sweep, made = tmp_path / "sweep", engine("basic", tmp_path)
     with ledger(sweep, "works") as jobs:
-        late = elsewhere.RunElsewhere(str(sweep), str(tmp_path), "first", made.command)
-        elsewhere.write(sweep, jobs.job(0), "first")
-        elsewhere.write(sweep, jobs.job(0), "second")
-        assert late({"job": 0}) == elsewhere.NOT_RUN
-        elsewhere.withdraw(sweep, 0)
-        assert dataclasses.replace(late, submission="second")({"job": 0}) == elsewhere.NOT_RUN
+        late = RunElsewhere(str(sweep), str(tmp_path), "first", made.command)
+        submit(sweep, jobs.job(0), "first")
+        submit(sweep, jobs.job(0), "second")
+        assert late({"job": 0}) == NOT_RUN
+        withdraw(sweep, 0)
+        assert dataclasses.replace(late, submission="second")({"job": 0}) == NOT_RUN
         assert not (sweep / "0").exists()
-        elsewhere.write(sweep, jobs.job(0), "third")
+        submit(sweep, jobs.job(0), "third")
         (sweep / CANCEL).touch()
-        assert dataclasses.replace(late, submission="third")({"job": 0}) == elsewhere.NOT_RUN
+        assert dataclasses.replace(late, submission="third")({"job": 0}) == NOT_RUN
         assert not (sweep / "0").exists()
 
 

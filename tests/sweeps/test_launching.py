@@ -23,9 +23,9 @@ from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.specs.sweeping import Launching
-from embexp.sweeps import resuming, shares
+from embexp.sweeps import processes, resuming
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.shown import Shown
+from embexp.sweeps.progress import Shown
 from embexp.sweeps.sweep import sweep
 from embexp.system import locks, machine_faults
 
@@ -59,7 +59,7 @@ def test_jobs_run_at_once(command: Command) -> None:
 
 
 def test_threads_are_shared_recorded_and_kept(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "cores", lambda: 6)
+    monkeypatch.setattr(processes, "cores", lambda: 6)
     assert run(command, "seed=1,2", "hydra.launcher.jobs=2")
     assert not sweep(["seed=1,100", "hydra.sweep.dir=one"], command=command)
     assert run(command, "seed=1,2,3", "hydra.launcher.jobs=3", "strategy.inter_op_threads=5", fresh=True)
@@ -74,14 +74,14 @@ def test_threads_are_shared_recorded_and_kept(command: Command, monkeypatch: pyt
 
 
 def test_jobs_auto_is_one_for_each_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "cores", lambda: 6)
+    monkeypatch.setattr(processes, "cores", lambda: 6)
     cpu, gpus = compose(), compose(["strategy=gpu", "strategy.devices=2"])
     auto = Launching(jobs="auto")
-    assert shares.jobs_at_once(auto, [cpu], ["0", "1"]) == 6
-    assert shares.jobs_at_once(auto, [cpu, gpus], ["0", "1", "2", "3"]) == 2
-    assert shares.jobs_at_once(Launching(jobs=5), [gpus], ["0"]) == 5
+    assert processes.jobs_at_once(auto, [cpu], ["0", "1"]) == 6
+    assert processes.jobs_at_once(auto, [cpu, gpus], ["0", "1", "2", "3"]) == 2
+    assert processes.jobs_at_once(Launching(jobs=5), [gpus], ["0"]) == 5
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab,-1")
-    assert shares.visible_gpus() == ("3", "GPU-ab")
+    assert processes.visible_gpus() == ("3", "GPU-ab")
 
 
 def test_each_job_sees_its_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +416,7 @@ def test_exclusions_that_would_exclude_nothing_are_faults(exclude: str, message:
 
 def test_a_failed_job_tells_its_own_faults(tmp_path: Path) -> None:
     from embexp.errors import DataError, Fault
-    from embexp.sweeps import failures
+    from embexp.sweeps import outcomes
 
     faults = [Fault("train.steps", "0", "it must be at least 1", "remedy"), Fault("", "x", "no")]
     full = OSError(errno.ENOSPC, "No space left on device", "/runs/3/metrics.jsonl")
@@ -427,6 +427,6 @@ def test_a_failed_job_tells_its_own_faults(tmp_path: Path) -> None:
         (full, machine_faults.sentence(full), False),
         (MemoryError(), machine_faults.sentence(MemoryError()), True),
     ]:
-        failures.note(tmp_path, error)
-        assert failures.why(tmp_path, 1) == sentence
-        assert failures.is_crash(tmp_path, 1) is crash
+        outcomes.note_failure(tmp_path, error)
+        assert outcomes._why(tmp_path, 1) == sentence
+        assert outcomes.is_crash(tmp_path, 1) is crash

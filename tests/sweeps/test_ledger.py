@@ -20,10 +20,10 @@ from embexp.errors import DataError, RunError
 from embexp.records.folder import RunFolder
 from embexp.reports import jobs as reports_jobs
 from embexp.reports.record import Status
-from embexp.sweeps import jobs, ledger, progress_file
+from embexp.sweeps import jobs, ledger, progress
 from embexp.sweeps.ledger import Attempt, Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.progress_file import ProgressFile, Reached
+from embexp.sweeps.progress import ProgressFile, Reached
 from tests.locked import held_elsewhere
 
 
@@ -204,16 +204,16 @@ def test_no_two_processes_work_in_one_directory(
 
 
 def test_progress_is_read_while_it_is_written(tmp_path: Path) -> None:
-    assert progress_file.read(tmp_path) is None
+    assert progress.read_progress(tmp_path) is None
     writer = ProgressFile(tmp_path)
     writer("reading the data", 0.5)
-    assert progress_file.read(tmp_path) == Reached("reading the data")
+    assert progress.read_progress(tmp_path) == Reached("reading the data")
     writer.started(200, 1000)
     writer.resumed(50)
     writer.progressed(200)
-    found = progress_file.read(tmp_path)
+    found = progress.read_progress(tmp_path)
     assert found is not None
     assert (found.stage, found.step, found.total) == ("training", 200, 200)
     assert found.rate > 0
-    (tmp_path / progress_file.NAME).write_text("{")
-    assert progress_file.read(tmp_path) is None
+    (tmp_path / progress.PROGRESS_FILE).write_text("{")
+    assert progress.read_progress(tmp_path) is None

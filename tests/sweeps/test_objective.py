@@ -9,8 +9,8 @@ import pytest
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.specs.models import Task
-from embexp.sweeps.objective import values
 from embexp.sweeps.outcomes import Outcome
+from embexp.sweeps.search import objective_values
 from embexp.training.metric_names import Objective, objectives
 
 
@@ -59,7 +59,9 @@ def outcome(**metrics: float) -> Outcome:
 
 
 def test_values_are_those_of_the_validation_split() -> None:
-    auc, loss = values(objectives(Task.CLICK, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)])
+    auc, loss = objective_values(
+        objectives(Task.CLICK, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)]
+    )
     assert auc == 0.7
     assert math.isnan(loss)
 
@@ -67,5 +69,5 @@ def test_values_are_those_of_the_validation_split() -> None:
 def test_values_are_means_over_seeds_unless_one_is_missing() -> None:
     chosen = objectives(Task.CLICK, "auc")
     several = [outcome(validation_auc=0.5), outcome(validation_auc=0.75)]
-    assert values(chosen, several) == [0.625]
-    assert math.isnan(values(chosen, [*several, outcome(test_auc=0.5)])[0])
+    assert objective_values(chosen, several) == [0.625]
+    assert math.isnan(objective_values(chosen, [*several, outcome(test_auc=0.5)])[0])

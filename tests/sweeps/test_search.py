@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.reports.record import Status
 from embexp.specs.models import Task
-from embexp.sweeps import search_settings, search_space
+from embexp.sweeps import search_space
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.search import Search
-from embexp.sweeps.search_settings import SearchSettings
+from embexp.sweeps.search import Search, SearchSettings, read_search_settings, search_setting_faults
 from embexp.sweeps.study import Study
 from embexp.training.metric_names import objectives
 
@@ -29,8 +28,8 @@ SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
     space = search_space.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
     found = objectives(Task.CLICK, chosen)
-    read = search_settings.read({"n_trials": 12, **node})
-    assert search_settings.faults(read, space, found, study=False) == []
+    read = read_search_settings({"n_trials": 12, **node})
+    assert search_setting_faults(read, space, found, study=False) == []
     return Search(space, found, read, at_once)
 
 
@@ -322,7 +321,7 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
 )
 def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        search_settings.read(node)
+        read_search_settings(node)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +336,7 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 )
 def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:
     space = search_space.space(OverridesParser.create().parse_overrides(overrides))
-    faults = search_settings.faults(
+    faults = search_setting_faults(
         SearchSettings.model_validate(node), space, objectives(Task.CLICK, chosen), study=False
     )
     with pytest.raises(ConfigError, match=words):

@@ -1,11 +1,14 @@
-"""What a sweep shows while it runs: its jobs with their progress in a terminal, plain lines elsewhere."""
+"""How far jobs are: the file in which each notes it, and what a sweep shows of them while it runs."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -15,13 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.reports.record import Status
-from embexp.sweeps import progress_file
 from embexp.sweeps.ledger import LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.progress_file import Reached
+from embexp.training.listeners import Listener
 
 _WIDEST = 60
 """Characters of a job's overrides in the live table."""
+PROGRESS_FILE = ".progress.json"
+_INTERVAL = 0.2
+"""Least seconds between two writes."""
+_BYTES = 256
+"""Size of the file. One write of so few bytes can't be seen in part."""
 
 
 class Shown:
@@ -78,7 +85,7 @@ class Shown:
         self._failed += outcome.status is Status.FAILED
         if outcome.status.has_results and outcome.seconds is not None:
             self._seconds.append(outcome.seconds)
-        self.say(f"{self._name(outcome.number)} {_ended(outcome)}")
+        self.say(f"{self._name(outcome.number)} {_ended_line(outcome)}")
 
     def retried(self, outcome: Outcome, attempt: int, attempts: int) -> None:
         """A job crashed, and is started again."""
@@ -107,7 +114,7 @@ class Shown:
         table.add_column(justify="right", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
         running = [job for job in self._running if job.state is not Status.QUEUED]
-        reached = {job.number: progress_file.read(self._directory / str(job.directory)) for job in running}
+        reached = {job.number: read_progress(self._directory / str(job.directory)) for job in running}
         for job in running:
             table.add_row(f"job {job.number}", Text(self._own(job)[:_WIDEST]), *_cells(reached[job.number], job))
         queued = len(self._running) - len(running)
@@ -148,7 +155,7 @@ def _rest(reached: Reached | None) -> float | None:
     return (reached.total - reached.step) / reached.rate
 
 
-def _ended(outcome: Outcome) -> str:
+def _ended_line(outcome: Outcome) -> str:
     text = outcome.status.value.replace("_", " ")
     if outcome.seconds is not None:
         text += f" after {outcome.seconds:.1f} s"
@@ -162,3 +169,65 @@ def _duration(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a job is.
+
+    Attributes:
+        stage: what it does, such as "training".
+        step: steps done.
+        total: steps of the whole training; 0 while that is unknown.
+        rate: steps per second so far in this process; 0 while that is unknown.
+    """
+
+    stage: str
+    step: int = 0
+    total: int = 0
+    rate: float = 0.0
+
+
+class ProgressFile(Listener):
+    """Writes how far a run is; also a progress callback for the stages before and after training."""
+
+    def __init__(self, directory: Path) -> None:
+        self._handle = os.open(directory / PROGRESS_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._reached = Reached("starting")
+        self._first = 0
+        self._began = self._written = 0.0
+
+    def __call__(self, stage: str, done: float | None) -> None:
+        """Writes the stage."""
+        self._write(Reached(stage), now=stage != self._reached.stage)
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Writes that the training begins."""
+        self._began, self._first = time.monotonic(), 0
+        self._write(Reached("training", 0, total_steps), now=True)
+
+    def resumed(self, step: int) -> None:
+        """Counts from where an earlier process ended."""
+        self._first = step
+        self.progressed(step)
+
+    def progressed(self, step: int) -> None:
+        """Writes the step, a few times a second."""
+        seconds = time.monotonic() - self._began
+        rate = (step - self._first) / seconds if seconds else 0.0
+        self._write(Reached("training", step, self._reached.total, rate), now=step == self._reached.total)
+
+    def _write(self, reached: Reached, *, now: bool) -> None:
+        self._reached = reached
+        if now or time.monotonic() - self._written > _INTERVAL:
+            self._written = time.monotonic()
+            with contextlib.suppress(OSError):  # a full disk ends no training on account of its progress
+                os.pwrite(self._handle, json.dumps(asdict(reached)).encode()[:_BYTES].ljust(_BYTES), 0)
+
+
+def read_progress(directory: Path) -> Reached | None:
+    """How far the job in a directory is; None where that is unknown."""
+    try:
+        return Reached(**json.loads((directory / PROGRESS_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None

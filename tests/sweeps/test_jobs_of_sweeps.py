@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from embexp.config import composition, folders, record
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError
-from embexp.sweeps import checking
+from embexp.sweeps import planning
 from tests.thoroughness import examples
 
 CHOICES = folders.find().choices
@@ -101,7 +101,7 @@ BATCH = [
 
 
 def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
-    found = checking.check(counted, BATCH, ["hydra.sweep.dir=here"]).jobs
+    found = planning.check(counted, BATCH, ["hydra.sweep.dir=here"]).jobs
     assert counted.count == 8
     assert [bool(job.skip) for job in found] == [each[2] == "init=memory_map" for each in BATCH]
     for job in found[1::7]:
@@ -118,7 +118,7 @@ def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
 def test_faults_have_their_sources_and_are_soon_enough(counted: Counted) -> None:
     batch = [[f"seed={seed}", "optimizer.learning_rate=-1"] for seed in range(100)]
     with pytest.raises(ConfigError) as caught:
-        checking.check(counted, batch, [])
+        planning.check(counted, batch, [])
     [fault] = caught.value.faults
     assert (fault.path, fault.source) == ("optimizer.learning_rate", "the command line (optimizer.learning_rate=-1)")
     assert counted.count == 1

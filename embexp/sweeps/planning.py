@@ -1,0 +1,439 @@
+"""The jobs of a sweep and how they are run, all checked before the first starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+
+from embexp.config import composition, hydra_checks, hydra_globals, pydantic_errors, selections
+from embexp.config.compose import compose
+from embexp.config.composition import Job
+from embexp.config.folders import Folders
+from embexp.config.loader import Loader
+from embexp.config.nearest import did_you_mean, listing
+from embexp.config.overrides import parse, repeated
+from embexp.config.shown import shown
+from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.specs import addresses
+from embexp.specs.run import RunSpec
+from embexp.specs.sweeping import Launching, Sweep
+from embexp.sweeps import engines, processes, search_space
+from embexp.sweeps.engines import Engine
+from embexp.sweeps.search import SWEEPER, Search, plan_search, read_settings
+from embexp.system import digests
+from embexp.system.progress import Progress, quiet
+
+_LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
+_ENOUGH = 20
+"""Settings with faults after which no more are looked for."""
+_NO_PART = {"name", "output", "sweep", "seeds"}
+"""What two jobs with the same results may differ in."""
+Exclusion = Mapping[str, Any]
+
+_ABSENT = object()
+_PATH = "hydra.launcher"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole sweep.
+
+    Attributes:
+        base: the config without the swept overrides; has Hydra's own settings.
+        overrides: of the command line, without those for Hydra, as its sweeper takes them.
+        jobs: all jobs; None if the sweeper chooses them while the sweep runs.
+        launching: how the jobs are run.
+        engine: the launcher of others that runs them; None: embexp's own.
+        search: how the sweeper `optuna` chooses them; None for another sweeper.
+    """
+
+    base: DictConfig
+    overrides: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...] | None
+    launching: Launching
+    engine: Engine | None = None
+    search: Search | None = None
+
+
+def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -> Plan:
+    """Finds and checks every job.
+
+    Args:
+        loader: composes configs.
+        overrides: as on the command line.
+        progress: called with the fraction of the jobs that are checked.
+
+    Raises:
+        ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
+        CommandLineError: a package is missing, or an override can't be swept.
+    """
+    parsed = _parsed(loader, overrides)
+    tasks = [each for each in parsed if not each.is_hydra_override()]
+    hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
+    engines.require_package(parsed)
+    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
+    if faults:
+        raise ConfigError(faults)
+    engine = None
+    if base.hydra.launcher.get("_target_") != _LAUNCHER:
+        engine = engines.engine(base, loader.permission)
+        with read_write(base.hydra):
+            base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
+    launched = _read_launching(base)
+    sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
+    for each in tasks:
+        if each.key_or_group == "seeds" and each.is_sweep_override():
+            raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+    most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
+    search = None
+    if base.hydra.sweeper.get("_target_") == SWEEPER:
+        search = _search(loader, base, tasks, hydra, launched)
+        search_space.limit({"trials": search.trials, "seeds": search.seeds}, most)
+    if sweeper != "basic":
+        return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
+    with hydra_globals.borrowed(base):
+        params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
+    seeds = {"seeds": _number(base, "seeds", 1)}
+    search_space.limit(search_space.factors([*params, *tasks]) | seeds, most)
+    checked = _possible(loader, search_space.combinations([*params, *tasks]), hydra, progress)
+    forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
+    return Plan(base, forced, checked.jobs, launched, engine)
+
+
+def _possible(
+    loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet
+) -> Checked:
+    """The checked jobs of a batch.
+
+    Raises:
+        ConfigError: any config is invalid, or no job can run.
+        CommandLineError: every job is excluded.
+    """
+    found = check(loader, batch, hydra, progress)
+    if all(job.skip for job in found.jobs):
+        if found.impossible:
+            raise ConfigError(found.impossible)
+        raise CommandLineError("sweep.exclude leaves out every job of this sweep")
+    return found
+
+
+def _search(
+    loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
+) -> Search:
+    """Plans the search of the sweeper `optuna`."""
+    settings = read_settings(base)
+    if not loader.permission.own and (elsewhere := list(addresses.storage_faults(settings.storage))):
+        raise ConfigError(elsewhere)
+
+    def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
+        return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]
+
+    params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
+    return plan_search(
+        settings,
+        [*params, *tasks],
+        check,
+        at_once=lambda specs: processes.jobs_at_once(launched, specs, processes.visible_gpus()),
+    )
+
+
+def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], *, first: int) -> list[PlannedJob]:
+    """Checks the jobs of one batch of a sweeper.
+
+    Raises:
+        ConfigError: with the faults of all its jobs.
+    """
+    jobs = check(loader, batch, hydra).jobs
+    return [replace(job, setting=first + job.setting) for job in jobs]
+
+
+def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
+    parsed, faults = parse(loader, texts, sweeping=True)
+    if faults:
+        raise ConfigError(faults)
+    return parsed
+
+
+def _number(base: DictConfig, path: str, default: int) -> int:
+    """A whole number of a config; the default for anything else, which the check of the jobs reports."""
+    try:
+        found = OmegaConf.select(base, path)
+    except OmegaConfBaseException:
+        return default
+    return found if type(found) is int and found > 0 else default
+
+
+def _forced(override: str, added: frozenset[str]) -> str:
+    """An override that Hydra accepts: a valid key that no file mentions has to be added (`++`)."""
+    return f"++{override}" if override.partition("=")[0] in added else override
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A checked job.
+
+    Attributes:
+        number: from 0.
+        overrides: as Hydra gives them, such as `data.fold=3`.
+        spec: what to run.
+        config: composes its config again, as configs of many jobs would take much memory; None: it is not composed.
+        skip: why it is skipped, or "".
+        setting: number of the combination of overrides that it is, or repeats with another seed.
+        same_as: number of the first job that asks for the same run, unless it is that one.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    spec: RunSpec
+    config: Callable[[], DictConfig] | None
+    skip: str = ""
+    setting: int = 0
+    same_as: int | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Value by key of the overrides."""
+        return settings(self.overrides)
+
+    @property
+    def identity(self) -> str:
+        """Equal for jobs that ask for the same run."""
+        return digests.of_json(self.spec.model_dump(mode="json", exclude=_NO_PART))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The jobs of a batch.
+
+    Attributes:
+        jobs: all of them, by number.
+        added: keys that their overrides added to the config.
+        impossible: the faults of jobs that are skipped because of them.
+    """
+
+    jobs: tuple[PlannedJob, ...]
+    added: frozenset[str]
+    impossible: tuple[Fault, ...]
+
+
+def settings(overrides: Iterable[str]) -> dict[str, str]:
+    """Value by key of overrides, without + and ~."""
+    return {key_of(each): each.partition("=")[2] for each in overrides}
+
+
+def key_of(override: str) -> str:
+    """The key of an override, without + and ~."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet) -> Checked:
+    """Checks the jobs of a batch.
+
+    Args:
+        loader: composes configs.
+        batch: the overrides of each setting.
+        hydra: overrides for Hydra itself.
+        progress: called with the fraction that is done.
+
+    Raises:
+        ConfigError: with the faults of all jobs, or of the first ones that have some.
+    """
+    jobs: list[PlannedJob] = []
+    added: set[str] = set()
+    faults: dict[Fault, list[int]] = {}
+    impossible: dict[tuple[str, str, str], tuple[Fault, list[int]]] = {}
+    faulty, seen = 0, len(batch)
+    for setting, overrides in enumerate(batch):
+        progress(f"checking {len(batch):,} jobs", setting / len(batch))
+        try:
+            repeated = list(_repeated(loader, hydra, overrides))
+        except ConfigError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(setting)
+            faulty += 1
+            if faulty == _ENOUGH:
+                seen = setting + 1
+                break
+            continue
+        for words, job in repeated:
+            choices, composed = selections.choices(job.composition.config), job.composition
+            why = _excluding(job.spec.sweep.exclude, choices, composed.container)
+            if not why:
+                why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
+                for fault in job.impossible:
+                    impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
+            config = partial(_config, loader, (*hydra, *words))
+            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, config, why, setting))
+            added |= composed.added
+    if faults:
+        raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
+    told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.values())
+    return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
+
+
+def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:
+    """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    first = composition.candidate(loader, [*hydra, *overrides])
+    spec, composed = first.spec, first.composition
+    made = selections.choices(composed.config)
+    if wrong := _exclusion_faults(spec.sweep.exclude, loader.folders, made, composed.container):
+        raise ConfigError(wrong)
+    if spec.seeds == 1:
+        yield overrides, first
+        return
+    others = [each for each in overrides if key_of(each) != "seed"]
+    for number in range(spec.seeds):
+        words = [*others, f"seed={spec.seed + number}"]
+        yield words, composition.candidate(loader, [*hydra, *words])
+
+
+def _config(loader: Loader, overrides: Sequence[str]) -> DictConfig:
+    """The config of a job that has been checked."""
+    return compose(loader, overrides).config
+
+
+def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
+    """The jobs; those that ask for the same run as an earlier one are marked."""
+    first: dict[str, int] = {}
+    for job in jobs:
+        number = first.setdefault(job.identity, job.number)
+        yield job if job.skip or number == job.number else replace(job, same_as=number)
+
+
+def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
+    """A fault that names the jobs that have it, unless all have it."""
+    if len(numbers) == len(batch):
+        return fault
+    if len(numbers) == 1:
+        where = f"job {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    else:
+        where = f"{len(numbers)} of {len(batch)} jobs, the first is {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    return replace(fault, source=f"{fault.source}, in {where}" if fault.source else where)
+
+
+def _excluding(exclusions: Sequence[Exclusion], made: Mapping[str, str | None], container: Mapping[str, Any]) -> str:
+    """Why a job is left out, or "".
+
+    Args:
+        exclusions: a job that has all settings of one of them is left out.
+        made: the choice of each group.
+        container: the config of the job as plain values.
+    """
+    for exclusion in exclusions:
+        if all(_has(key, value, made, container) for key, value in exclusion.items()):
+            words = " ".join(f"{key}={shown(value).strip(chr(39))}" for key, value in exclusion.items())
+            return f"excluded by sweep.exclude: {words}"
+    return ""
+
+
+def _exclusion_faults(
+    exclusions: Sequence[Exclusion], folders: Folders, made: Mapping[str, str | None], container: Mapping[str, Any]
+) -> list[Fault]:
+    """Keys that are neither choices nor settings of a job, and choices that do not exist: they would exclude nothing.
+
+    Args:
+        exclusions: of the config.
+        folders: with the choices of each group.
+        made: the choice of each group, in a job.
+        container: the config of the job as plain values.
+    """
+    if not exclusions:
+        return []
+    groups, found = folders.choices, []
+    for number, exclusion in enumerate(exclusions):
+        for key, value in exclusion.items():
+            path = f"sweep.exclude.{number}.{key}"
+            known = groups.get(key.partition("@")[0])
+            if known is None and _at(container, key) is _ABSENT:
+                near = did_you_mean(key, [*made, *container])
+                found.append(Fault(path, shown(value), "there is no such group, and no such key in the config", near))
+            elif known is not None and value is not None and str(value) not in known:
+                rule = f"group {key.partition('@')[0]} has {listing(known)}"
+                found.append(Fault(path, shown(value), rule, did_you_mean(str(value), known)))
+    return found
+
+
+def _has(key: str, value: Any, made: Mapping[str, str | None], container: Mapping[str, Any]) -> bool:
+    if key in made:
+        return made[key] == (None if value is None else str(value))
+    found = _at(container, key)
+    if isinstance(found, bool) or isinstance(value, bool):
+        return found is value
+    return bool(found == value)
+
+
+def _at(container: Mapping[str, Any], key: str) -> Any:
+    value: Any = container
+    for part in key.split("."):
+        value = value.get(part, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+    return value
+
+
+def _read_launching(config: DictConfig) -> Launching:
+    """The settings of a composed config.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    try:
+        content: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError([Fault(_PATH, "a mapping", f"it can't be resolved: {str(error).splitlines()[0]}")]) from None
+    return checked_launching({key: value for key, value in content.items() if key != "_target_"})
+
+
+def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loader: Loader) -> Launching:
+    """Recorded settings with overrides such as `hydra.launcher.jobs=2`, to resume a sweep with.
+
+    Raises:
+        ConfigError: with all faults; an override of anything else is one.
+    """
+    parsed, faults = parse(loader, overrides)
+    content = dict(recorded)
+    for override in parsed:
+        place, _, key = override.key_or_group.rpartition(".")
+        if place == _PATH:
+            content[key] = override.value()
+        else:
+            rule = "a sweep is resumed as it was planned"
+            remedy = f"only {_PATH} can change, such as {_PATH}.jobs=2; start a new sweep for anything else"
+            faults.append(Fault(override.key_or_group, shown(override.value()), rule, remedy))
+    if faults:
+        raise ConfigError(faults)
+    return checked_launching(content)
+
+
+def checked_launching(content: Mapping[str, Any]) -> Launching:
+    """Validates the settings.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    try:
+        return Launching.model_validate(content)
+    except ValidationError as error:
+        rules: dict[str, list[str]] = {}
+        for each in error.errors():
+            rules.setdefault(str(each["loc"][0]), []).append(_rule(str(each["loc"][0]), each["type"], each))
+    faults = []
+    for key, found in rules.items():
+        near = "" if key in Launching.model_fields else did_you_mean(key, Launching.model_fields)
+        remedy = near or ("" if key in Launching.model_fields else f"its keys: {', '.join(Launching.model_fields)}")
+        faults.append(Fault(f"{_PATH}.{key}", shown(content.get(key)), ", or ".join(dict.fromkeys(found)), remedy))
+    raise ConfigError(faults)
+
+
+def _rule(key: str, kind: str, error: Any) -> str:
+    return f"the launcher has no key {key!r}" if kind == "extra_forbidden" else pydantic_errors.rule_of(error)
