@@ -50,7 +50,7 @@ def per_example(task: Task) -> Loss:
         case Task.RANKING:
             raise ValueError("the loss of task ranking is a setting of its model: use `ranking`")
         case Task.RECOMMENDATION:
-            raise ValueError("the loss of task recommendation is a choice: use `recommendation_losses`")
+            raise ValueError("the loss of task recommendation is a choice: use `recommendation_loss`")
         case _:
             assert_never(task)
 
