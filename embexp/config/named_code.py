@@ -19,7 +19,7 @@ from embexp.config.allowlist import Given
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_path
+from embexp.models import user_code
 
 LOGS = ("job_logging", "hydra_logging")
 NODES = ("callbacks", "launcher", "sweeper", *LOGS)
@@ -139,7 +139,7 @@ def function_of(target: str) -> str:
     """A dotted path as `package.module:name`; the longest part that is a module counts as such. Imports nothing."""
     parts = target.split(".")
     for length in range(len(parts) - 1, 0, -1):
-        if user_path.find(".".join(parts[:length])) is not None:
+        if user_code.find_module(".".join(parts[:length])) is not None:
             return f"{'.'.join(parts[:length])}:{'.'.join(parts[length:])}"
     return f"{'.'.join(parts[:-1])}:{parts[-1]}"
 
@@ -208,7 +208,7 @@ def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     module, _, name = function.partition(":")
     if refusal := permission.refusal(function):
         yield Fault(path, shown(target), refusal, permission.remedy(function))
-    elif function not in permission.allowed and user_path.find(module) is None:
+    elif function not in permission.allowed and user_code.find_module(module) is None:
         yield Fault(
             path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
         )

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.recommendation_losses import PairLoss, recommendation
+from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.runs.prepare import Prepared
 from embexp.specs.losses import LossOfTask
 from embexp.specs.models import KnowledgeGraph, Task
@@ -166,7 +166,7 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
 
 def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
     if not isinstance(spec.loss, LossOfTask):
-        return recommendation(spec.loss)
+        return recommendation_loss(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)
