@@ -1,10 +1,14 @@
-"""Composes files and overrides to one plain container."""
+"""Composes files and overrides to one plain container, with interpolations resolved.
+
+Each of `b: ${a}${a}`, `c: ${b}${b}`, … doubles the last one, so thirty short lines stand for a text of a gigabyte: what
+an interpolation stands for is counted before it is resolved.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,28 +17,18 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import (
-    additions,
-    fetched,
-    hydra_checks,
-    hydra_globals,
-    interpolations,
-    misplaced,
-    named_code,
-    patterns,
-    record,
-    validate,
-    values,
-)
-from embexp.config.data_columns import data_columns
-from embexp.config.loader import Loader
-from embexp.config.nearest import did_you_mean
-from embexp.config.overrides import is_selection, parse
-from embexp.config.patterns import Expansion
+from embexp.config import hydra_globals
+from embexp.config.checking import hydra_checks, named_code, resources, validate
+from embexp.config.checking.resources import data_columns
+from embexp.config.composing import patterns, record, values
+from embexp.config.composing.loader import Loader
+from embexp.config.composing.overrides import is_selection, parse, with_additions
+from embexp.config.composing.patterns import Expansion
+from embexp.config.composing.selections import hydra_in_files, lift, select
+from embexp.config.composing.sources import Sources
+from embexp.config.messages import did_you_mean, shown
 from embexp.config.permission import OWN_MODULES, Permission
-from embexp.config.selections import hydra_in_files, select
-from embexp.config.sources import Sources
-from embexp.errors import Fault
+from embexp.errors import ConfigError, Fault
 
 _PATHS_OF_TABLES = (
     "pretrained.path",
@@ -52,6 +46,9 @@ _PATHS = (
 from any directory."""
 _OF_THE_APP = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation whose value may differ from job to job."""
+MOST = 10_000
+"""Values that an interpolation may stand for, with all that these refer to."""
+_REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,9 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
         ConfigError: the files can't be composed at all.
     """
     parsed, faults = parse(loader, overrides)
-    choices = additions.with_additions(loader, [each for each in parsed if is_selection(loader.folders, each)])
+    choices = with_additions(loader, [each for each in parsed if is_selection(loader.folders, each)])
     config, selections, rejected = select(loader, choices)
-    lifted = misplaced.lift(loader, selections, config)
+    lifted = lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
     applied, added, expansion = [], set(), None
     rest = [each for each in parsed if not is_selection(loader.folders, each)]
@@ -109,7 +106,7 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
-    interpolations.check(config)
+    check_interpolations(config)
     of_hydra = _hydra_faults(loader, selections, config)
     faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
     with hydra_globals.recorded(config):
@@ -146,7 +143,7 @@ def _expand(config: DictConfig) -> Expansion:
         return Expansion()
 
     def columns() -> Sequence[str]:
-        interpolations.check(config)
+        check_interpolations(config)
         with hydra_globals.recorded(config):
             container, _ = resolved(config, Path.cwd())
         return data_columns(container.get("data"))
@@ -172,8 +169,8 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}
-    twice = fetched.fill_path(container)
-    if fetched.name_of(container.get("data")) is not None:
+    twice = resources.fill_path(container)
+    if resources.name_of(container.get("data")) is not None:
         faults = [*twice, *(each for each in faults if each.path != "data.path")]
     absolute_paths(container, folder)
     return container, [each for each in faults if each.path.partition(".")[0] not in without]
@@ -263,3 +260,44 @@ def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
 
 def _absolute(path: str, folder: Path) -> str:
     return os.path.abspath(folder / os.path.expanduser(path))
+
+
+def check_interpolations(config: DictConfig) -> None:
+    """Checks the number of values that each interpolation stands for.
+
+    Raises:
+        ConfigError: it is too large; with a fault for the first such value.
+    """
+    content: Any = OmegaConf.to_container(config, resolve=False)
+    counted: dict[str, int] = {}
+
+    def count(path: str, value: Any) -> int:
+        if path in counted:
+            return counted[path]
+        counted[path] = 1  # of a value that leads back to itself, which resolving reports
+        found = 1
+        if isinstance(value, Mapping | list):
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            found += sum(count(f"{path}.{key}" if path else str(key), each) for key, each in items)
+        elif isinstance(value, str) and "${" in value:
+            for dots, key in _REFERENCE.findall(value):
+                target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
+                found += count(target, _at(content, target))
+            if found > MOST:
+                rule = f"its interpolations stand for more than {MOST:,} values"
+                raise ConfigError([Fault(path, shown(value), rule, "refer to fewer values that refer to others")])
+        counted[path] = found
+        return found
+
+    if isinstance(content, dict):
+        for key, value in content.items():
+            count(str(key), value)
+
+
+def _at(node: Any, path: str) -> Any:
+    for key in filter(None, path.replace("[", ".").replace("]", "").split(".")):
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            node = node.get(key) if isinstance(node, Mapping) else None
+    return node

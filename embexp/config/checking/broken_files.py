@@ -12,9 +12,8 @@ from hydra.errors import MissingConfigException
 
 from embexp.config import yaml_files
 from embexp.config.folders import Folders
-from embexp.config.nearest import did_you_mean, listing
+from embexp.config.messages import did_you_mean, listing, shown
 from embexp.config.outline import outline
-from embexp.config.shown import shown
 from embexp.errors import Fault
 
 _NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")

@@ -16,11 +16,11 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import named_code, yaml_files
-from embexp.config.hydra_settings import SETTINGS, Use, setting_at
-from embexp.config.nearest import did_you_mean, listing
+from embexp.config import yaml_files
+from embexp.config.checking import named_code
+from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config.messages import did_you_mean, listing, shown
 from embexp.config.permission import Permission
-from embexp.config.shown import shown
 from embexp.errors import Fault
 from embexp.models import user_code
 
