@@ -13,7 +13,7 @@ from tensorflow.python.ops import resource_variable_ops
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.partitioned import part_of
 from embexp.errors import CheckpointError
-from embexp.tables.streamed import StreamedTable
+from embexp.tables.reading import StreamedTable
 from embexp.tensor_bundle.index import Entry
 from embexp.tensor_bundle.rows import read_blocks, read_content
 

@@ -16,7 +16,7 @@ from embexp.checkpoints import streaming
 from embexp.checkpoints.by_name import as_objects
 from embexp.errors import CheckpointError
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.streamed import Bypass, StreamedTable, bypass, rows_per_block
+from embexp.tables.reading import Bypass, StreamedTable, bypass, rows_per_block
 from embexp.tables.variables import scatter_rows
 from embexp.tensor_bundle import increments
 

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import streaming
 from embexp.checkpoints.locating import NAME
-from embexp.tables.reading import ReadableTable
-from embexp.tables.streamed import Bypass, bypass
+from embexp.tables.reading import Bypass, ReadableTable, bypass
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.writer import BundleWriter

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.errors import CheckpointError
-from embexp.tables.streamed import Bypass, StreamedTable, bypass
+from embexp.tables.reading import Bypass, StreamedTable, bypass
 from embexp.tensor_bundle.overlay import Matrices
 from embexp.tensor_bundle.writer import BundleWriter
 

@@ -25,8 +25,8 @@ from embexp.runtimes.session import Feeds, components, timed_scaffold
 from embexp.runtimes.table_values import TableView
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
+from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.touched import TouchedRows
 
 _NAME = "model.ckpt"
 

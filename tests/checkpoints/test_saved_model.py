@@ -14,7 +14,7 @@ import tensorflow as tf
 from embexp.checkpoints import saved_model, weights
 from embexp.errors import CheckpointError
 from embexp.specs.tables import Combiner
-from embexp.tables.exported import ExportedTable
+from embexp.tables.serving import ExportedTable
 
 ROWS, DIM = 1000, 3
 
@@ -86,7 +86,7 @@ from pathlib import Path
 from embexp.checkpoints import saved_model
 from embexp.specs.tables import Combiner
 from embexp.system.memory import PeakMemory
-from embexp.tables.exported import ExportedTable
+from embexp.tables.serving import ExportedTable
 
 class Table:
     rows, dim = 500_000, 100

@@ -29,7 +29,7 @@ from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.progress import Progress
 from embexp.system.rows import Rows
-from embexp.tables.exported import ExportedLookup, ExportedTable
+from embexp.tables.serving import ExportedLookup, ExportedTable
 from embexp.training.step import Input, Step
 
 Inputs = dict[str, dict[str, str]]
