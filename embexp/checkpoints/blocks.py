@@ -15,7 +15,7 @@ from embexp.checkpoints.partitioned import part_of
 from embexp.errors import CheckpointError
 from embexp.tables.reading import StreamedTable
 from embexp.tensor_bundle.index import Entry
-from embexp.tensor_bundle.rows import read_blocks, read_content
+from embexp.tensor_bundle.tensor import read_blocks, read_content
 
 _BLOCK_BYTES = 1 << 22
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from embexp.checkpoints import groups
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
-from embexp.tensor_bundle import increments, types
-from embexp.tensor_bundle.changed_rows import ChangedMatrix
-from embexp.tensor_bundle.increments import Link
+from embexp.tensor_bundle import increments, tensor
+from embexp.tensor_bundle.increments import ChangedMatrix, Link
 from embexp.tensor_bundle.index import Entry
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import Tensor
@@ -52,7 +51,7 @@ def contents(path: Path, index: Path, *, saved_model: bool, named: bool = True) 
             KeyInfo(
                 key=key,
                 shape=entry.shape,
-                dtype=types.name_of(entry.kind),
+                dtype=tensor.type_name(entry.kind),
                 bytes=size,
                 variable=names.get(key) if object_based else key,
                 group=places[key].name,

@@ -15,7 +15,7 @@ from tensorflow.python.checkpoint import graph_view, save_util_v1
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.tensor import read_content
 
 _CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"

@@ -13,9 +13,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import types
+from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.strings import read_strings
+from embexp.tensor_bundle.tensor import read_strings
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the graph in the checkpoint."""
@@ -140,4 +140,4 @@ def _value(name: str, full_name: str, key: str, entries: Mapping[str, Entry]) ->
     entry = entries.get(key)
     if entry is None:
         return Value(name, full_name, key, None, "")
-    return Value(name, full_name, key, entry.shape, types.name_of(entry.kind))
+    return Value(name, full_name, key, entry.shape, tensor.type_name(entry.kind))

@@ -23,8 +23,7 @@ from embexp.checkpoints.locating import NAME
 from embexp.checkpoints.plain_paths import plain_path
 from embexp.errors import CheckpointError
 from embexp.system import files, machine_faults
-from embexp.tensor_bundle.increments import is_incremental
-from embexp.tensor_bundle.overlay import Matrices
+from embexp.tensor_bundle.increments import Matrices, is_incremental
 from embexp.tensor_bundle.rekeying import KEY_END, object_index
 
 Whole = Callable[[Path], AbstractContextManager[Path]]

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from embexp.errors import CheckpointError
 from embexp.tables.reading import Bypass, StreamedTable, bypass
-from embexp.tensor_bundle.overlay import Matrices
+from embexp.tensor_bundle.increments import Matrices
 from embexp.tensor_bundle.writer import BundleWriter
 
 

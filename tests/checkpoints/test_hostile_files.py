@@ -16,7 +16,7 @@ import pytest
 from embexp.checkpoints import groups
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import increments, location, wire
+from embexp.tensor_bundle import increments, index, location
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, masked, read_encoded, read_index
 from embexp.tensor_bundle.writer import BundleWriter, index_content
@@ -68,7 +68,7 @@ def test_a_block_that_is_named_many_times(tmp_path: Path) -> None:
 
 def test_a_number_without_an_end() -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
-        wire.varint(b"\x80" * 1_000_000, 0)
+        index.varint(b"\x80" * 1_000_000, 0)
 
 
 ENTRIES = {

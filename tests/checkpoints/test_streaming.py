@@ -23,7 +23,7 @@ from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
-from embexp.tensor_bundle.overlay import Matrices
+from embexp.tensor_bundle.increments import Matrices
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")
