@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from embexp import estimator
 from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runtimes import session, table_values
