@@ -23,7 +23,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
-from embexp.tables import schedules
+from embexp.tables import learning_rates
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
@@ -102,7 +102,7 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: schedules.factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import locating, opening
+from embexp.checkpoints import opening, paths
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
@@ -281,7 +281,7 @@ def _source(path: Path) -> Path:
     Raises:
         DataError: there is none.
     """
-    if locating.is_keras_file(path):
+    if paths.is_keras_file(path):
         return path
     found = opening.find(path)
-    return locating.index_of(path) if found.suffix == ".index" else found
+    return paths.index_of(path) if found.suffix == ".index" else found
