@@ -83,11 +83,11 @@ class Split:
 
     def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
         """Metrics of vectors of all users, by their rows, and of the catalogue."""
-        from embexp.training import top_n
+        from embexp.training import ranking
 
         held = self.held[split]
-        scores = top_n.products(users[held.users], items)
-        return top_n.evaluate(
+        scores = ranking.products(users[held.users], items)
+        return ranking.evaluate_lists(
             scores, len(items), relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=(10, 20)
         )
 

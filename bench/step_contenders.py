@@ -51,7 +51,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     from embexp.tables import optimizers
     from embexp.tables.row_engine import RowEngine
     from embexp.tables.table import EmbeddingTable
-    from embexp.vectors.initializer_rows import InitializerRows
+    from embexp.vectors.initial_rows import InitializerRows
 
     kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
     rule = kinds[optimizer](learning_rate=RATE)

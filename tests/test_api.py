@@ -20,7 +20,7 @@ import tensorflow as tf
 import embexp
 from embexp.runs.finished import Run
 from embexp.runs.run import RunResult
-from embexp.training.notebook import NotebookBar
+from embexp.training.progress import NotebookBar
 
 SMALL = [
     "data.examples=2000",

@@ -152,7 +152,7 @@ def _groups(line: _Line, *, adding: bool) -> Iterator[str]:
     """What a choice can be made for: the groups of the config, or with + those that it does not have."""
     made = line.outline.choices
     if adding:
-        yield from (group for group in line.folders.choices() if group not in made)
+        yield from (group for group in line.folders.choices if group not in made)
         return
     yield from (each.removeprefix("override ") for each in made)
     yield from ("hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/hydra_logging")

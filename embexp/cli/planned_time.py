@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from embexp.training.durations import duration
+from embexp.training.progress import duration
 
 if TYPE_CHECKING:
     from embexp.runs.prepare import Prepared

@@ -154,7 +154,7 @@ def _group_choices(found: Folders) -> str:
     from embexp.config import folders
 
     lines = []
-    for group, choices in found.choices().items():
+    for group, choices in found.choices.items():
         lines.append(f"  {_NESTED_GROUPS.get(group, group)}=")
         width = max(map(len, choices))
         lines += [f"      {choice:{width}}  {folders.about(path)}" for choice, path in choices.items()]

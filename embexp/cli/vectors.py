@@ -197,7 +197,7 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
                 raise CommandLineError(
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
-        write.write(source, source.tokens, out, progress=stages)
+        write.write_vectors(source, source.tokens, out, progress=stages)
     finally:
         stages.close()
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")

@@ -83,7 +83,7 @@ def _missing(folders: Folders, error: MissingConfigException, composed: list[str
     if not group:
         configs = sorted({path.stem for folder in folders.in_order for path in folder.glob("*.yaml")})
         near = did_you_mean(choice, configs) or f"there {'are' if len(configs) > 1 else 'is'} {listing(configs)}"
-        groups = [each for each, choices in folders.choices().items() if choice in choices]
+        groups = [each for each, choices in folders.choices.items() if choice in choices]
         remedy = f"choose it with {groups[0]}={choice}" if groups else near
         return Fault("--config-name", shown(choice), f"there is no file {missing}.yaml in {where}", remedy)
     named_by = _names(folders, composed, missing)
@@ -91,7 +91,7 @@ def _missing(folders: Folders, error: MissingConfigException, composed: list[str
         group,
         shown(choice),
         f"there is no file {missing}.yaml in {where}",
-        did_you_mean(choice, error.options or folders.choices().get(group, {})),
+        did_you_mean(choice, error.options or folders.choices.get(group, {})),
         "" if named_by is None else str(named_by),
     )
 
@@ -102,7 +102,7 @@ def _of_defaults(folders: Folders, text: str, composed: list[str]) -> Fault | No
         key = found["key"]
         made = outline(folders, composed[-1]).choices
         rule = f"it overrides /{key}, and nothing in this config is chosen there"
-        near = did_you_mean(key, made) or did_you_mean(key.partition("@")[0], folders.choices())
+        near = did_you_mean(key, made) or did_you_mean(key.partition("@")[0], folders.choices)
         group = (found["config"] or "").rpartition("/")[0]
         bare = key.removeprefix(f"{group}/").partition("@")[0]
         if group and key.startswith(f"{group}/") and folders.is_group(bare):

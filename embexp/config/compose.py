@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from embexp.config import (
     hydra_globals,
     interpolations,
     misplaced,
+    named_code,
     patterns,
     record,
     validate,
@@ -50,6 +50,8 @@ _PATHS = (
 )
 """Values that are paths, * for any key or place in a list. They are made absolute, so that a finished run can be loaded
 from any directory."""
+_OF_THE_APP = re.compile(r"\$\{(?!hydra[.:]|now:)")
+"""An interpolation whose value may differ from job to job."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,27 @@ def compose(loader: Loader, overrides: Sequence[str]) -> Composition:
     record.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
-    of_hydra = hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission)
-    faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
     interpolations.check(config)
+    of_hydra = _hydra_faults(loader, selections, config)
+    faults += validate.with_sources([*of_hydra, *expansion.faults], sources.describe)
     with hydra_globals.recorded(config):
-        faults += _directories(config)
         container, unresolved = resolved(config, Path.cwd())
     faults += [Fault(f.path, f.value, f.rule, f.remedy, sources.describe(f.path)) for f in unresolved]
     return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission, expansion)
+
+
+def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictConfig) -> Sequence[Fault]:
+    """The faults of the node `hydra`, which most jobs of a sweep have in common."""
+    key = tuple(str(each.input_line) for each in selections)
+    if key in loader.hydra_faults:
+        return loader.hydra_faults[key]
+    found = list(hydra_checks.faults(config, hydra_in_files(loader, selections), loader.permission))
+    with hydra_globals.recorded(config):
+        found += _directories(config)
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    if not any(_OF_THE_APP.search(str(written.get(kind))) for kind in (*named_code.NODES, "run", "sweep")):
+        loader.hydra_faults[key] = tuple(found)
+    return found
 
 
 def _of_data(override: Override) -> bool:
@@ -131,9 +146,9 @@ def _expand(config: DictConfig) -> Expansion:
         return Expansion()
 
     def columns() -> Sequence[str]:
-        own = copy.deepcopy(config)  # Hydra's node is read-only once it has been lent
-        with hydra_globals.borrowed(own):
-            container, _ = resolved(own, Path.cwd())
+        interpolations.check(config)
+        with hydra_globals.recorded(config):
+            container, _ = resolved(config, Path.cwd())
         return data_columns(container.get("data"))
 
     done = patterns.expand(written, columns)
@@ -154,7 +169,6 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
         folder: from which relative paths start.
         without: keys at its top to leave out, beside `hydra`.
     """
-    interpolations.check(config)
     faults: list[Fault] = []
     found = _resolved(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key != "hydra" and key not in without}

@@ -9,7 +9,17 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import fetched, folders, hydra_checks, partial_spec, patterns, resources, selections, validate
+from embexp.config import (
+    fetched,
+    folders,
+    hydra_checks,
+    interpolations,
+    partial_spec,
+    patterns,
+    resources,
+    selections,
+    validate,
+)
 from embexp.config.compose import Composition, resolved
 from embexp.config.compose import compose as compose_container
 from embexp.config.data_columns import data_columns
@@ -171,6 +181,7 @@ def check_composed(
     Returns:
         The spec, or None if the config is invalid, and all faults.
     """
+    interpolations.check(config)
     container, unresolved = resolved(config, folder, without)
     expansion = patterns.expand(container, lambda: data_columns(container.get("data")))
     before = [*unresolved, *expansion.faults]

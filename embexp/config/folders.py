@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -42,8 +43,9 @@ class Folders:
         """Whether a folder of that name holds choices."""
         return bool(name) and any(os.path.isdir(folder / name) for folder in self.in_order)
 
+    @functools.cached_property
     def choices(self) -> Mapping[str, Mapping[str, Path]]:
-        """Files by choice, by group, both in alphabetical order. Without Hydra's own groups."""
+        """Files by choice, by group, both in alphabetical order, as they are at first. Without Hydra's own groups."""
         found: dict[str, dict[str, Path]] = {}
         for folder in reversed(self.in_order):
             for path in folder.glob("*/**/*.yaml"):

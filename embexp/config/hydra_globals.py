@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from hydra import version
 from hydra.core.config_store import ConfigStore
@@ -60,7 +60,9 @@ def recorded(config: DictConfig | None = None) -> Iterator[None]:
     _within.append(True)
     OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
     try:
-        with borrowed(config):
+        with borrowed():
+            if config is not None:
+                HydraConfig.instance().cfg = cast(Any, config)  # not set_config, which copies it
             yield
     finally:
         _within.pop()

@@ -60,7 +60,7 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
 
 def _belongs_at_the_top(folders: Folders, group: str, package: str, without: Path | None = None) -> bool:
     """Whether files of a group have their keys at the top of a config, or this one's package looks as if it should."""
-    files = [file for file in folders.choices().get(group, {}).values() if file != without]
+    files = [file for file in folders.choices.get(group, {}).values() if file != without]
     return bool(nearest(package, [_GLOBAL])) or any(package_of(file) == _GLOBAL for file in files)
 
 

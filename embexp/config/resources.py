@@ -98,7 +98,7 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
     chosen = spec.sweep.objective
     if chosen is None:
         return
-    from embexp.training.objectives import objectives
+    from embexp.training.metric_names import objectives
 
     try:
         objectives(spec.task, chosen, spec.recommendation.cutoffs)

@@ -146,7 +146,7 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
         return hydra_checks.refused(override)
     if override.is_delete():
         return None
-    known, key = folders.choices().get(group, {}), override.get_key_element().lstrip("+")
+    known, key = folders.choices.get(group, {}), override.get_key_element().lstrip("+")
     rule = f"group {group} has {listing(known)}"
     if choice is None:
         remedy = f"choose {key}=none" if "none" in known else "choose one of them"

@@ -30,7 +30,7 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     """
     key, value = override.key_or_group, override.value()
     if override.package is not None:
-        remedy = did_you_mean(key, folders.choices()) or "`embexp run --help` lists the groups"
+        remedy = did_you_mean(key, folders.choices) or "`embexp run --help` lists the groups"
         return Fault(override.get_key_element(), shown(value), f"there is no group {key!r}", remedy)
     try:
         if override.is_delete():

@@ -27,7 +27,7 @@ def descriptions(folders: Folders) -> dict[tuple[str, str], str]:
     """The comment of each key, by the name of its model and the key."""
     found: dict[tuple[str, str], str] = {}
     files = [("", path) for path in sorted(folders.shipped.glob("*.yaml"))]
-    files += [(group, path) for group, choices in folders.choices().items() for path in choices.values()]
+    files += [(group, path) for group, choices in folders.choices.items() for path in choices.values()]
     for group, path in files:
         place = () if not group or package_of(path) == "_global_" else _PLACES.get(group, (group,))
         container = _nested(place, yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) or {})

@@ -43,7 +43,7 @@ _DEFAULTS = {
 
 def groups(folders: Folders) -> list[str]:
     """The groups whose files have a schema, `config` first."""
-    return [CONFIG, *(group for group in folders.choices() if _annotation(folders, group) is not None)]
+    return [CONFIG, *(group for group in folders.choices if _annotation(folders, group) is not None)]
 
 
 def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
 
 def _annotation(folders: Folders, group: str) -> Any:
     """What describes the files of a group; None: nothing, as for groups of Hydra's."""
-    files = folders.choices().get(group, {})
+    files = folders.choices.get(group, {})
     if group == CONFIG or any(package_of(file) == "_global_" for file in files.values()):
         return RunSpec
     if group in _NESTED:

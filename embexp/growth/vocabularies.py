@@ -15,7 +15,7 @@ from embexp.data.vocabularies.buckets import described, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import CommandLineError, DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.vectors import token_files
+from embexp.vectors import stored
 
 _SHOWN = 3
 
@@ -91,7 +91,7 @@ def read(path: Path, before: Vocabulary) -> Vocabulary:
                 f"{path}: found a vocabulary of {described(found)}, and the table's is one of {described(before)}"
             )
         return found
-    tokens = token_files.lines(path)
+    tokens = stored.token_lines(path)
     _check(path, tokens, first=1)
     if isinstance(before, IdentityVocabulary):
         numbers = pc.cast(pa.array(np.arange(len(tokens))), pa.large_string())

@@ -23,7 +23,7 @@ from embexp.system.progress import Progress, quiet
 from embexp.system.rows import Rows
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
-from embexp.vectors.coverage import coverage
+from embexp.vectors.alignment import coverage
 
 VERSION = 1
 """Of growth.json."""

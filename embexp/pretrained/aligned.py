@@ -26,10 +26,9 @@ from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.system.progress import Progress, quiet
-from embexp.vectors.alignment import RowKind, by_position, by_token
-from embexp.vectors.coverage import coverage
+from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
+from embexp.vectors.file_source import VectorSource
 from embexp.vectors.open import open_vectors
-from embexp.vectors.source import VectorSource
 
 
 def align(

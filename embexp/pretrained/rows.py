@@ -14,8 +14,7 @@ from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.rows import MappableRows, Rows
 from embexp.vectors import projection
-from embexp.vectors.aligned_rows import AlignedRows
-from embexp.vectors.initializer_rows import InitializerRows, like_the_file
+from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
 
 
 def row_source(name: str, table: Table, rows: int, seed: int, pretrained: PretrainedTable | None) -> MappableRows:

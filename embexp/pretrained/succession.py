@@ -17,7 +17,7 @@ from embexp.specs.pretrained import Checkpoint, Match, SlotPolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
-from embexp.vectors.source import VectorSource
+from embexp.vectors.file_source import VectorSource
 
 
 def mismatch(source: EarlierCheckpoint, theirs: str, name: str, table: Table) -> Mismatch | None:

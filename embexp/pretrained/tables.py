@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from embexp.specs.pretrained import Checkpoint, File
-from embexp.vectors.alignment import Alignment
-from embexp.vectors.coverage import Coverage
-from embexp.vectors.source import VectorSource
+from embexp.vectors.alignment import Alignment, Coverage
+from embexp.vectors.file_source import VectorSource
 
 
 @dataclass(frozen=True)

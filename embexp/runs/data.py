@@ -18,8 +18,8 @@ from embexp.specs.run import RunSpec
 from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.progress import Progress
-from embexp.training import constants, metrics
-from embexp.training.constants import Constant
+from embexp.training import baseline, metrics
+from embexp.training.baseline import Constant
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Data:
     def constant(self, task: Task) -> Constant:
         """The constant prediction that fits the training split best, for a task other than ranking."""
         assert self.scan.examples.labels is not None  # every task but ranking has some
-        return constants.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
+        return baseline.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
 
     def held_out(self, split: str) -> HeldOut:
         """For task recommendation: the users of a split; what they have seen is in the splits before it.

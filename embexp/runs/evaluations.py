@@ -18,11 +18,10 @@ from embexp.runs.prepare import Prepared
 from embexp.specs import graph_sizes
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.training import constants
-from embexp.training.evaluation import evaluate
-from embexp.training.loop import Outcome
+from embexp.training import baseline
+from embexp.training.loop import Outcome, Runtime
+from embexp.training.metrics import evaluate_split
 from embexp.training.ranking import Queries
-from embexp.training.runtime import Runtime
 
 Evaluation = Callable[[Runtime], dict[str, float]]
 """Computes metrics with the predictions of a runtime."""
@@ -52,7 +51,7 @@ def evaluation(
         answers = known_answers(examples, rows, known)
         shown = queries_of(spec, columns, examples, rows, candidates, answers)
         queries = Queries(answers, head_predictions(rows), candidates.entities)
-    return lambda runtime: evaluate(spec.task, runtime, shown, len(rows), queries)
+    return lambda runtime: evaluate_split(spec.task, runtime, shown, len(rows), queries)
 
 
 def batches_of(spec: RunSpec, columns: Columns, examples: Examples, rows: np.ndarray) -> Any:
@@ -97,7 +96,7 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
 
 
 def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
-    """Metrics by split of the best constant prediction, see `embexp.training.constants`; of training its loss.
+    """Metrics by split of the best constant prediction, see `embexp.training.baseline`; of training its loss.
 
     Args:
         prepared: the run.
@@ -106,7 +105,7 @@ def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
     splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
     if data.candidates is not None:
         return {
-            name: constants.at_random(_choices(data.scan.examples, rows, data.candidates), head_predictions(rows))
+            name: baseline.at_random(_choices(data.scan.examples, rows, data.candidates), head_predictions(rows))
             for name, rows in splits.items()
             if name != "train"
         }

@@ -41,7 +41,7 @@ from embexp.system.progress import quiet
 from embexp.system.rows import ArrayRows
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
-from embexp.training.evaluation import predictions
+from embexp.training.metrics import predictions
 from embexp.vectors import neighbors
 
 

@@ -12,7 +12,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.tables.reading import ReadableTable
-from embexp.vectors import projector
+from embexp.vectors.write import write_projector_config, write_projector_table
 
 _MOST_VALUES = 1_000_000
 """Of all tables together: some 10 MB of text, written in about a second, however large the tables are."""
@@ -44,9 +44,9 @@ def write(prepared: Prepared, started: Started, directory: Path) -> None:
             if mask is not None:
                 columns[label] = ("yes" if each else "no" for each in mask[rows])
         tokens = [vocabulary.tokens(row, row + 1)[0] for row in rows.tolist()]
-        projector.write_table(_Taken(table, rows), tokens, columns, directory, name)
+        write_projector_table(_Taken(table, rows), tokens, columns, directory, name)
         shapes[name] = (len(rows), table.dim)
-    projector.write_config(shapes, directory)
+    write_projector_config(shapes, directory)
 
 
 @dataclass(frozen=True)

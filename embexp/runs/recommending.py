@@ -14,8 +14,8 @@ from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.errors import DataError
 from embexp.runs.data import Data
 from embexp.specs.run import RunSpec
-from embexp.training import top_n
-from embexp.training.runtime import Runtime
+from embexp.training import ranking
+from embexp.training.loop import Runtime
 
 _USER, _ITEM = 0, 1
 
@@ -59,7 +59,7 @@ def evaluation(
 
     def measured(runtime: Runtime) -> dict[str, float]:
         found = vectors(spec, data, runtime, columns, examples, held.examples)
-        return _metrics(spec, held, top_n.products(found.users, found.items), len(found.items))
+        return _metrics(spec, held, ranking.products(found.users, found.items), len(found.items))
 
     return measured
 
@@ -86,7 +86,7 @@ def vectors(
 
 def lists(
     spec: RunSpec, data: Data, runtime: Runtime, users: np.ndarray | None, count: int
-) -> Iterator[tuple[np.ndarray, top_n.Best]]:
+) -> Iterator[tuple[np.ndarray, ranking.Best]]:
     """The best items for users of the run's own data, without all that they have seen in any of its splits.
 
     A user's features are read from the last example of the user.
@@ -114,9 +114,9 @@ def lists(
         raise DataError("the run's data has no example of some of these users")
     found = vectors(spec, data, runtime, data.columns, examples, rows[::-1][last[place]])
     seen = known.seen(examples, splits, users)
-    scores = top_n.products(found.users, found.items)
-    for start, stop, block in top_n.blocks(scores, len(users), len(found.items), seen):
-        yield users[start:stop], top_n.best(block, count)
+    scores = ranking.products(found.users, found.items)
+    for start, stop, block in ranking.user_blocks(scores, len(users), len(found.items), seen):
+        yield users[start:stop], ranking.best_items(block, count)
 
 
 def popularity(spec: RunSpec, data: Data) -> dict[str, dict[str, float]]:
@@ -125,7 +125,7 @@ def popularity(spec: RunSpec, data: Data) -> dict[str, dict[str, float]]:
     found = {}
     for split, rows in data.scan.splits.items():
         if split != "train" and len(rows):
-            found[split] = _metrics(spec, data.held_out(split), top_n.constant(counts), len(counts))
+            found[split] = _metrics(spec, data.held_out(split), ranking.same_for_all(counts), len(counts))
     return found
 
 
@@ -161,8 +161,8 @@ def _interactions(data: Data) -> Interactions:
     return data.interactions
 
 
-def _metrics(spec: RunSpec, held: HeldOut, scores: top_n.Scores, items: int) -> dict[str, float]:
-    return top_n.evaluate(
+def _metrics(spec: RunSpec, held: HeldOut, scores: ranking.Scores, items: int) -> dict[str, float]:
+    return ranking.evaluate_lists(
         scores,
         items,
         relevant=held.relevant,

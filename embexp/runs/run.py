@@ -30,7 +30,7 @@ from embexp.system import files, interruption
 from embexp.system.progress import Progress, quiet
 from embexp.tracking.session import Tracking, track
 from embexp.training.listeners import Listener
-from embexp.training.saving import Replay
+from embexp.training.loop import Replay
 
 
 @dataclass(frozen=True)

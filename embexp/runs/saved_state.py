@@ -26,8 +26,7 @@ from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
 from embexp.system import files
 from embexp.tensor_bundle import location, rekeying
-from embexp.training.early_stopping import EarlyStopping
-from embexp.training.loop import Outcome
+from embexp.training.loop import EarlyStopping, Outcome
 
 TOUCHED = "touched.npz"
 

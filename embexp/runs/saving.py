@@ -20,8 +20,7 @@ from embexp.system import files
 from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
 from embexp.tensor_bundle import increments, rekeying
-from embexp.training.loop import Outcome, Saving
-from embexp.training.saving import Replay, SaveTimes
+from embexp.training.loop import Outcome, Replay, SaveTimes, Saving
 
 
 @dataclass

@@ -16,7 +16,7 @@ from embexp.specs.alike import few, merged
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
-from embexp.training import verdict
+from embexp.training import baseline
 from embexp.training.loop import Outcome
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -198,7 +198,7 @@ def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], bas
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    found = verdict.warning(spec.task, final, baselines["constant"], rates=settings)
+    found = baseline.warning(spec.task, final, baselines["constant"], rates=settings)
     return [] if found is None else [found]
 
 

@@ -16,7 +16,7 @@ from embexp.runs.prepare import Prepared
 from embexp.specs.models import Task
 from embexp.strategies.strategy import Strategy
 from embexp.system.progress import Progress, quiet
-from embexp.training.runtime import Runtime
+from embexp.training.loop import Runtime
 
 _SECONDS = 5.0
 """How long steps are timed."""

@@ -16,10 +16,8 @@ from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.system import interruption
 from embexp.training import loop, metric_names
-from embexp.training.early_stopping import EarlyStopping
-from embexp.training.listeners import Listener
-from embexp.training.metrics_file import MetricsFile
-from embexp.training.saving import Replay
+from embexp.training.listeners import Listener, MetricsFile
+from embexp.training.loop import EarlyStopping, Replay
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.tables.reading import ReadableTable
-from embexp.training.runtime import Runtime
+from embexp.training.loop import Runtime
 from embexp.training.step import Assembly
 
 

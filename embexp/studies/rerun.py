@@ -21,7 +21,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import environment
-from embexp.training.saving import Replay
+from embexp.training.loop import Replay
 
 _REFUSED = 3
 """Exit status of the process if the run fails for a reason that its last lines tell."""

@@ -19,7 +19,7 @@ from embexp.studies import new_entities
 from embexp.system import files, machine_faults
 from embexp.system.progress import Progress, quiet
 from embexp.training.listeners import Listener
-from embexp.training.saving import Replay
+from embexp.training.loop import Replay
 
 Announce = Callable[[str], None]
 """Called with a heading before each run of a study."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -11,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from embexp.config import hydra_checks, hydra_globals, pydantic_errors
+from embexp.config import composition, hydra_checks, hydra_globals, pydantic_errors, selections
 from embexp.config.compose import compose
+from embexp.config.composition import Job
 from embexp.config.folders import Folders
-from embexp.config.jobs import Candidate, Candidates
 from embexp.config.loader import Loader
 from embexp.config.nearest import did_you_mean, listing
 from embexp.config.overrides import parse, repeated
@@ -183,7 +184,7 @@ class PlannedJob:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
         spec: what to run.
-        config: composes its config as Hydra does; None: it is not composed.
+        config: composes its config again, as configs of many jobs would take much memory; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -245,16 +246,15 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
     """
-    candidates = Candidates(loader, hydra, batch)
     jobs: list[PlannedJob] = []
     added: set[str] = set()
     faults: dict[Fault, list[int]] = {}
-    impossible: dict[Fault, list[int]] = {}
+    impossible: dict[tuple[str, str, str], tuple[Fault, list[int]]] = {}
     faulty, seen = 0, len(batch)
     for setting, overrides in enumerate(batch):
         progress(f"checking {len(batch):,} jobs", setting / len(batch))
         try:
-            repeated = list(_repeated(candidates, overrides, loader.folders))
+            repeated = list(_repeated(loader, hydra, overrides))
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(setting)
@@ -264,42 +264,44 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
                 break
             continue
         for words, job in repeated:
-            spec = job.spec
-            why = _excluding(spec.sweep.exclude, job.choices, job.container)
+            choices, composed = selections.choices(job.composition.config), job.composition
+            why = _excluding(job.spec.sweep.exclude, choices, composed.container)
             if not why:
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
-                    impossible.setdefault(fault, []).append(setting)
-            jobs.append(PlannedJob(len(jobs), tuple(words), spec, job.config, why, setting))
-            added |= job.added
+                    impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
+            config = partial(_config, loader, (*hydra, *words))
+            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, config, why, setting))
+            added |= composed.added
     if faults:
         raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
-    if all(job.skip for job in jobs):  # an error, which is to name the sources of the settings
-        first = {numbers[0]: candidates.by_hydra(batch[numbers[0]]) for numbers in impossible.values()}
-        sources = {(fault.path, fault.value): fault for job in first.values() for fault in job.impossible}
-        impossible = {sources.get((fault.path, fault.value), fault): numbers for fault, numbers in impossible.items()}
-    told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.items())
+    told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.values())
     return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
 
 
-def _repeated(
-    candidates: Candidates, overrides: Sequence[str], folders: Folders
-) -> Iterator[tuple[Sequence[str], Candidate]]:
+def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:
     """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
 
     Raises:
         ConfigError: with all faults.
     """
-    first = candidates.candidate(overrides)
-    if wrong := _exclusion_faults(first.spec.sweep.exclude, folders, first.choices, first.container):
+    first = composition.candidate(loader, [*hydra, *overrides])
+    spec, composed = first.spec, first.composition
+    made = selections.choices(composed.config)
+    if wrong := _exclusion_faults(spec.sweep.exclude, loader.folders, made, composed.container):
         raise ConfigError(wrong)
-    if first.spec.seeds == 1:
+    if spec.seeds == 1:
         yield overrides, first
         return
     others = [each for each in overrides if key_of(each) != "seed"]
-    for number in range(first.spec.seeds):
-        words = [*others, f"seed={first.spec.seed + number}"]
-        yield words, candidates.candidate(words)
+    for number in range(spec.seeds):
+        words = [*others, f"seed={spec.seed + number}"]
+        yield words, composition.candidate(loader, [*hydra, *words])
+
+
+def _config(loader: Loader, overrides: Sequence[str]) -> DictConfig:
+    """The config of a job that has been checked."""
+    return compose(loader, overrides).config
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
@@ -349,7 +351,7 @@ def _exclusion_faults(
     """
     if not exclusions:
         return []
-    groups, found = folders.choices(), []
+    groups, found = folders.choices, []
     for number, exclusion in enumerate(exclusions):
         for key, value in exclusion.items():
             path = f"sweep.exclude.{number}.{key}"

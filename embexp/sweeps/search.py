@@ -29,7 +29,7 @@ from embexp.sweeps import pruning, search_space
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search_space import Numbers, Space
 from embexp.system import files
-from embexp.training.objectives import Objective, objectives
+from embexp.training.metric_names import Objective, objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.study import Study, Trial

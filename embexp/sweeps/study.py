@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from embexp.errors import CommandLineError, RunError
 from embexp.sweeps.search import PrunerKind, SamplerKind, SearchSettings
 from embexp.sweeps.search_space import Choices, Parameter, Space
-from embexp.training.objectives import Objective
+from embexp.training.metric_names import Objective
 
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
 """Attributes of a trial: the number of its job, and the sweep that this belongs to."""

@@ -31,7 +31,7 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planning import Plan, PlannedJob
 from embexp.sweeps.processes import Command
 from embexp.system import files, locks, terminal, waiting
-from embexp.training.objectives import objectives
+from embexp.training.metric_names import objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner

@@ -1,23 +1,25 @@
-"""The training loop: steps, logging, evaluation, early stopping, interruption. Imports no TensorFlow."""
+"""The training loop: steps, logging, evaluation, early stopping, saving, interruption. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from embexp.errors import DivergedError
-from embexp.training.early_stopping import EarlyStopping
-from embexp.training.listeners import Listener
-from embexp.training.pace import Pacing
-from embexp.training.runtime import Runtime
-from embexp.training.saving import SaveTimes
+from embexp.training.listeners import Listener, Pacing
 
 _CALL_SECONDS = 0.2
 """How long one call into the runtime should last: short enough for a progress bar and for Ctrl-C."""
+_SHARE = 0.02
+"""Share of the time that checkpoints may take, where the config sets no interval."""
+_SHORTEST_SECONDS = 60.0
+"""Shortest interval, where the config sets none: shorter trainings are simply repeated."""
 
 
 @dataclass(frozen=True)
@@ -302,3 +304,125 @@ class Loop:
             if stopping.stop:
                 return "stopped_early"
         return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)
+
+
+@dataclass
+class EarlyStopping:
+    """Follows the values of one metric, remembers the best and decides when to stop.
+
+    Attributes:
+        metric: its name.
+        lower_is_better: its direction.
+        patience: consecutive evaluations without improvement after which to stop; None: never.
+        min_delta: a value must be better than the best by more than this to count as an improvement.
+        best: the best value so far; None before the first. NaN is never the best.
+        waited: evaluations since the best one.
+    """
+
+    metric: str
+    lower_is_better: bool
+    patience: int | None
+    min_delta: float = 0.0
+    best: float | None = None
+    waited: int = 0
+
+    def update(self, value: float) -> bool:
+        """Takes the next value and returns whether it is the best so far."""
+        gain = 0.0 if self.best is None else self.best - value if self.lower_is_better else value - self.best
+        improved = not math.isnan(value) if self.best is None else gain > self.min_delta
+        if improved:
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        return improved
+
+    @property
+    def stop(self) -> bool:
+        """Whether the patience has run out."""
+        return self.patience is not None and self.waited >= self.patience
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a training follows an earlier one, to be compared with it.
+
+    Attributes:
+        save_at: the steps after which its state is saved, and only these.
+        stop_after: the step after which it ends as if interrupted, as the earlier one was; None: at its own end.
+    """
+
+    save_at: Sequence[int] = ()
+    stop_after: int | None = None
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """All steps after which something is to be done, in order."""
+        return tuple(sorted({*self.save_at, *([] if self.stop_after is None else [self.stop_after])}))
+
+
+@dataclass
+class SaveTimes:
+    """Decides after which steps a training saves its state.
+
+    Attributes:
+        every_steps: steps between two saves; None: time decides.
+        every_seconds: seconds between two saves; None: the cost of the last one decides.
+        last_step: step of the last save.
+        only_at: the steps after which it is saved, in order, whatever else is set; None: the others decide.
+    """
+
+    every_steps: int | None = None
+    every_seconds: float | None = None
+    last_step: int = 0
+    only_at: Sequence[int] | None = None
+    clock: Callable[[], float] = time.monotonic
+    _cost: float = 0.0
+    _since: float = field(default=0.0, repr=False)
+
+    def started(self) -> None:
+        """The training begins now."""
+        self._since = self.clock()
+
+    def next_step(self, done: int) -> int | None:
+        """The first step after `done` at which a save is due by the number of steps; None: never."""
+        if self.only_at is not None:
+            return next((step for step in self.only_at if step > done), None)
+        return None if self.every_steps is None else (done // self.every_steps + 1) * self.every_steps
+
+    def due(self, step: int) -> bool:
+        """Whether the state after `step` steps is to be saved."""
+        if step == self.last_step:
+            return False
+        if self.only_at is not None:
+            return step in self.only_at
+        if self.every_steps is not None and step % self.every_steps == 0:
+            return True
+        if self.every_seconds is not None:
+            return self.clock() - self._since >= self.every_seconds
+        return self.every_steps is None and self.clock() - self._since >= max(_SHORTEST_SECONDS, self._cost / _SHARE)
+
+    def saved(self, step: int, seconds: float) -> None:
+        """The state after `step` steps was saved, which took `seconds`."""
+        self.last_step, self._cost, self._since = step, seconds, self.clock()
+
+
+class Runtime(Protocol):
+    """Executes steps and forward passes."""
+
+    @property
+    def graph_def_bytes(self) -> int | None:
+        """Size of the GraphDef that holds the training step, in bytes; None before the first step."""
+        ...
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps and returns the sum of their losses.
+
+        Raises:
+            VocabularyError: an id is outside its table.
+            RunError: another fault of the inputs.
+        """
+        ...
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""
+        ...

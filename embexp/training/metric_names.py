@@ -1,11 +1,13 @@
-"""Names of the metrics of each task, and which way each gets better. Without NumPy: reports and sweeps import it."""
+"""Names of the metrics of each task, which way each is better, and those that a search makes better."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.models import Task
@@ -13,6 +15,7 @@ from embexp.specs.recommendation import Recommendation
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
+_SPLIT = "validation"
 
 
 class Direction(StrEnum):
@@ -54,7 +57,7 @@ def top_n_names(cutoffs: Sequence[int]) -> tuple[str, ...]:
     return (*found, "mrr", *(f"coverage_at_{k}" for k in cutoffs))
 
 
-def names(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> tuple[str, ...]:
+def metrics_of(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> tuple[str, ...]:
     """The metrics of a task; early stopping watches the first by default.
 
     Args:
@@ -83,7 +86,7 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
     """
     match task:
         case Task.RECOMMENDATION:
-            return next((name for name in measured if name.startswith("ndcg_at_")), names(task)[0])
+            return next((name for name in measured if name.startswith("ndcg_at_")), metrics_of(task)[0])
         case Task.RATING:
             return "rmse"
         case Task.CLICK:
@@ -100,7 +103,7 @@ def watched(task: Task, metric: str | None, cutoffs: Sequence[int] = Recommendat
     Raises:
         ConfigError: the task has no such metric.
     """
-    known = names(task, cutoffs)
+    known = metrics_of(task, cutoffs)
     if metric is None:
         return known[0]
     if metric not in known:
@@ -109,3 +112,74 @@ def watched(task: Task, metric: str | None, cutoffs: Sequence[int] = Recommendat
         rule = f"the metrics of task {task} are {', '.join(known)}"
         raise ConfigError([Fault("train.early_stopping.metric", repr(metric), rule, remedy)])
     return metric
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric of the validation split, and the way it gets better.
+
+    Attributes:
+        metric: its name, such as `auc`.
+        higher_is_better: whether a search maximizes it.
+    """
+
+    metric: str
+    higher_is_better: bool
+
+    @property
+    def direction(self) -> Literal["minimize", "maximize"]:
+        """The word that sweepers use: minimize or maximize."""
+        return "maximize" if self.higher_is_better else "minimize"
+
+
+def objectives(
+    task: Task, chosen: str | Sequence[str] | None, cutoffs: Sequence[int] = Recommendation().cutoffs
+) -> tuple[Objective, ...]:
+    """The objectives of a search.
+
+    Args:
+        task: of the run.
+        chosen: `sweep.objective`: one name, several, or None for the task's default, that of early stopping. The split
+            may stand before the name: `validation auc`.
+        cutoffs: of task recommendation.
+
+    Raises:
+        ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
+    """
+    known = metrics_of(task, cutoffs)
+    names = [known[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
+    found: list[Objective] = []
+    faults: list[Fault] = []
+    for text in names:
+        *split, name = text.replace(".", " ").replace("/", " ").split() or [""]
+        fault = _fault(task, known, split, name, text)
+        if fault is None and any(each.metric == name for each in found):
+            fault = Fault("sweep.objective", repr(text), "it is named twice", "name each objective once")
+        if fault is not None:
+            faults.append(fault)
+        else:
+            higher = direction(name) is Direction.HIGHER
+            found.append(Objective(name, higher))
+    if not names:
+        faults.append(
+            Fault("sweep.objective", "[]", "a search needs an objective", "null is the task's default metric")
+        )
+    if faults:
+        raise ConfigError(faults)
+    return tuple(found)
+
+
+def _fault(task: Task, known: Sequence[str], split: Sequence[str], name: str, text: str) -> Fault | None:
+    if list(split) not in ([], [_SPLIT]):
+        return Fault(
+            "sweep.objective",
+            repr(text),
+            "settings are chosen by the validation split: chosen by the test split, its metrics would say nothing of"
+            " new data any more"
+            if split[0] == "test"
+            else "settings are chosen by the validation split",
+            f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}",
+        )
+    if name not in known:
+        return Fault("sweep.objective", repr(text), f"the metrics of task {task} are {', '.join(known)}")
+    return None

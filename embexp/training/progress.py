@@ -1,9 +1,12 @@
-"""Training progress on the console: a bar in a terminal or a notebook, plain lines elsewhere."""
+"""Training progress: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import html
+import importlib
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,16 +14,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from embexp.training.durations import duration
-from embexp.training.listeners import Listener
-from embexp.training.notebook import NotebookBar
-from embexp.training.pace import Pace
+from embexp.training.listeners import Listener, Pace
 
 _LINE_SECONDS = 10.0
 """Seconds between two plain lines, however many steps these are, so that slow steps show life."""
 _LONGEST_SECONDS = 300.0
 _LINE_SHARE = 0.02
 """Lines of a long training are this share of its duration apart, up to `_LONGEST_SECONDS`: its log stays readable."""
+_SECONDS = 0.2
+"""Least seconds between two updates, which are messages to the browser."""
 
 
 def progress(console: Console) -> Listener:
@@ -203,3 +205,93 @@ def _rate(rate: float) -> str:
 
 def _readable(status: str) -> str:
     return status.replace("_", " ")
+
+
+class NotebookBar(Listener):
+    """Shows a bar with the loss, the latest evaluation and the remaining time.
+
+    rich's bar and tqdm's need the package ipywidgets in a notebook; IPython alone can update what it has displayed.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._total = self._step = 0
+        self._left: float | None = None
+        self._start = self._shown = 0.0
+        self._loss: float | None = None
+        self._evaluation = ""
+        self._status = "training"
+        self._warnings: list[str] = []
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Displays the bar."""
+        self._total, self._start = total_steps, time.monotonic()
+        display = importlib.import_module("IPython.display")
+        self._handle = display.display(self, display_id=True)
+
+    def resumed(self, step: int) -> None:
+        """Starts the bar where the earlier process ended."""
+        self._step = step
+        self._update(now=True)
+
+    def progressed(self, step: int) -> None:
+        """Advances the bar."""
+        self._step = step
+        self._update()
+
+    def paced(self, pace: Pace) -> None:
+        """Remembers the remaining time."""
+        self._left = pace.seconds_left
+        self._update()
+
+    def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
+        """Shows the loss."""
+        self._loss = loss
+        self._update()
+
+    def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Shows the metrics."""
+        values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self._evaluation = f"{split} (step {step:,}) {values}"
+        self._update()
+
+    def warned(self, sentence: str) -> None:
+        """Shows the warning below the bar."""
+        self._warnings.append(sentence)
+        self._update(now=True)
+
+    def ended(self, status: str) -> None:
+        """Leaves the bar with the status."""
+        self._status = status.replace("_", " ")
+        self._update(now=True)
+
+    def _update(self, *, now: bool = False) -> None:
+        if self._handle is not None and (now or time.monotonic() - self._shown >= _SECONDS):
+            self._shown = time.monotonic()
+            self._handle.update(self)
+
+    def _text(self) -> str:
+        elapsed = time.monotonic() - self._start
+        parts = [f"{self._status}: {self._step:,} of {self._total:,} steps"]
+        if self._status != "training":
+            parts.append(f"in {elapsed:.0f} s")
+        elif self._left:
+            parts.append(f"{elapsed:.0f} s elapsed, {self._left:.0f} s left")
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.4f}")
+        return ", ".join([*parts, *([self._evaluation] if self._evaluation else [])])
+
+    def __repr__(self) -> str:
+        return "\n".join([self._text(), *(f"warning: {each}" for each in self._warnings)])
+
+    def _repr_html_(self) -> str:
+        bar = f'<progress value="{self._step}" max="{max(1, self._total)}" style="width: 20em"></progress>'
+        below = "".join(f"<div>warning: {html.escape(each)}</div>" for each in self._warnings)
+        return f"<div>{bar} {html.escape(self._text())}</div>{below}"
+
+
+def duration(seconds: float) -> str:
+    """Such as `0:07`, `12:34` or `62:59:59`: minutes and seconds, with hours from the first on."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

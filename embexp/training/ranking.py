@@ -1,22 +1,46 @@
-"""Ranks of correct answers among all candidates, and ranking metrics: NumPy, integers and float64.
+"""Ranks of correct answers among candidates, lists of the best items for each user, and their metrics.
 
 A query of a knowledge graph may have several correct answers. When one of them is ranked, the other known ones are
 removed from the candidates ("filtered", Bordes et al. 2013). Where candidates tie with the answer, its rank is the mean
 of the best and the worst rank that it could have among them ("realistic", Berrendorf et al. 2020), so that a model that
 gives all candidates the same score gains nothing.
+
+Lists of the best items for each user, and their metrics: NumPy, scores in float32 or float64, metrics in float64.
+
+A user's list holds the items of the whole catalogue with the highest scores, without those that the user has seen.
+Items with equal scores are listed by their number in the catalogue. With H, the user's held-out items, and h(i), 1 if
+item i of the list is in H:
+
+| metric | of a user |
+|---|---|
+| recall_at_k | sum h(1..k) / |H| |
+| ndcg_at_k | sum h(i) / log2(i + 1) over i = 1..k, divided by the same sum of the ideal list (min(k, |H|) ones) |
+| hit_rate_at_k | 1 if any of h(1..k) is, else 0 |
+| mrr | 1 / place of the first item of H in the list of the whole catalogue; 0 if the catalogue has none of H |
+
+Each is the mean over the users. coverage_at_k is the share of the catalogue that stands in the list of at least one
+user. Järvelin and Kekäläinen: "Cumulated gain-based evaluation of IR techniques" (2002), with gains of 0 and 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from embexp.data.examples import ListColumn
 from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
+from embexp.training import metric_names
 from embexp.training.metric_names import HITS
+
+_CELLS = 1 << 22
+"""Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
+
+Scores = Callable[[int, int], np.ndarray]
+"""Scores of all items for users start..stop: float [stop - start, I], a new array."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +84,7 @@ def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndar
 
 
 def ranks_of_standings(standings: np.ndarray, known: np.ndarray, entities: int) -> np.ndarray:
-    """The same ranks from what `entity_ranks.standings` counted: float64 [N].
+    """The same ranks from what `one_vs_all.standings` counted: float64 [N].
 
     Args:
         standings: candidates with a higher score minus those with a lower one, float [N]; NaN if a score is not finite.
@@ -133,3 +157,129 @@ def _check_finite(finite: np.ndarray) -> None:
 
 def _mean_reciprocal(ranks: np.ndarray) -> float:
     return float(np.mean(1 / ranks))
+
+
+class Best(NamedTuple):
+    """The lists of some users.
+
+    Attributes:
+        items: int64 [n, k], numbers in the catalogue, best first; -1 where nothing is left to recommend.
+        scores: float [n, k]; -inf there.
+    """
+
+    items: np.ndarray
+    scores: np.ndarray
+
+
+def products(users: np.ndarray, items: np.ndarray) -> Scores:
+    """Scores as dot products of vectors of users [N, d] and of items [I, d]."""
+    columns = np.ascontiguousarray(items.T)
+    return lambda start, stop: users[start:stop] @ columns
+
+
+def same_for_all(scores: np.ndarray) -> Scores:
+    """The same scores [I] for every user, such as popularity."""
+    return lambda start, stop: np.tile(scores, (stop - start, 1))
+
+
+def best_items(scores: np.ndarray, k: int) -> Best:
+    """The k highest scores of each row [n, I], those of seen items being -inf; equal ones by rising number."""
+    count = min(k, scores.shape[1])
+    least = np.partition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count]
+    # All that are at least as high as the k-th; more than k if others equal it.
+    row, item = np.nonzero(scores >= least[:, None])
+    value = scores[row, item]
+    order = np.lexsort((item, -value, row))
+    place = np.arange(len(row)) - np.searchsorted(row, np.arange(len(scores)))[row]
+    kept = order[place < count]  # `row` is sorted, so the order within a row is all that changes
+    items = item[kept].reshape(len(scores), count)
+    found = value[kept].reshape(len(scores), count)
+    items = np.where(np.isneginf(found), -1, items)
+    missing = ((0, 0), (0, k - count))
+    return Best(np.pad(items, missing, constant_values=-1), np.pad(found, missing, constant_values=-np.inf))
+
+
+def user_blocks(scores: Scores, users: int, items: int, seen: ListColumn) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Users start..stop and their scores, -inf for seen items, in bounded memory.
+
+    Raises:
+        DivergedError: a score is not finite.
+    """
+    size = max(1, _CELLS // items)
+    for start in range(0, users, size):
+        stop = min(start + size, users)
+        found = scores(start, stop)
+        if not np.isfinite(found).all():
+            raise DivergedError("scores of items are not finite numbers: the training has diverged")
+        row, item = _pairs(seen, start, stop)
+        found[row, item] = -np.inf
+        yield start, stop, found
+
+
+def evaluate_lists(
+    scores: Scores, items: int, *, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn, cutoffs: Sequence[int]
+) -> dict[str, float]:
+    """The metrics of N users.
+
+    Args:
+        scores: of all items.
+        items: I, the number of items.
+        relevant: held-out items of each user, by number in the catalogue, none of them seen.
+        unknown: int64 [N], held-out items of each user that are not in the catalogue.
+        seen: items that are left out of each user's list.
+        cutoffs: the k.
+
+    Raises:
+        DivergedError: a score is not finite.
+        ValueError: there are no users.
+    """
+    users, longest = len(unknown), max(cutoffs)
+    if not users:
+        raise ValueError("there is nothing to evaluate: no users")
+    sums: dict[str, float] = dict.fromkeys(metric_names.top_n_names(cutoffs), 0.0)
+    listed = {k: np.zeros(items, bool) for k in cutoffs}
+    discounts = 1 / np.log2(np.arange(longest) + 2)
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])
+    for start, stop, found in user_blocks(scores, users, items, seen):
+        row, item = _pairs(relevant, start, stop)
+        wanted = np.zeros(found.shape, bool)
+        wanted[row, item] = True
+        top = best_items(found, longest).items
+        hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
+        held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
+        for k in cutoffs:
+            hit = hits[:, :k]
+            sums[f"recall_at_{k}"] += float((hit.sum(axis=1) / held_out).sum())
+            gain = (hit * discounts[: hit.shape[1]]).sum(axis=1)
+            sums[f"ndcg_at_{k}"] += float((gain / ideal[np.minimum(k, held_out)]).sum())
+            sums[f"hit_rate_at_{k}"] += float(hit.any(axis=1).sum())
+            shown = top[:, :k]
+            listed[k][shown[shown >= 0]] = True
+        sums["mrr"] += float((1 / _first_places(found, row, item)).sum())
+    found_metrics = {name: value / users for name, value in sums.items()}
+    return found_metrics | {f"coverage_at_{k}": float(listed[k].mean()) for k in cutoffs}
+
+
+def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """float64: the place of the first relevant item of each row that has any, from 1.
+
+    Args:
+        scores: [n, I].
+        row: of each relevant item, rising.
+        item: its number.
+    """
+    value = scores[row, item]
+    order = np.lexsort((item, -value, row))
+    row, item, value = row[order], item[order], value[order]
+    first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]]) if len(row) else np.empty(0, np.int64)
+    rows, own, number = scores[row[first]], value[first, None], item[first, None]
+    ahead = np.count_nonzero(rows > own, axis=1)
+    ahead += np.count_nonzero((rows == own) & (np.arange(scores.shape[1]) < number), axis=1)
+    return np.asarray(1 + ahead, np.float64)
+
+
+def _pairs(lists: ListColumn, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row, from 0, and value of each entry of lists start..stop."""
+    splits = lists.splits[start : stop + 1]
+    row = np.repeat(np.arange(stop - start), np.diff(splits))
+    return row, lists.values[splits[0] : splits[-1]]

@@ -13,10 +13,8 @@ from embexp.models import build as models
 from embexp.specs.triples import CANDIDATES, KNOWN
 from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.inputs import EveryRow
-from embexp.training import entity_ranks
-from embexp.training.one_vs_all import OneVsAll
-from embexp.training.replica_seeds import replica_seeds
-from embexp.training.replication import ReplicaBatch, Replication
+from embexp.training.one_vs_all import OneVsAll, block_rows, standings
+from embexp.training.replication import ReplicaBatch, Replication, replica_seeds
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Step:
     def predict(self, batch: Any) -> Any:
         """Logits of one batch, float32 [B], or [B, C] where an example has several; changes no variable.
 
-        Where the batch has the known answers of queries, their `entity_ranks.standings`, float32 [B]; of
+        Where the batch has the known answers of queries, their `one_vs_all.standings`, float32 [B]; of
         recommendation, the vectors of each example's user and item, [B, 2, d].
         """
         self.backend.enqueue(self.features(batch, training=False), training=False)
@@ -128,8 +126,8 @@ class Step:
         def score(start: int, stop: int) -> Any:
             return self.model({**inputs, CANDIDATES: self.backend.rows(CANDIDATES, start, stop)[None]}, training=False)
 
-        block = entity_ranks.block_rows(entities, inputs[CANDIDATES].shape[-1])
-        return entity_ranks.standings(score, entities, block, tf.cast(batch.labels, tf.int32), batch.known)
+        block = block_rows(entities, inputs[CANDIDATES].shape[-1])
+        return standings(score, entities, block, tf.cast(batch.labels, tf.int32), batch.known)
 
     def features(self, batch: Any, *, training: bool) -> dict[str, Any]:
         """The backend's input for a batch, by feature: ids, or pairs of ids and weights.

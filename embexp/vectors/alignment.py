@@ -1,17 +1,27 @@
-"""From the rows of a table to the rows of a file: the provenance of each row."""
+"""From the rows of a table to the rows of a file: how tokens are matched, and how many are found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embexp.specs.pretrained import Match
-from embexp.vectors import matching
+
+_TOKENS_AT_ONCE = 65_536
+_STEPS = {
+    Match.EXACT: (Match.EXACT,),
+    Match.LOWER: (Match.EXACT, Match.LOWER),
+    Match.NORMALISED: (Match.EXACT, Match.LOWER, Match.NORMALISED),
+}
+"""Stricter comparisons come first: `us` never takes the vector of `US` where the file has one of its own."""
 
 
 class RowKind(IntEnum):
@@ -81,7 +91,7 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
     last = words.first + len(words.tokens)
     if last > rows:
         raise ValueError(f"a table of {rows} rows can't hold {last}")
-    matched = matching.match(words.tokens, file_tokens, how)
+    matched = match(words.tokens, file_tokens, how)
     file_rows = np.full(rows, -1, np.int64)
     file_rows[words.first : last] = matched.rows
     kinds = np.full(rows, RowKind.SPECIAL, np.uint8)
@@ -95,3 +105,147 @@ def by_position(rows: int) -> Alignment:
     kind = np.array(RowKind.PRETRAINED, np.uint8)
     numbers = np.int32 if rows <= np.iinfo(np.int32).max else np.int64
     return Alignment(np.arange(rows, dtype=numbers), np.broadcast_to(kind, rows))
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What a comparison of two lists of tokens found.
+
+    Attributes:
+        rows: int64 [tokens], place in the other list, -1 where there is none.
+        by: how many were found by each comparison, the strictest first.
+    """
+
+    rows: np.ndarray
+    by: dict[Match, int]
+
+
+def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -> Matched:
+    """Finds each token in a list; of several that are the same under a comparison, the first in the list.
+
+    Args:
+        tokens: to look for.
+        among: to look in.
+        how: the loosest comparison that is tried; each stricter one goes before it.
+    """
+    rows = np.full(len(tokens), -1, np.int64)
+    by = {}
+    for step in _STEPS[how]:
+        left = np.flatnonzero(rows < 0)
+        found = _first(_formed(tokens.take(pa.array(left)), step), _formed(among, step))
+        rows[left] = found
+        by[step] = int((found >= 0).sum())
+    return Matched(rows, by)
+
+
+def form(token: str, how: Match) -> str:
+    """The text of a token that is compared."""
+    match how:
+        case Match.EXACT:
+            return token
+        case Match.LOWER:
+            return token.lower()
+        case Match.NORMALISED:
+            return " ".join(unicodedata.normalize("NFKC", token).casefold().split())
+
+
+def _formed(tokens: pa.LargeStringArray, how: Match) -> pa.LargeStringArray:
+    if how is Match.EXACT:
+        return tokens
+    return _mapped(tokens, lambda token: form(token, how))
+
+
+def _mapped(tokens: pa.LargeStringArray, change: Callable[[str], str]) -> pa.LargeStringArray:
+    """A changed copy, made piece by piece: Python's strings take ten times the memory of Arrow's."""
+    pieces = [
+        pa.array(map(change, tokens.slice(start, _TOKENS_AT_ONCE).to_pylist()), pa.large_string())
+        for start in range(0, len(tokens), _TOKENS_AT_ONCE)
+    ]
+    return pa.concat_arrays([pa.array([], pa.large_string()), *pieces])
+
+
+def _first(tokens: pa.LargeStringArray, among: pa.LargeStringArray) -> np.ndarray:
+    """int64 place of each token's first occurrence in `among`, or -1.
+
+    The hash table is one of `tokens`, a vocabulary, not of `among`, which may be far longer and on disk.
+    """
+    encoded = tokens.dictionary_encode()
+    found = pc.index_in(among, value_set=encoded.dictionary)
+    places = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    codes = found.drop_null().to_numpy()
+    first = np.full(len(encoded.dictionary), -1, np.int64)
+    first[codes[::-1]] = places[::-1]  # of several assignments to one place the last stays
+    result: np.ndarray = first[encoded.indices.to_numpy()]
+    return result
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a file has for a table.
+
+    Attributes:
+        pretrained: rows that it fills.
+        missing: rows whose token it lacks.
+        special: rows that stand for no token.
+        by: rows found by each comparison of tokens.
+        occurrences: how often the tokens were seen in the training split; None where that was not counted.
+        occurrences_pretrained: how often those that it has.
+        commonest_missing: tokens that it lacks and how often each was seen (None where that was not counted), the
+            most frequent first.
+    """
+
+    pretrained: int
+    missing: int
+    special: int
+    by: dict[str, int]
+    occurrences: int | None
+    occurrences_pretrained: int | None
+    commonest_missing: tuple[tuple[str, int | None], ...]
+
+    def summary(self, where: str = "file") -> str:
+        """The counts in a line; `where` is the word for what has the rows."""
+        named = self.pretrained + self.missing
+        counts = f"{self.pretrained:,} of {named:,} rows found in the {where}"
+        if self.occurrences:
+            counts += f", {(self.occurrences_pretrained or 0) / self.occurrences:.1%} of what the training split holds"
+        return counts
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts in coverage.json."""
+        return {
+            "rows_pretrained": self.pretrained,
+            "rows_missing": self.missing,
+            "rows_special": self.special,
+            "matched": self.by,
+            "occurrences": self.occurrences,
+            "occurrences_pretrained": self.occurrences_pretrained,
+            "commonest_missing": [{"token": token, "frequency": count} for token, count in self.commonest_missing],
+        }
+
+
+def coverage(alignment: Alignment, words: RowTokens, *, shown: int = 20) -> Coverage:
+    """Counts what an alignment found.
+
+    Args:
+        alignment: of a table.
+        words: what its rows stand for.
+        shown: how many of the missing tokens are named.
+    """
+    kinds = alignment.kinds[words.first : words.first + len(words.tokens)]
+    lacking = np.flatnonzero(kinds == RowKind.MISSING)
+    counts = words.frequencies
+    if counts is not None:
+        lacking = lacking[np.argsort(-counts[lacking], kind="stable")]
+    lacking = lacking[:shown]
+    names = words.tokens.take(pa.array(lacking)).to_pylist()
+    return Coverage(
+        pretrained=alignment.count(RowKind.PRETRAINED),
+        missing=alignment.count(RowKind.MISSING),
+        special=alignment.count(RowKind.SPECIAL),
+        by={how.value: count for how, count in alignment.by.items()},
+        occurrences=None if counts is None else int(counts.sum()),
+        occurrences_pretrained=None if counts is None else int(counts[kinds == RowKind.PRETRAINED].sum()),
+        commonest_missing=tuple(
+            (name, None if counts is None else int(counts[place])) for name, place in zip(names, lacking, strict=True)
+        ),
+    )

@@ -1,10 +1,11 @@
-"""A file of vectors as a source: converted to float32, with the policies kept, mapped where it can be."""
+"""A file of vectors as a `VectorSource`: converted to float32, with the policies kept, mapped where it can be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,38 @@ from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.system import arrays, caching, digests
 from embexp.system.progress import Progress, quiet
+from embexp.system.rows import MappableRows
 from embexp.vectors import converted
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import Place, Stored
 
 _CHUNK_BYTES = 16 * 1024 * 1024
+
+
+class VectorSource(MappableRows, Protocol):
+    """A matrix on disk, read by ranges of rows or mapped.
+
+    Its `memory_map` converts a file that can't be mapped as it is, once, into the cache. To read some rows takes
+    memory for little more than these.
+    """
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type as stored; rows are read as float32."""
+        ...
+
+    @property
+    def tokens(self) -> pa.LargeStringArray | None:
+        """The word of each row, [rows]; None when the file has none.
+
+        Those of text and word2vec files are distinct; elsewhere a token may be repeated, and its first row counts.
+        """
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, independent of the file's name."""
+        ...
 
 
 class FileSource:

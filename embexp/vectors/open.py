@@ -13,11 +13,11 @@ from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, regular
 from embexp.system.progress import Progress, quiet
-from embexp.vectors import converted, token_files
-from embexp.vectors.compressed import SUFFIXES as COMPRESSED
-from embexp.vectors.compressed import member_of, open_stream
+from embexp.vectors import converted
 from embexp.vectors.file_source import FileSource
-from embexp.vectors.stored import Stored
+from embexp.vectors.stored import Stored, read_token_file, tokens_beside
+from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
+from embexp.vectors.word_vectors import member_of, open_stream
 
 BY_SUFFIX = {
     ".npy": Format.NPY,
@@ -127,15 +127,15 @@ def _from_stream(
     progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
-        from embexp.vectors import text, word2vec_binary
+        from embexp.vectors import word_vectors
 
         with open_stream(path, key, progress) as stream:
             if form is Format.WORD2VEC_BINARY:
-                word2vec_binary.convert(
+                word_vectors.convert_word2vec_binary(
                     stream, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
                 )
             else:
-                text.convert(
+                word_vectors.convert_text(
                     stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
                 )
 
@@ -154,30 +154,30 @@ def _stored(
     # Each reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
     match form:
         case Format.NPY:
-            from embexp.vectors import numpy_files
+            from embexp.vectors import array_files
 
             if key is not None:
                 raise DataError(f"{path}: found a key, {key!r}, but a .npy file holds one array only")
-            return numpy_files.read_npy(path)
+            return array_files.read_npy(path)
         case Format.NPZ:
-            from embexp.vectors import numpy_files
+            from embexp.vectors import array_files
 
-            name = numpy_files.npz_key(path, key)
+            name = array_files.npz_key(path, key)
 
             def unpack(made: Path) -> None:
-                numpy_files.extract(path, name, made, progress)
+                array_files.extract(path, name, made, progress)
 
             content = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
             folder = caching.folder(cache, "vectors", content, unpack)
-            return numpy_files.read_extracted(path, name, folder)
+            return array_files.read_extracted(path, name, folder)
         case Format.SAFETENSORS:
-            from embexp.vectors import safetensors_files
+            from embexp.vectors import array_files
 
-            return safetensors_files.read(path, key)
+            return array_files.read_safetensors(path, key)
         case Format.HDF5:
-            from embexp.vectors import hdf5
+            from embexp.vectors import array_files
 
-            return hdf5.read(path, key, token_column)
+            return array_files.read_hdf5(path, key, token_column)
         case Format.PARQUET:
             from embexp.vectors import columnar
 
@@ -206,11 +206,11 @@ def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | N
             raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
         return stored
     if tokens_file is None:
-        candidate = token_files.beside(path)
+        candidate = tokens_beside(path)
         if not candidate.is_file():
             return stored
         tokens_file = candidate
     elif fault := regular.fault_of(tokens_file):
         raise DataError(f"{tokens_file}: {fault} of tokens")
-    tokens: Callable[[], object] = lambda: token_files.read(tokens_file, stored.rows)  # noqa: E731
+    tokens: Callable[[], object] = lambda: read_token_file(tokens_file, stored.rows)  # noqa: E731
     return replace(stored, tokens=tokens, files=[*stored.files, tokens_file])

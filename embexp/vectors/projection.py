@@ -1,17 +1,20 @@
-"""Making rows as long as a table's where the file's are not."""
+"""Making rows as long as a table's where the file's are not, by the moments of the file's rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from embexp.errors import DataError
 from embexp.specs.pretrained import Project
-from embexp.vectors import moments
-from embexp.vectors.source import VectorSource
+from embexp.system.rows import Rows
+from embexp.vectors.file_source import VectorSource
 
 _ROWS_AT_ONCE = 1_024
+_BLOCK_BYTES = 16 * 1024 * 1024
 
 
 class Projection(Protocol):
@@ -120,8 +123,67 @@ def principal_components(source: VectorSource, dim: int) -> PrincipalComponents:
 
     An eigenvector's sign is free: here its largest element, by magnitude, is positive (the first of equal ones).
     """
-    found = moments.measure(moments.blocks(source), covariance=True)
+    found = measure(blocks(source), covariance=True)
     _, vectors = np.linalg.eigh(found.spread)  # by rising eigenvalue
     directions = vectors[:, ::-1][:, :dim]
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
     return PrincipalComponents(found.mean, np.ascontiguousarray(directions * np.where(largest < 0, -1.0, 1.0)))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of a matrix [rows, dim].
+
+    Attributes:
+        mean: float64 [dim].
+        spread: float64, the variance of each column [dim], or the covariance of all [dim, dim]; of the whole
+            matrix, so divided by rows, not by rows - 1.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+
+
+def blocks(source: Rows) -> Iterator[np.ndarray]:
+    """All rows of a source, float32, in blocks whose size follows from its width alone."""
+    rows = max(_BLOCK_BYTES // (8 * source.dim), 1)
+    for start in range(0, source.rows, rows):
+        yield source.read(start, min(start + rows, source.rows))
+
+
+def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:
+    """Moments of a matrix that comes as blocks of rows.
+
+    Each block is centred on its own mean before it is squared, and the blocks are merged by the formula of
+    Chan, Golub and LeVeque (1983), so that a mean far from 0 costs no digits.
+
+    Args:
+        parts: [n, dim] each, n at least 1.
+        covariance: between all columns, not only the variance of each.
+
+    Raises:
+        ValueError: there is no row.
+        DataError: NaN or infinities are among the numbers.
+    """
+    count, mean, squares = 0, np.zeros(0), np.zeros(0)
+    for part in parts:
+        values = part.astype(np.float64)
+        here = values.mean(axis=0)
+        values -= here
+        added = values.T @ values if covariance else np.einsum("ij,ij->j", values, values)
+        if count == 0:
+            count, mean, squares = len(values), here, added
+            continue
+        step = here - mean
+        total = count + len(values)
+        squares = squares + added + (np.outer(step, step) if covariance else step**2) * (count * len(values) / total)
+        mean = mean + step * (len(values) / total)
+        count = total
+    if count == 0:
+        raise ValueError("a matrix without rows has no moments")
+    if not (np.isfinite(mean).all() and np.isfinite(squares).all()):
+        raise DataError(
+            "the file's rows have no mean and variance: found NaN or infinities, which non_finite=keep lets pass\n"
+            "    set non_finite to zero or skip, or missing and project to what needs no mean"
+        )
+    return Moments(mean, squares / count)

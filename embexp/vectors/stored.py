@@ -1,4 +1,4 @@
-"""A matrix as stored in a file, before conversion to float32 and before any policy."""
+"""A matrix as stored in a file, before conversion to float32 and before any policy, and the files of its tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embexp.errors import DataError
+from embexp.system import regular
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
+TOKENS_SUFFIX = ".tokens.txt"
 
 
 @dataclass(frozen=True)
@@ -108,3 +111,48 @@ def shown(text: object) -> str:
 def counted(number: int, noun: str) -> str:
     """A number and its noun."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def tokens_beside(path: Path) -> Path:
+    """Where the tokens of a file of vectors are looked for: `a.tokens.txt` for `a.npy`."""
+    return path.with_name(path.stem + TOKENS_SUFFIX)
+
+
+def token_lines(path: Path) -> pa.LargeStringArray:
+    """The lines of a file.
+
+    Args:
+        path: of the file, UTF-8, with LF or CR LF.
+
+    Raises:
+        DataError: it is not UTF-8, or no file.
+    """
+    if fault := regular.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
+        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
+    if not text:
+        return pa.array([], pa.large_string())
+    # Not as Python's strings, which take several times the memory.
+    return pc.split_pattern(pa.scalar(text.removesuffix("\n"), pa.large_string()), "\n").values
+
+
+def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
+    """The tokens of a file, one per line.
+
+    Args:
+        path: of the file, UTF-8, with LF or CR LF.
+        rows: how many there must be.
+
+    Raises:
+        DataError: it is not UTF-8, or has another number of lines.
+    """
+    tokens = token_lines(path)
+    if len(tokens) != rows:
+        raise DataError(f"{path}: found {counted(len(tokens), 'line')}, expected {rows:,}, one for each row")
+    return tokens

@@ -20,7 +20,7 @@ from embexp.specs.optimizers import Adam
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.schedules import CosineSchedule
 
-CHOICES = folders.find().choices()
+CHOICES = folders.find().choices
 
 
 def any_model(activations: object) -> object:

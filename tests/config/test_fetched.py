@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from embexp.config import composition
-from embexp.config.quick import QuickComposer
 from embexp.data import fetching
 from embexp.data.columns import columns_of
 from embexp.data.datasets import DATA_SETS
@@ -122,12 +121,3 @@ def test_run_id_is_that_of_the_same_files_by_path(tmp_path: Path) -> None:
     found = [source_of(spec.data).digest(columns, cache=tmp_path / "cache") for spec in (by_name, by_path)]
     assert found[0] == found[1]
     assert identity.content_id(by_name, found[0]) == identity.content_id(by_path, found[1])
-
-
-def test_jobs_are_composed_without_hydra_as_with_it() -> None:
-    loader = composition.loader()
-    for overrides in ([GRAPH, "data.fetch=ring", "seed=3"], [GRAPH, "data.fetch=umls"]):
-        quick = QuickComposer(loader).compose(overrides)
-        assert quick is not None
-        assert quick.container == composition.compose_container(loader, overrides).container
-    assert QuickComposer(loader).compose([GRAPH, "data.fetch=ring", "data.path=x"]) is None

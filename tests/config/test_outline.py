@@ -14,7 +14,7 @@ from embexp.config import composition, folders
 from embexp.config.outline import outline
 
 FOUND = folders.find()
-CASES: dict[str, list[str]] = {name: [f"experiment={name}"] for name in FOUND.choices()["experiment"]}
+CASES: dict[str, list[str]] = {name: [f"experiment={name}"] for name in FOUND.choices["experiment"]}
 CASES |= {
     "nothing chosen": [],
     "other models": ["model=mlp", "optimizer=sgd_movielens", "dense_optimizer=sgd"],

@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 from embexp.cli.candidates import candidates
 from embexp.config import additions, composition, folders, patterns, yaml_schema
 from embexp.config.callbacks import Callbacks
-from embexp.config.jobs import Candidates
 from embexp.config.name_patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
@@ -114,12 +113,11 @@ def test_a_choice_of_another_kind_replaces_the_pattern_s(folder: Path) -> None:
 @pytest.mark.parametrize("form", ["braces", "globs"])
 def test_a_sweep_sets_one_of_many(form: str, folder: Path) -> None:
     batch = [[f"experiment={form}", f"tables.C3.dim={dim}"] for dim in range(1, 11)]
-    jobs = Candidates(composition.loader(folder), [], batch)
-    found = [jobs.candidate(overrides) for overrides in batch]
+    loader = composition.loader(folder)
+    found = [composition.candidate(loader, overrides) for overrides in batch]
     assert [each.spec.tables["C3"].dim for each in found] == list(range(1, 11))
-    for each, overrides in zip(found, batch, strict=True):
-        assert each.is_like(jobs.by_hydra(overrides))
-        assert OmegaConf.to_container(each.config().tables) == each.container["tables"]
+    for each in found:
+        assert OmegaConf.to_container(each.composition.config.tables) == each.composition.container["tables"]
 
 
 FAULTS = {

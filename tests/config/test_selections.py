@@ -17,8 +17,8 @@ def told(*overrides: str, config_dir: Path | None = None) -> dict[str, str]:
     return {fault.path: f"{fault.rule}|{fault.remedy}" for fault in faults}
 
 
-INITS = list(folders.find().choices()["init"])
-OPTIMIZERS = list(folders.find().choices()["optimizer"])
+INITS = list(folders.find().choices["init"])
+OPTIMIZERS = list(folders.find().choices["optimizer"])
 CHOSEN = "it is already chosen|write {}=… without the +"
 NOTHING = "nothing in this config is chosen there|did you mean {}?"
 CASES = {

@@ -16,7 +16,7 @@ from embexp.config import folders, yaml_comments, yaml_schema
 FOUND = folders.find()
 GROUPS = yaml_schema.groups(FOUND)
 FILES = [("config", path) for path in FOUND.shipped.glob("*.yaml")]
-FILES += [(group, path) for group, choices in FOUND.choices().items() for path in choices.values()]
+FILES += [(group, path) for group, choices in FOUND.choices.items() for path in choices.values()]
 
 
 @functools.cache

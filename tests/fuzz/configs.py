@@ -389,7 +389,7 @@ def _known_values() -> Mapping[str, Sequence[str]]:
 def _plausible_override(random: Random) -> str:
     """An override of a value or of a choice, that some config may have."""
     if random.random() < 0.5:
-        group, known = random.choice(sorted(find().choices().items()))
+        group, known = random.choice(sorted(find().choices.items()))
         return f"{_PLACES.get(group, group)}={random.choice(sorted(known))}"
     key = _path(random)
     known = _known_values().get(key.rpartition(".")[2], ())

@@ -27,7 +27,7 @@ from embexp.specs.tables import Feature
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.progress import quiet
 from embexp.tensor_bundle import first_format
-from embexp.vectors import token_files
+from embexp.vectors import stored
 from embexp.vectors.open import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
@@ -139,7 +139,7 @@ def _texts(path: Path, random: Random) -> int:
 
 def _vocabulary(path: Path, random: Random) -> int:
     if path.name.endswith(".tokens.txt"):
-        return int(token_files.lines(path).nbytes)
+        return int(stored.token_lines(path).nbytes)
     found = Vocabulary.read(path.with_suffix(""))
     found.lookup(pa.array(found.tokens(0, 5), pa.large_string()))
     return found.size if path.suffix == ".tsv" else len(found.digest)

@@ -18,7 +18,7 @@ from embexp.pretrained.rows import row_source
 from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
 from embexp.specs.run import RunSpec
-from embexp.vectors.initializer_rows import InitializerRows
+from embexp.vectors.initial_rows import InitializerRows
 from tests.pretrained.conftest import DIM, World
 
 OWN = "pretrained@tables.item.pretrained=file"

@@ -24,7 +24,7 @@ from embexp.studies import run as studies
 from embexp.studies import runs_compared, verification
 from embexp.studies.rerun import Rerun, in_own_process
 from embexp.training.listeners import Listener
-from embexp.training.saving import Replay
+from embexp.training.loop import Replay
 
 MODEL = """import keras
 from sizes import WIDTH

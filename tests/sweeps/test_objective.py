@@ -11,7 +11,7 @@ from embexp.reports.record import Status
 from embexp.specs.models import Task
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search import objective_values
-from embexp.training.objectives import Objective, objectives
+from embexp.training.metric_names import Objective, objectives
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from embexp.sweeps import search_space
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.search import Search, SearchSettings, read_search_settings, search_setting_faults
 from embexp.sweeps.study import Study
-from embexp.training.objectives import objectives
+from embexp.training.metric_names import objectives
 
 SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 

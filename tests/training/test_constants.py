@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.specs.models import Task
-from embexp.training import constants, metrics, ranking, verdict
+from embexp.training import baseline, metrics, ranking
 
 RANDOM = np.random.default_rng(0)
 ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
@@ -17,18 +17,18 @@ ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
 def outcome(task: Task, labels: np.ndarray, logits: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
     """The metrics of the constant, and of a model that predicts `logits` for every example of the test split."""
     classes = 0 if logits.ndim == 0 else len(logits)
-    constant = constants.fitted(task, labels, ROWS["train"], classes=classes)
+    constant = baseline.fitted(task, labels, ROWS["train"], classes=classes)
     predicted = np.broadcast_to(logits, (100, *logits.shape))
     return constant.metrics(labels, ROWS["test"]), metrics.evaluate(task, labels[ROWS["test"]], predicted)
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "_EXAMPLES_AT_ONCE", chunk)
+    monkeypatch.setattr(baseline, "_EXAMPLES_AT_ONCE", chunk)
     rating = RANDOM.normal(50, 20, 300).astype(np.float32)
     found, model = outcome(Task.RATING, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
     assert found == pytest.approx(model, rel=1e-12)
-    assert constants.fitted(Task.RATING, rating, ROWS["train"]).deviation == pytest.approx(
+    assert baseline.fitted(Task.RATING, rating, ROWS["train"]).deviation == pytest.approx(
         np.std(rating[:200].astype(np.float64)), rel=1e-12
     )
     click = (RANDOM.random(300) < 0.3).astype(np.float32)
@@ -44,17 +44,17 @@ def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monke
 @pytest.mark.parametrize("clicked", [0.0, 1.0])
 def test_labels_that_are_all_alike(clicked: float) -> None:
     labels = np.full(300, clicked, np.float32)
-    found = constants.fitted(Task.CLICK, labels, ROWS["train"]).metrics(labels, ROWS["test"])
+    found = baseline.fitted(Task.CLICK, labels, ROWS["train"]).metrics(labels, ROWS["test"])
     assert "auc" not in found
     assert 0 <= found["log_loss"] < 2e-6
-    assert constants.fitted(Task.RATING, labels, ROWS["train"]).deviation == 0
+    assert baseline.fitted(Task.RATING, labels, ROWS["train"]).deviation == 0
 
 
 def test_a_random_order_by_drawing_many() -> None:
     choices = RANDOM.integers(1, 30, 50)
     heads = np.arange(50) % 2 == 1
     drawn = [ranking.metrics(RANDOM.integers(1, choices + 1).astype(float), heads) for _ in range(4000)]
-    found = constants.at_random(choices, heads)
+    found = baseline.at_random(choices, heads)
     assert found.keys() == drawn[0].keys()
     for name, value in found.items():
         values = [each[name] for each in drawn]
@@ -62,7 +62,7 @@ def test_a_random_order_by_drawing_many() -> None:
 
 
 def warning(task: Task, found: dict[str, float], constant: dict[str, float], train: float = 1.0) -> str | None:
-    return verdict.warning(
+    return baseline.warning(
         task,
         {"train": {"loss": train}, "validation": found},
         {"train": {"loss": 1.0}, "validation": constant},
@@ -97,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_who_is_better_than_a_constant(name: str) -> None:
     task, found, constant, better = CASES[name]
-    assert verdict.beaten(task, found, constant) is better
+    assert baseline.beaten(task, found, constant) is better
     assert (warning(task, found, constant) is None) is better
 
 
@@ -116,5 +116,5 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
 
 @given(st.floats(0, 10), st.floats(0.01, 10))
 def test_the_share_that_is_removed_decides(loss: float, constant: float) -> None:
-    better = verdict.beaten(Task.RATING, {"loss": loss}, {"loss": constant})
+    better = baseline.beaten(Task.RATING, {"loss": loss}, {"loss": constant})
     assert better == (1 - loss / constant >= 0.01)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from embexp.training.early_stopping import EarlyStopping
+from embexp.training.loop import EarlyStopping
 
 NAN = math.nan
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.specs import graph_sizes
-from embexp.training import entity_ranks, ranking
+from embexp.training import one_vs_all, ranking
 
 QUERIES = 6
 
@@ -26,7 +26,7 @@ def test_ranks_are_those_of_all_scores(seed: int, entities: int, block: int, lev
     counts = np.array([len(each) for each in known])
     lists = ListColumn(np.concatenate(known).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
     ragged = tf.RaggedTensor.from_row_splits(lists.values, lists.splits)
-    found = entity_ranks.standings(
+    found = one_vs_all.standings(
         lambda start, stop: tf.constant(scores[:, start:stop]), entities, block, tf.constant(answers, tf.int32), ragged
     )
     expected = ranking.ranks(scores, answers, lists)
@@ -40,7 +40,7 @@ def test_scores_that_are_no_numbers_have_no_rank(wrong: float, place: int) -> No
     scores = np.float32([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
     scores[1, place] = wrong
     known = tf.ragged.constant([[0, 1], [0, 1]], dtype=tf.int32)
-    found = entity_ranks.standings(
+    found = one_vs_all.standings(
         lambda start, stop: tf.constant(scores[:, start:stop]), 5, 2, tf.constant([0, 0]), known
     )
     assert np.isnan(found).tolist() == [False, True]
@@ -53,4 +53,4 @@ def test_batches_are_bounded(entities: int) -> None:
     size = graph_sizes.evaluation_batch(entities, 512)
     assert 1 <= size <= 512
     assert size in (1, 512) or 4 * size * entities <= graph_sizes.SCORES < 4 * (size + 1) * entities
-    assert 4 * 400 * entity_ranks.block_rows(entities, 400) <= graph_sizes.ROWS
+    assert 4 * 400 * one_vs_all.block_rows(entities, 400) <= graph_sizes.ROWS

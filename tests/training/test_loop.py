@@ -9,9 +9,8 @@ import pytest
 
 from embexp.errors import DivergedError
 from embexp.training import loop
-from embexp.training.early_stopping import EarlyStopping
 from embexp.training.listeners import Listener
-from embexp.training.saving import SaveTimes
+from embexp.training.loop import EarlyStopping, SaveTimes
 
 
 class Recorder(Listener):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.specs.models import Task
-from embexp.training import formulas, metric_names, metrics
+from embexp.training import metric_names, metrics
 
 NUMBERS = st.floats(-1e6, 1e6)
 SCORES = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.floats(-50, 50))
@@ -30,10 +30,10 @@ def pairs_won(examples: list[tuple[int, float]]) -> Fraction:
 def test_auc_is_exact(examples: list[tuple[int, float]]) -> None:
     labels, scores = zip(*examples, strict=True)
     if len(set(labels)) == 2:
-        assert formulas.auc(labels, scores) == float(pairs_won(examples))
+        assert metrics.auc(labels, scores) == float(pairs_won(examples))
     else:
         with pytest.raises(ValueError, match="there is only one"):
-            formulas.auc(labels, scores)
+            metrics.auc(labels, scores)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_auc_is_exact(examples: list[tuple[int, float]]) -> None:
     ids=["right", "wrong", "tied", "published", "signed zeros tie"],
 )
 def test_auc_of_named_cases(labels: list[int], scores: list[float], expected: float) -> None:
-    assert formulas.auc(labels, scores) == expected
+    assert metrics.auc(labels, scores) == expected
 
 
 def test_auc_does_not_mind_many_examples() -> None:
@@ -62,7 +62,7 @@ def test_auc_does_not_mind_many_examples() -> None:
     won = Fraction(tied * tied, 2) + Fraction(rising * tied) + Fraction(rising * (rising + 1), 2)
     # The first rising score is 0 and negative: it ties with the tied positives.
     won += Fraction(tied, 2)
-    assert formulas.auc(labels, scores) == float(won / Fraction(half * half))
+    assert metrics.auc(labels, scores) == float(won / Fraction(half * half))
 
 
 @given(examples=CLICKS)
@@ -73,7 +73,7 @@ def test_log_loss_against_python_s_floats(examples: list[tuple[int, float]]) -> 
 
     labels, logits = zip(*examples, strict=True)
     expected = math.fsum(one(*example) for example in examples) / len(examples)
-    assert formulas.log_loss(labels, logits) == pytest.approx(expected, rel=1e-12, abs=0)
+    assert metrics.log_loss(labels, logits) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_log_loss_against_python_s_floats(examples: list[tuple[int, float]]) -> 
     ids=["even", "sure and right", "sure and wrong", "sure the other way", "tiny losses keep their digits"],
 )
 def test_log_loss_of_named_cases(label: int, logit: float, expected: float) -> None:
-    assert formulas.log_loss([label], [logit]) == pytest.approx(expected, rel=1e-15, abs=0)
+    assert metrics.log_loss([label], [logit]) == pytest.approx(expected, rel=1e-15, abs=0)
 
 
 @given(examples=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30))
@@ -103,8 +103,8 @@ def test_metrics_are_in_float64() -> None:
     """A float32 sum over these would be off in the third digit."""
     labels = np.zeros(2_000_000, np.float32)
     predictions = np.full(2_000_000, 0.1, np.float32)
-    assert formulas.rmse(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
-    assert formulas.mae(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
+    assert metrics.rmse(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
+    assert metrics.mae(labels, predictions) == pytest.approx(float(np.float32(0.1)), rel=1e-13)
 
 
 def test_evaluate_clicks() -> None:
@@ -157,7 +157,7 @@ def test_metrics_of_classes_by_their_definitions(examples: list[tuple[int, list[
 
 def test_macro_f1_of_a_published_example() -> None:
     """The example in the documentation of scikit-learn's f1_score: 0.26… with average="macro"."""
-    assert formulas.macro_f1([0, 1, 2, 0, 1, 2], [0, 2, 1, 0, 0, 1]) == pytest.approx(0.8 / 3, rel=1e-15)
+    assert metrics.macro_f1([0, 1, 2, 0, 1, 2], [0, 2, 1, 0, 0, 1]) == pytest.approx(0.8 / 3, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_macro_f1_of_a_published_example() -> None:
     ids=["even", "sure and right", "sure and wrong", "far below 0", "tiny losses keep their digits"],
 )
 def test_log_loss_of_classes_of_named_cases(label: int, logits: list[float], expected: float) -> None:
-    assert formulas.softmax_log_loss([label], [logits]) == pytest.approx(expected, rel=1e-14, abs=0)
+    assert metrics.softmax_log_loss([label], [logits]) == pytest.approx(expected, rel=1e-14, abs=0)
 
 
 def test_log_loss_of_many_examples_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     logits, labels = generator.normal(size=(1001, 7)), generator.integers(0, 7, 1001)
-    whole = formulas.softmax_log_loss(labels, logits)
-    monkeypatch.setattr(formulas, "_CELLS", 100)
-    assert formulas.softmax_log_loss(labels, logits) == whole
+    whole = metrics.softmax_log_loss(labels, logits)
+    monkeypatch.setattr(metrics, "_CELLS", 100)
+    assert metrics.softmax_log_loss(labels, logits) == whole
 
 
 def logits_of(task: Task, values: list[float]) -> list[list[float]] | list[float]:
@@ -269,8 +269,8 @@ def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str)
 @pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
-    assert tuple(found) == metric_names.names(task)
-    assert metric_names.names(task)[0] == metric_names.watched(task, None)
+    assert tuple(found) == metric_names.metrics_of(task)
+    assert metric_names.metrics_of(task)[0] == metric_names.watched(task, None)
     assert metric_names.headline(task) in found
     # Better predictions must score better in the stated direction.
     better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.RATING else [-1.0, 1.0]))
@@ -291,7 +291,7 @@ def test_the_watched_metric() -> None:
 
 
 def test_metrics_at_cutoffs_have_a_direction() -> None:
-    names = metric_names.names(Task.RECOMMENDATION, (5, 100))
+    names = metric_names.metrics_of(Task.RECOMMENDATION, (5, 100))
     assert names[0] == metric_names.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
     assert {metric_names.direction(name) for name in names} == {metric_names.Direction.HIGHER}
     assert metric_names.direction("recall_at_ten") is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embexp.training.metrics_file import MetricsFile
+from embexp.training.listeners import MetricsFile
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

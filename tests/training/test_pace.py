@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from embexp.training import loop
-from embexp.training.listeners import Listener
-from embexp.training.pace import Pace, Pacing
+from embexp.training.listeners import Listener, Pace, Pacing
 
 
 class Clock(Listener):

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from embexp.training import progress
-from embexp.training.listeners import Listener
-from embexp.training.pace import Pace
+from embexp.training.listeners import Listener, Pace
 
 
 def console(terminal: bool, width: int = 100) -> Console:

@@ -122,7 +122,7 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
-    names = metric_names.names(Task.RANKING)
+    names = metric_names.metrics_of(Task.RANKING)
     better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
     worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
     assert tuple(better) == names

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.training import metric_names, top_n
+from embexp.training import metric_names, ranking
 
 CUTOFFS = (1, 3, 10)
 User = tuple[list[float], set[int], set[int], int]
@@ -50,7 +50,7 @@ def by_hand(users: list[User]) -> dict[str, float]:
 
 def evaluated(users: list[User]) -> dict[str, float]:
     scores = np.array([each[0] for each in users])
-    return top_n.evaluate(
+    return ranking.evaluate_lists(
         lambda start, stop: scores[start:stop].copy(),
         scores.shape[1],
         relevant=lists([each[1] for each in users]),
@@ -78,7 +78,7 @@ def user(items: int) -> st.SearchStrategy[User]:
 @settings(max_examples=60)
 def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(top_n, "_CELLS", cells)
+        patch.setattr(ranking, "_CELLS", cells)
         found = evaluated(users)
     expected = by_hand(users)
     assert set(found) == set(metric_names.top_n_names(CUTOFFS)) == set(expected)
@@ -115,9 +115,9 @@ def test_metrics_are_those_of_ranx() -> None:
 
 def test_equal_scores_are_listed_by_number_and_seen_items_are_not() -> None:
     scores = np.array([[2.0, 3.0, 3.0, 2.0, 2.0, -np.inf], [-np.inf, 1.0, -np.inf, -np.inf, -np.inf, -np.inf]])
-    found = top_n.best(scores, 3)
+    found = ranking.best_items(scores, 3)
     assert found.items.tolist() == [[1, 2, 0], [1, -1, -1]]
-    assert top_n.best(scores[:, :2], 4).items.tolist() == [[1, 0, -1, -1], [1, -1, -1, -1]]
+    assert ranking.best_items(scores[:, :2], 4).items.tolist() == [[1, 0, -1, -1], [1, -1, -1, -1]]
 
 
 def test_a_score_that_is_no_number_ends_the_run() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp.vectors.aligned_rows import AlignedRows
 from embexp.vectors.alignment import Alignment, by_position
+from embexp.vectors.initial_rows import AlignedRows
 from embexp.vectors.projection import Truncation
 
 

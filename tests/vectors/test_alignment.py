@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Match, Project
-from embexp.vectors import aligned_rows, moments, projection
-from embexp.vectors.aligned_rows import AlignedRows
-from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token
-from embexp.vectors.coverage import coverage
-from embexp.vectors.initializer_rows import like_the_file
+from embexp.vectors import initial_rows, projection
+from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token, coverage
+from embexp.vectors.initial_rows import AlignedRows, like_the_file
 
 
 def words(*tokens: str) -> pa.LargeStringArray:
@@ -152,7 +150,7 @@ def test_a_row_is_the_same_however_ranges_are_cut(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_pieces_of_a_large_gather_fit_together(mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aligned_rows, "_PIECE_BYTES", 10 * 4 * 4)
+    monkeypatch.setattr(initial_rows, "_PIECE_BYTES", 10 * 4 * 4)
     random = np.random.default_rng(0)
     matrix = random.normal(size=(9_000, 4)).astype(np.float32)
     taken = random.integers(-1, 9_000, 20_000)
@@ -192,7 +190,7 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
     matrix = np.random.default_rng(seed).normal(1e4, 0.5, (rows, dim)).astype(np.float32)
     parts = [matrix[start : start + size] for start in range(0, rows, size)]
     exact = matrix.astype(np.float64)
-    found, crossed = moments.measure(parts), moments.measure(parts, covariance=True)
+    found, crossed = projection.measure(parts), projection.measure(parts, covariance=True)
     np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-13)
     np.testing.assert_allclose(found.spread, exact.var(0), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(crossed.spread, np.atleast_2d(np.cov(exact, rowvar=False, ddof=0)), atol=1e-9)
@@ -200,12 +198,12 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
 
 def test_moments_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="a matrix without rows has no moments"):
-        moments.measure([])
+        projection.measure([])
 
 
 def test_moments_of_nan_are_refused() -> None:
     with pytest.raises(DataError, match=r"(?s)found NaN or .* set non_finite to zero or skip"):
-        moments.measure([np.array([[1, np.nan]], np.float32)])
+        projection.measure([np.array([[1, np.nan]], np.float32)])
 
 
 def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:

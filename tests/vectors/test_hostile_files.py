@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.errors import DataError
-from embexp.vectors import columnar, hdf5, numpy_files, text, token_files
-from embexp.vectors.compressed import open_stream
+from embexp.vectors import array_files, columnar, stored, word_vectors
 from embexp.vectors.open import open_vectors
+from embexp.vectors.word_vectors import open_stream
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -81,7 +81,7 @@ def test_an_array_that_has_no_room_when_unpacked_is_refused_by_its_header(
     """Its sizes agree: 8 MB of zeros are an array like any other, in 8 kB."""
     np.savez_compressed(tmp_path / "v.npz", m=np.zeros((2000, 1000), np.float32))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=7_000_000))
-    monkeypatch.setattr(numpy_files, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
+    monkeypatch.setattr(array_files, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
     refused(
         tmp_path / "v.npz", "v.npz: m: found 8,000,128 bytes when unpacked, and the disk of the cache has 7,000,000"
     )
@@ -198,8 +198,8 @@ def test_damaged_hdf5(tmp_path: Path) -> None:
 
 
 def test_many_strings_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5, "_FEW_TOKENS", 4)
-    monkeypatch.setattr(hdf5, "_TOKEN_BYTES", 0)
+    monkeypatch.setattr(array_files, "_FEW_TOKENS", 4)
+    monkeypatch.setattr(array_files, "_TOKEN_BYTES", 0)
     rows = 64
 
     def write(file: h5py.File) -> None:
@@ -301,7 +301,7 @@ def test_what_waits_for_its_end_stays_small(data: bytes, most: int, tmp_path: Pa
     tracemalloc.start()
     try:
         with open_stream(path, None) as stream:
-            blocks = sum(1 for _ in text._blocks(stream))
+            blocks = sum(1 for _ in word_vectors._blocks(stream))
     except DataError:
         blocks = 0
     finally:
@@ -312,7 +312,7 @@ def test_what_waits_for_its_end_stays_small(data: bytes, most: int, tmp_path: Pa
 
 
 def test_blank_lines_behind_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 5)
+    monkeypatch.setattr(word_vectors, "_BLOCK_BYTES", 5)
     (tmp_path / "v.txt").write_bytes(b"a 1 2\nb 3 4" + b"\n \t\r\n" * 40 + b"  ")
     assert opened(tmp_path / "v.txt").memory_map().tolist() == [[1, 2], [3, 4]]
 
@@ -353,7 +353,7 @@ def test_a_fifo_of_tokens(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", VALUES)
     refused(tmp_path / "v.npy", "tokens: found a FIFO, expected a file", tokens_file=tmp_path / "tokens")
     with pytest.raises(DataError, match="found a FIFO, expected a file"):
-        token_files.lines(tmp_path / "tokens")
+        stored.token_lines(tmp_path / "tokens")
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:

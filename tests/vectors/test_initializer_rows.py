@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.specs.tables import Constant, Normal, TruncatedNormal, Uniform
-from embexp.vectors.initializer_rows import ROWS_PER_DRAW, InitializerRows
+from embexp.vectors.initial_rows import ROWS_PER_DRAW, InitializerRows
 
 INITIALIZERS = [
     Uniform(scale=0.5),

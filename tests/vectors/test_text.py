@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
-from embexp.vectors import text
+from embexp.vectors import word_vectors
 from embexp.vectors.open import open_vectors
 
 
@@ -90,7 +90,7 @@ def test_first_of_duplicates_wins_and_they_are_counted(tmp_path: Path) -> None:
 
 
 def test_duplicates_in_a_file_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(word_vectors, "_BLOCK_BYTES", 64)
     monkeypatch.setattr("embexp.vectors.converted._CHUNK_BYTES", 24)
     tokens = [f"t{number % 37}" for number in range(500)]
     source = opened(tmp_path, "".join(f"{t} {n} {-n}\n" for n, t in enumerate(tokens)).encode())
@@ -125,7 +125,7 @@ WRONG = {
 def test_wrong_text(case: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, said = WRONG[case]
     if block == 8 and case not in ("first row too short", "prose", "header dim too large"):  # they look at many lines
-        monkeypatch.setattr(text, "_BLOCK_BYTES", block)
+        monkeypatch.setattr(word_vectors, "_BLOCK_BYTES", block)
     with pytest.raises(DataError, match=said):
         opened(tmp_path, data)
     assert not list((tmp_path / "cache").glob("vectors-*"))
@@ -252,7 +252,7 @@ def test_round_trip_with_a_header(matrix, ending, separator, form, block, tmp_pa
     lines = [f"{len(tokens)} {len(values[0])}"]
     lines += [separator.join([token, *map(form, row)]) for token, row in zip(tokens, values, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "_BLOCK_BYTES", block)
+        patch.setattr(word_vectors, "_BLOCK_BYTES", block)
         source = opened(folder, "".join(line + ending for line in lines).encode(), format=Format.WORD2VEC)
     assert source.tokens.to_pylist() == tokens
     expected = np.array([[rounded(float(form(x))) for x in row] for row in values], np.float32)

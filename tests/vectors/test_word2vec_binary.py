@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.vectors import HeaderCount, InvalidText, NonFinite
-from embexp.vectors import word2vec_binary
+from embexp.vectors import word_vectors
 from embexp.vectors.open import open_vectors
 
 
@@ -37,7 +37,7 @@ TOKENS, VALUES = [b"the", "caf\u00e9".encode(), b"x"], [[1.0, -0.5], [2.0, 1e-30
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["line ends", "none"])
 @pytest.mark.parametrize("block", [1, 8 << 20])
 def test_reads(end: bytes, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word2vec_binary, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(word_vectors, "_BINARY_BLOCK_BYTES", block)
     for name, data in (("v.bin", written(TOKENS, VALUES, end=end)),):
         for source in (opened(tmp_path, data, name), opened(tmp_path, gzip.compress(data), f"{name}.gz")):
             assert source.tokens.to_pylist() == ["the", "café", "x"]

@@ -51,7 +51,7 @@ class Source:
 
 
 def save(source: Source, path: Path) -> None:
-    write.write(source, source.tokens, path)
+    write.write_vectors(source, source.tokens, path)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.succession import row_tokens
 from embexp.system.progress import Progress
 from embexp.system.rows import Rows, SomeRows
-from embexp.vectors import projector
+from embexp.vectors import write
 from embexp.vectors import write as vectors
 from embexp.vectors.stored import shown
 
@@ -38,7 +38,7 @@ def write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Pat
             before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
             after = [""] * (rows.rows - vocabulary.size)
             tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
-        vectors.write(rows, tokens, directory / f"{name}.npy", progress=progress)
+        vectors.write_vectors(rows, tokens, directory / f"{name}.npy", progress=progress)
 
 
 def write_word2vec(
@@ -60,7 +60,7 @@ def write_word2vec(
         known = row_tokens(vocabulary)
         _check_word2vec(path, known.tokens)
         some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
-        vectors.write(some, known.tokens, path, progress=progress)
+        vectors.write_vectors(some, known.tokens, path, progress=progress)
 
 
 def write_projector(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
@@ -69,9 +69,9 @@ def write_projector(run: EarlierCheckpoint, tables: Mapping[str, Rows], director
     for name, rows in tables.items():
         vocabulary = run.vocabulary(name)
         columns = {"frequency": map(str, vocabulary.frequencies)} if isinstance(vocabulary, TokenVocabulary) else {}
-        projector.write_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
+        write.write_projector_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
         shapes[name] = (vocabulary.size, rows.dim)
-    projector.write_config(shapes, directory)
+    write.write_projector_config(shapes, directory)
 
 
 def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:

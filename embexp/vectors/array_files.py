@@ -1,0 +1,285 @@
+"""Vectors in files of arrays: NumPy's `.npy` and `.npz`, safetensors and HDF5. Pickled objects are never read.
+
+Vectors in safetensors files.
+
+The form: 8 bytes with the length of a JSON header, the header, then the bytes of all tensors. It is read here rather
+than with the package of that name, which does not report the place of a tensor, so that nothing could be mapped.
+Source: https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+from embexp.errors import DataError, read_by_library
+from embexp.system import hdf5_files, npy, regular
+from embexp.system.hdf5_files import Dataset, File
+from embexp.system.progress import Progress, quiet
+from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, counted, only_key
+
+_CHUNK_BYTES = 1 << 20
+_PICKLED = "found pickled Python objects, which are never read, expected numbers"
+_LONGEST_HEADER = 1 << 23  # of some 80,000 tensors; as Python's objects it may take twenty times as much
+_TYPES = {"F16": np.dtype("<f2"), "BF16": BFLOAT16, "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+_TOKENS, _FEW_TOKENS, _TOKEN_BYTES = 4096, 256, 1 << 24
+
+
+def read_npy(path: Path, *, name: str | None = None) -> Stored:
+    """A `.npy` file, mapped.
+
+    Args:
+        path: of the file.
+        name: how errors about it begin; None: its path.
+
+    Raises:
+        DataError: it is no such file, is cut short, or holds no matrix of floating-point numbers.
+    """
+    name = name or str(path)
+    try:
+        matrix, header = npy.mapped(path)
+    except npy.PickledError:
+        raise DataError(f"{name}: {_PICKLED}") from None
+    except ValueError as error:
+        raise DataError(f"{name}: found no .npy file: {error}") from None
+    rows, dim = checked_shape(name, header.shape, header.dtype)
+    mappable = header.dtype == np.dtype("<f4") and matrix.flags.c_contiguous
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=header.dtype,
+        read=lambda start, stop: matrix[start:stop],
+        files=[path],
+        place=Place(path, header.offset) if mappable else None,
+    )
+
+
+def npz_key(path: Path, key: str | None) -> str:
+    """The name of the array to read from a `.npz` file.
+
+    Raises:
+        DataError: it can't be read, or doesn't hold the one matrix.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    with (
+        read_by_library(f"{path}: found no whole .npz file"),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+    ):
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                shapes[member.filename.removesuffix(".npy")] = _header(path, file).shape
+    return only_key(path, shapes, key, "array")
+
+
+def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> None:
+    """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
+
+    Args:
+        path: of the file.
+        key: of the array.
+        folder: of the cache.
+        progress: called as unpacking goes on.
+
+    Raises:
+        DataError: the archive is broken, holds more or less of the array than its header says, or has no room there.
+    """
+    name, member = f"{path}: {key}", f"{key}.npy"
+    with (
+        read_by_library(f"{name}: found no whole array"),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+        archive.open(member) as file,
+    ):
+        header, size = _header(path, file), archive.getinfo(member).file_size
+    checked_shape(name, header.shape, header.dtype)
+    if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
+        raise DataError(f"{name}: found {size:,} bytes in the archive, expected {header.size:,}, by its header")
+    if size > (free := shutil.disk_usage(folder).free):  # not when gigabytes are written
+        raise DataError(
+            f"{name}: found {size:,} bytes when unpacked, and the disk of the cache has {free:,} left: make room in"
+            f" {folder.parent}, or name another output.cache"
+        )
+    done = 0
+    with (folder / "array.npy").open("wb") as written:
+        for chunk in _unpacked(path, member, f"{name}: found no whole array"):
+            written.write(chunk)
+            done += len(chunk)
+            progress(f"unpacking {path.name}", done / size)
+    read_npy(folder / "array.npy", name=name)
+
+
+def _header(path: Path, file: IO[bytes]) -> npy.Header:
+    try:
+        return npy.read_header(file)
+    except npy.PickledError:
+        raise DataError(f"{path}: {_PICKLED}") from None
+
+
+def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
+    """The bytes of a file in a zip archive."""
+    with (
+        read_by_library(where),
+        regular.opened(path) as opened,
+        zipfile.ZipFile(opened) as archive,
+        archive.open(member) as file,
+    ):
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def read_extracted(path: Path, key: str, folder: Path) -> Stored:
+    """The array that `extract` put into a folder."""
+    return replace(read_npy(folder / "array.npy", name=f"{path}: {key}"), files=[path])
+
+
+def read_safetensors(path: Path, key: str | None) -> Stored:
+    """One tensor of the file, mapped.
+
+    Raises:
+        DataError: it is no such file, is cut short, or doesn't hold the one matrix.
+    """
+    header, data = _safetensors_header(path)
+    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for tensor, entry in tensors.items():
+        if fault := _fault(tensor, entry):
+            raise DataError(f"{path}: found a header that lacks dtype, shape or data_offsets: {fault} of {tensor!r}")
+    shapes = {tensor: entry["shape"] for tensor, entry in tensors.items()}
+    key = only_key(path, shapes, key, "tensor")
+    (begin, end), kind = tensors[key]["data_offsets"], tensors[key]["dtype"]
+    name = f"{path}: {key}"
+    if kind not in _TYPES:
+        raise DataError(f"{name}: found numbers of type {kind}, expected one of {', '.join(_TYPES)}")
+    rows, dim = checked_shape(name, shapes[key], _TYPES[kind])
+    expected = math.prod(shapes[key]) * _TYPES[kind].itemsize
+    if end - begin != expected or begin < 0:
+        raise DataError(f"{name}: found {end - begin:,} bytes, expected {expected:,} for the shape {shapes[key]}")
+    size = path.stat().st_size
+    if data + end > size:
+        raise DataError(f"{name}: found {size:,} bytes, expected at least {data + end:,}: the file is cut short")
+    matrix = np.memmap(path, _TYPES[kind], "r", data + begin, (rows, dim))
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=_TYPES[kind],
+        read=lambda start, stop: matrix[start:stop],
+        files=[path],
+        place=Place(path, data + begin) if kind == "F32" else None,
+    )
+
+
+def _safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header, and where the data begins."""
+    with regular.opened(path) as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        size = path.stat().st_size
+        if len(start) < 8 or length > min(_LONGEST_HEADER, size - 8):
+            raise DataError(f"{path}: found no safetensors file: its header would be {length:,} bytes of {size:,}")
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: found no safetensors file: its header is no JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise DataError(f"{path}: found no safetensors file: its header is no JSON object")
+    return header, 8 + length
+
+
+def _fault(name: str, entry: Any) -> str:
+    """Which part of a tensor's entry is missing or of another form; "" for none."""
+    if not isinstance(entry, dict) or not name.isprintable():
+        return "the entry"
+    if not isinstance(entry.get("dtype"), str):
+        return "dtype"
+    if not _are_sizes(entry.get("shape")):
+        return "shape"
+    offsets = entry.get("data_offsets")
+    return "" if isinstance(offsets, list) and len(offsets) == 2 and _are_sizes(offsets) else "data_offsets"
+
+
+def _are_sizes(value: Any) -> bool:
+    """Whether a value of JSON, such as 1e999, is a list of sizes."""
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+
+
+def read_hdf5(path: Path, key: str | None, token_column: str | None) -> Stored:
+    """One dataset of the file: mapped where it is stored in one piece, else read by ranges.
+
+    Args:
+        path: of the file.
+        key: the dataset, such as `layers/embedding/vars/0`; None: the only matrix.
+        token_column: the dataset of tokens; None: there are none.
+
+    Raises:
+        DataError: it can't be read, or doesn't hold the one matrix.
+    """
+    with read_by_library(f"{path}: found no whole HDF5 file"):
+        listed = hdf5_files.datasets(File(path))
+    datasets = {name: each for name, each in listed.items() if not each.elsewhere}
+    for each in listed.values():
+        if each.elsewhere and (each.name == key or not datasets):
+            raise DataError(f"{path}: {each.name}: {each.elsewhere}, which are never read")
+    key = only_key(path, {name: each.shape or () for name, each in datasets.items()}, key, "dataset")
+    dataset, dtype = datasets[key], np.dtype(datasets[key].dtype)
+    name = f"{path}: {key}"
+    rows, dim = checked_shape(name, dataset.shape or (), dtype)
+    if token_column is not None and token_column not in datasets:
+        strings = ", ".join(each.name for each in datasets.values() if len(each.shape or ()) == 1) or "none"
+        raise DataError(f"{path}: found no dataset {token_column!r}; those of one dimension are {strings}")
+    _range(path, dataset, 0, 1)  # compares what the file holds with the shape, too
+    size = path.stat().st_size
+    if dataset.offset is not None and dataset.offset + rows * dataset.row_bytes > size:
+        raise DataError(f"{name}: found {size:,} bytes, expected more: the file is cut short")
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=dtype,
+        read=lambda start, stop: _range(path, dataset, start, stop),
+        files=[path],
+        place=Place(path, dataset.offset) if dataset.offset is not None and dtype == np.dtype("<f4") else None,
+        tokens=(lambda: _tokens(path, datasets[token_column], rows)) if token_column is not None else None,
+    )
+
+
+def _range(path: Path, dataset: Dataset, start: int, stop: int) -> np.ndarray:
+    with read_by_library(f"{path}: {dataset.name}: rows {start:,} to {stop:,} can't be read"):
+        values = hdf5_files.read(File(path), dataset, start, stop)
+        if values.shape != (stop - start, *(dataset.shape or ())[1:]) or values.dtype != np.dtype(dataset.dtype):
+            raise ValueError(f"found {values.dtype} {list(values.shape)}")
+        return values
+
+
+def _tokens(path: Path, dataset: Dataset, rows: int) -> pa.LargeStringArray:
+    name, size = f"{path}: {dataset.name}", path.stat().st_size
+    if not dataset.strings or dataset.shape != (rows,):
+        found = f"{dataset.type_name} {list(dataset.shape or ())}"
+        raise DataError(f"{name}: found {found}, expected {counted(rows, 'string')}, one for each row")
+    parts: list[pa.LargeStringArray] = []
+    done, step = 0, min(_TOKENS, max(_FEW_TOKENS, _TOKEN_BYTES // size))
+    for start in range(0, rows, step):
+        with read_by_library(f"{name}: its strings can't be read"):
+            tokens = hdf5_files.read(File(path), dataset, start, min(rows, start + step)).tolist()
+            done += sum(map(len, tokens))
+        if dataset.strings == "any" and done > size:  # many strings may be one and the same place in the file
+            raise DataError(f"{name}: found strings of more bytes than the file has, {size:,}")
+        parts.append(_as_text(name, tokens))
+    return pa.concat_arrays(parts)
+
+
+def _as_text(name: str, tokens: Iterable[bytes]) -> pa.LargeStringArray:
+    try:
+        return pa.array([token.decode("utf-8") for token in tokens], pa.large_string())
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: found {error.object!r}, expected text in UTF-8") from None
