@@ -15,7 +15,7 @@ from embexp.config import named_code
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_path
+from embexp.models import user_code
 
 
 class Callbacks(Callback):
@@ -33,7 +33,7 @@ class Callbacks(Callback):
         """
         found = named_code.check(config, "callbacks", permission)
         if found:
-            sys.path[:] = user_path.search_path()
+            sys.path[:] = user_code.search_path()
         self._callbacks: dict[str, Callback] = {}
         faults = []
         for name, settings in found.items():

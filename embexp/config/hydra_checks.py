@@ -22,7 +22,7 @@ from embexp.config.nearest import did_you_mean, listing
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import Fault
-from embexp.models import user_path
+from embexp.models import user_code
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
@@ -229,7 +229,7 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
             rule = "a callback is a mapping with _target_, the path of a class"
             yield Fault(f"hydra.callbacks.{name}", shown(callback), rule, "_target_: package.module.Class")
-        elif user_path.find(module := callback["_target_"].partition(".")[0]) is None:
+        elif user_code.find_module(module := callback["_target_"].partition(".")[0]) is None:
             rule = f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment"
             yield Fault(
                 f"hydra.callbacks.{name}._target_", shown(callback["_target_"]), rule, "name an installed class"

@@ -19,7 +19,7 @@ from embexp.config.allowlist import Given
 from embexp.config.permission import Permission
 from embexp.config.shown import shown
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_path
+from embexp.models import user_code
 
 LOGS = ("job_logging", "hydra_logging")
 NODES = ("callbacks", "launcher", "sweeper", *LOGS)
@@ -124,27 +124,10 @@ def is_known_launcher(config: DictConfig) -> bool:
     try:
         with hydra_globals.borrowed(config):
             node = _resolved(config, "launcher")
-            sweep = str(config.hydra.sweep.dir)
+            found = list(_faults(config, node, "launcher", Permission(own=False)))
     except Exception:  # also of a resolver
         return False
-    return _is_known_launcher(node, sweep)
-
-
-def _is_known_launcher(node: Any, sweep: str) -> bool:
-    if not isinstance(node, dict) or node.get("_target_") not in _LAUNCHERS or node["_target_"] not in plugins():
-        return False
-    return all(_is_plain(key, value, sweep) for key, value in node.items())
-
-
-def _is_plain(key: str, value: Any, sweep: str) -> bool:
-    """Whether a setting of a known launcher is a number, or a text that only names something."""
-    if isinstance(value, str):
-        if "folder" in key and not (value.startswith(f"{sweep}/") and ".." not in value):
-            return False
-        return _PLAIN.fullmatch(value) is not None
-    if isinstance(value, dict | list):
-        return not any(_texts(value, ""))
-    return value is None or isinstance(value, bool | int | float)
+    return isinstance(node, dict) and str(node.get("_target_")) in _LAUNCHERS and not found
 
 
 def plugins() -> Mapping[str, type]:
@@ -156,7 +139,7 @@ def function_of(target: str) -> str:
     """A dotted path as `package.module:name`; the longest part that is a module counts as such. Imports nothing."""
     parts = target.split(".")
     for length in range(len(parts) - 1, 0, -1):
-        if user_path.find(".".join(parts[:length])) is not None:
+        if user_code.find_module(".".join(parts[:length])) is not None:
             return f"{'.'.join(parts[:length])}:{'.'.join(parts[length:])}"
     return f"{'.'.join(parts[:-1])}:{parts[-1]}"
 
@@ -177,11 +160,9 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         )
         yield from loggers.faults(node)
     if kind == "launcher":
-        if _is_known_launcher(node, str(config.hydra.sweep.get("dir"))):
-            return
         yield from _launcher_faults(config, node, permission)
     for place, key, value in _texts(node, path):
-        fine = logs or key != "_target_" or value.startswith(_FINE) or (permission.own and value in _known(kind))
+        fine = logs or key != "_target_" or value.startswith(_FINE) or value in _known(kind, permission)
         if not fine:
             yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
@@ -189,7 +170,10 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
 
 
 def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
-    """The faults of texts that files set of a launcher of others, which may run them: `setup` of Slurm is a script."""
+    """The faults of texts that files set of a launcher of others, which may run them: `setup` of Slurm is a script.
+
+    A listed launcher does not run plain ones, and may write into folders of the sweep.
+    """
     target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
     function = function_of(target)
     if target.startswith(_FINE) or function in permission.allowed:
@@ -199,9 +183,12 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
     own = {} if stored is None else dict(_places(OmegaConf.to_container(stored.node, resolve=False)))
     written = dict(_places(OmegaConf.to_container(config.hydra.launcher, resolve=False)))
     given = Given(config, permission)
-    for path, _, value in _texts(node, "hydra.launcher"):
-        same = path in own and written.get(path) == own[path]
-        if path not in given and not path.endswith("_target_") and (not same or not value.isprintable()):
+    listed, sweep = target in _LAUNCHERS, f"{config.hydra.sweep.get('dir')}/"
+    for path, key, value in _texts(node, "hydra.launcher"):
+        same = path in own and written.get(path) == own[path] and value.isprintable()
+        inside = "folder" not in key or (value.startswith(sweep) and ".." not in value)
+        plain = listed and path.count(".") == 2 and inside and _PLAIN.fullmatch(value) is not None
+        if key != "_target_" and path not in given and not same and not plain:
             rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
             remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
             yield Fault(path, shown(value), rule, remedy)
@@ -221,7 +208,7 @@ def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     module, _, name = function.partition(":")
     if refusal := permission.refusal(function):
         yield Fault(path, shown(target), refusal, permission.remedy(function))
-    elif function not in permission.allowed and user_path.find(module) is None:
+    elif function not in permission.allowed and user_code.find_module(module) is None:
         yield Fault(
             path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
         )
@@ -238,8 +225,13 @@ def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
             yield from _texts(value, f"{path}.{key}")
 
 
-def _known(kind: str) -> Container[str]:
-    """The classes of installed plugins: launchers and sweepers, and what the configs that plugins bring name."""
+def _known(kind: str, permission: Permission) -> Container[str]:
+    """The classes of installed plugins: launchers and sweepers, and what the configs that plugins bring name.
+
+    What a sweep has recorded names the listed launchers only.
+    """
+    if not permission.own:
+        return _LAUNCHERS & plugins().keys() if kind == "launcher" else ()
     own = plugins() if kind in ("launcher", "sweeper") else ()
     return {*_targets(ConfigStore.instance().repo), *own}
 

@@ -53,11 +53,11 @@ def faults(
 
 def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
     """A function that does not exist or may not be run, or vectors with shapes that the model can't take."""
-    from embexp.models import shapes, user_path
+    from embexp.models import shapes, user_code
 
     model = _if_complete(lambda: spec.model)
     if isinstance(model, KerasModel):
-        yield from user_path.faults(model.function)
+        yield from user_code.faults_of_function(model.function)
         if refusal := permission.refusal(model.function):
             yield Fault("model.function", repr(model.function), refusal, permission.remedy(model.function))
     tables, features = spec.tables, spec.features

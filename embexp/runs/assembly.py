@@ -18,7 +18,7 @@ from embexp.freezing.policies import TablePolicy
 from embexp.initialization.plan import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.recommendation_losses import PairLoss, recommendation
+from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.pretrained.rows import beside_file, mapping_of, row_source, slot_sources
 from embexp.pretrained.tables import PretrainedTable
 from embexp.runs.prepare import Prepared, PreparedTables
@@ -174,7 +174,7 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
 
 def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
     if not isinstance(spec.loss, LossOfTask):
-        return recommendation(spec.loss)
+        return recommendation_loss(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)

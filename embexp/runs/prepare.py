@@ -145,7 +145,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
-    code = user_code.read(spec.model.function) if isinstance(spec.model, KerasModel) else None
+    code = user_code.read_user_code(spec.model.function) if isinstance(spec.model, KerasModel) else None
     found = _identify(
         spec,
         data.scan.digest,

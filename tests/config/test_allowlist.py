@@ -281,12 +281,15 @@ def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
 def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     slurm = pytest.importorskip("submitit.slurm.slurm")
-    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "cpus_per_task": 2}
+    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "account": "$(touch pwned)"}
+    plain = {"cpus_per_task": 2, "qos": "high"}
     script = slurm._make_sbatch_string(command="true", folder="logs", setup=evil["setup"])
     assert "touch pwned" in script.splitlines()  # it would be run
     head = {"defaults": ["config", "_self_", {"override hydra/launcher": "submitit_slurm"}]}
-    theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": evil, "job": {"name": "a\ntouch pwned\n"}}}))
-    paths = {"hydra.launcher.setup.0", "hydra.launcher.partition", "hydra.launcher.name"}
+    theirs.write_text(
+        yaml.safe_dump({**head, "hydra": {"launcher": evil | plain, "job": {"name": "a\ntouch pwned\n"}}})
+    )
+    paths = {f"hydra.launcher.{each}" for each in ("setup.0", "partition", "account", "name")}
     found = {each.path: each for each in compose(loader(), []).faults}
     assert found.keys() == paths
     function = "hydra_plugins.hydra_submitit_launcher.submitit_launcher:SlurmLauncher"
@@ -295,3 +298,6 @@ def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> N
     assert compose(allowed, []).faults == ()
     words = ["hydra/launcher=submitit_slurm", "hydra.launcher.setup=['module load x']", "hydra.launcher.partition=gpu"]
     assert compose(composition.loader(), words).faults == ()
+    for folder, several in {"${hydra.sweep.dir}/jobs/%j": 0, "/elsewhere": 1, "${hydra.sweep.dir}/../up": 1}.items():
+        theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": {"submitit_folder": folder}}}))
+        assert len(compose(loader(), []).faults) == several
