@@ -151,10 +151,10 @@ def _show_pretrained(prepared: Prepared, console: Console) -> None:
     """Prints how much of each table its pretrained file covers."""
     from rich import box
 
-    from embexp.reports import coverage
+    from embexp.reports import results
 
     content = prepared.tables.pretrained.as_json()
-    if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
+    if (table := results.coverage_table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
         console.print(table)
     for note in prepared.notes:

@@ -15,7 +15,7 @@ from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
-from embexp.reports import notebook
+from embexp.reports import rendering
 from embexp.runs import evaluations
 from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare
@@ -55,11 +55,11 @@ class RunResult:
         return str(self.summary["status"])
 
     def __repr__(self) -> str:
-        return f"<RunResult: {notebook.run_as_text(self.summary, self.directory)}>"
+        return f"<RunResult: {rendering.run_as_text(self.summary, self.directory)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return notebook.run_as_html(self.summary, self.directory)
+        return rendering.run_as_html(self.summary, self.directory)
 
 
 def run(

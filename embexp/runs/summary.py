@@ -233,7 +233,7 @@ def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
     """
     from embexp.reports import plots
 
-    plots.write(folder.read_metrics(), summary, folder.plots, kept=kept)
+    plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=kept)
 
 
 @contextlib.contextmanager
@@ -249,7 +249,7 @@ def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder)
             from embexp.reports import plots
 
             with contextlib.suppress(OSError):
-                plots.write(lines, describe(prepared, started) | known, folder.plots)
+                plots.write_plots(lines, describe(prepared, started) | known, folder.plots)
         raise
 
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, curves, document, figures, write_page
-from embexp.reports.page.curves import Curve, Curves
+from embexp.reports.page import content, document, write_page
+from embexp.reports.page.content import Curve, Curves
 from embexp.runs import table_maps
 from tests import short_runs
 from tests.reports import swept_runs
@@ -146,7 +146,7 @@ LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
 
 @given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
 def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
-    json.dumps(figures.of_summary(summary), allow_nan=False)
+    json.dumps(content.figures_of(summary), allow_nan=False)
 
 
 def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"event": "log", "st')
-    found = curves.read(path)
+    found = content.read_curves(path)
     assert found.by_name == {"train loss": Curve([10, 20], [0.5, None]), "validation auc": Curve([10], [0.75])}
     assert found.seconds == 2.5
-    assert curves.read(tmp_path / "missing") == Curves()
+    assert content.read_curves(tmp_path / "missing") == Curves()
 
 
 def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
@@ -186,7 +186,7 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
     values = [1.0 + (step % 7) / 100 for step in steps]
     values[1234] = 0.5
     run = Curves({"train loss": Curve(steps, values), "validation rmse": Curve(steps, values)})
-    short = curves.shortened(run, 400)
+    short = content.shortened(run, 400)
     rmse, loss = short["validation rmse"], short["train loss"]
     assert len(rmse.steps) <= 400
     assert (rmse.steps[0], rmse.steps[-1], min(v for v in rmse.values if v)) == (1, 10_000, 0.5)
@@ -197,8 +197,8 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
 
 def test_points_of_many_curves_are_bounded() -> None:
     runs = [Curves({str(name): Curve([1], [1.0]) for name in range(4)})] * 1000
-    assert curves.points_each(runs) * 4000 <= 250_000
-    assert curves.points_each(runs[:1]) == 400
+    assert content.points_each(runs) * 4000 <= 250_000
+    assert content.points_each(runs[:1]) == 400
 
 
 def test_components_are_those_of_the_covariance_matrix() -> None:
