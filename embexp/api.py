@@ -25,7 +25,7 @@ from embexp.training.listeners import Listener
 if TYPE_CHECKING:
     from embexp.config.composition import compose
     from embexp.config.hydra_app import spec_of
-    from embexp.reports.tabulate import report
+    from embexp.reports.report import report
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
     from embexp.studies.verification import Verification

@@ -94,7 +94,7 @@ def _export(options: argparse.Namespace) -> None:
 
     if options.kind == "savedmodel":
         environment.load_tensorflow()
-    from embexp.runs.exporting import export
+    from embexp.runs.exports.exporting import export
 
     with stages.shown() as shown:
         exported = export(

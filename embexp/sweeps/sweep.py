@@ -20,8 +20,8 @@ from embexp.config.composing.loader import Loader
 from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
+from embexp.records import allowed_code
 from embexp.reports.record import Status
-from embexp.runs import recorded_code
 from embexp.specs import rules, sweeping
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -303,7 +303,7 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
-            elif not recorded_code.is_same(self._jobs[known[place]].checked_spec, job.spec):
+            elif allowed_code.named(self._jobs[known[place]].checked_spec) != allowed_code.named(job.spec):
                 raise CommandLineError(
                     f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
                     "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
