@@ -71,6 +71,7 @@ def contents(path: Path, index: Path, *, saved_model: bool, named: bool = True) 
         {each.info.key: each for each in listed},
         base=None if links[0].base is None else links[0].base.parent,
         faults=tuple(faults),
+        files=(index, *sorted({piece.path for each in entries for entry in each.values() for piece in entry.pieces})),
     )
 
 

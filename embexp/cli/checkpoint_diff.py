@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser
 from embexp.cli.checkpoint_list import WORDS, finite, variable_of
 from embexp.cli.commands import DONE, FAILED
+from embexp.cli.finished import warn_of_checkpoint
 from embexp.errors import CommandLineError, DataError
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.studies import checkpoint_tokens
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
+    for each in (a, b):
+        warn_of_checkpoint(*each.files)
     if faults := [*a.faults, *b.faults]:
         raise DataError("\n    ".join(faults))
     of_a, of_b = checkpoint_tokens.vocabularies(a), checkpoint_tokens.vocabularies(b)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
+from embexp.cli.finished import warn_of_checkpoint
 
 if TYPE_CHECKING:
     from embexp.checkpoints.contents import Contents, KeyInfo
@@ -73,6 +74,7 @@ def _list(options: argparse.Namespace) -> None:
     from embexp.errors import DataError
 
     contents = open_checkpoint(options.path)
+    warn_of_checkpoint(*(contents.files if options.values or options.verify else contents.files[:1]))
     figures: dict[str, Statistics] = {}
     faults = list(contents.faults)
     if not faults:

@@ -12,7 +12,6 @@ from embexp.records.identity import Identity
 from embexp.specs.freezing import files_of
 from embexp.specs.run import RunSpec
 from embexp.system import caching, digests
-from embexp.tensor_bundle.index import read_index
 
 
 def identify(
@@ -47,8 +46,7 @@ def digest_of_checkpoint(index: Path, *, cache: Path) -> str:
         return caching.file_digest(index, cache=cache)
     if index.suffix != ".index":  # of TensorFlow's first format
         index = locating.index_of(index)
-    pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
-    return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in locating.files_of(index)])
 
 
 def _freeze_digests(spec: RunSpec) -> dict[str, str]:

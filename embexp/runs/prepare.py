@@ -26,6 +26,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
+from embexp.records.folder import check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.runs.identify import digest_of_checkpoint, identify
@@ -279,9 +280,11 @@ def _source(path: Path) -> Path:
     """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or a file is not what the run wrote, in whose folder it is.
     """
     if locating.is_keras_file(path):
         return path
-    found = opening.find(path)
-    return locating.index_of(path) if found.suffix == ".index" else found
+    if (found := opening.find(path)).suffix == ".index":
+        found = locating.index_of(path)
+        check_checkpoint(*locating.files_of(found))
+    return found
