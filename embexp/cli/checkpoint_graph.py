@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import warn_of_checkpoint
 from embexp.errors import CheckpointError, CommandLineError, RunError
 

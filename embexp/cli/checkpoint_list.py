@@ -10,8 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import warn_of_checkpoint
+from embexp.system import printable
 
 if TYPE_CHECKING:
     from embexp.checkpoints.contents import Contents, KeyInfo
@@ -87,7 +88,9 @@ def _list(options: argparse.Namespace) -> None:
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        print(json.dumps(_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False))
+        printable.write_data(
+            json.dumps(_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False) + "\n"
+        )
     else:
         _show(contents, figures if options.values else None)
         if options.verify and not faults:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli import commands
+from embexp.cli.commands import print, warn
 from embexp.errors import CommandLineError, DataError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def warn_of_checkpoint(*paths: Path) -> None:
     try:
         check_checkpoint(*paths)
     except DataError as error:
-        commands.warn(str(error))
+        warn(str(error))
 
 
 def _warn_of_changes(directory: Path) -> None:
@@ -89,4 +89,4 @@ def _warn_of_changes(directory: Path) -> None:
     if lost := inventory.losses(record_changes(directory, noted_inventory(directory), quick=True)):
         command = shlex.join(["embexp", "verify", str(directory)])
         words = inventory.sentence(lost)
-        commands.warn(f"the record of {directory} is not as the run wrote it ({words}): {command}")
+        warn(f"the record of {directory} is not as the run wrote it ({words}): {command}")

@@ -19,6 +19,7 @@ from embexp.sweeps import progress_file
 from embexp.sweeps.ledger import LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress_file import Reached
+from embexp.system.printable import print
 
 _WIDEST = 60
 """Characters of a job's overrides in the live table."""
