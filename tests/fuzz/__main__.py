@@ -13,7 +13,7 @@ from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import Figures
 
 _SHARES = {"configs": 0.15, "command lines": 0.85}
-"""Of the inputs that are no files; a config takes six times as long as a command line, of which a fifth are composed too."""
+"""Of the inputs that are no files: a config takes six times as long as a command line, and a fifth of these compose."""
 
 
 def main() -> int:
