@@ -13,7 +13,7 @@ from embexp.specs.data import Clicks
 from embexp.specs.partial import is_complete
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.system import available
+from embexp.system import machine
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -32,7 +32,7 @@ def memory_faults(spec: RunSpec) -> Iterator[Fault]:
     except DataError:  # a pretrained file that can't be read, which is a fault of its own
         return
     found = footprint.needs(spec, footprint.rows_known(spec, rows), dims)
-    free = available.available()
+    free = machine.available()
     if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
         yield fault
 

@@ -11,7 +11,7 @@ from embexp.specs.checkpointing import Save
 from embexp.specs.footprint import Rows
 from embexp.specs.optimizers import slot_count
 from embexp.specs.tables import Storage
-from embexp.system import available, files, machine_faults
+from embexp.system import files, machine, machine_faults
 
 
 def check_memory(prepared: Prepared) -> None:
@@ -24,7 +24,7 @@ def check_memory(prepared: Prepared) -> None:
     rows = {name: _rows(policy) for name, policy in prepared.tables.policies.items()}
     dims = {name: table.width for name, table in spec.tables.items()}
     found = footprint.needs(spec, rows, dims, prepared.data.training_examples)
-    free = available.available()
+    free = machine.available()
     if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
         raise ConfigError([fault])
 

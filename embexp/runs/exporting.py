@@ -15,8 +15,8 @@ from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.runs.exports import tables as table_files
 from embexp.system import caching, files
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
 
 

@@ -17,7 +17,7 @@ from embexp.runs import saved_state
 from embexp.runs.saved_state import TOUCHED, Running
 from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
-from embexp.system.background import BackgroundDirectories
+from embexp.system.files import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
 from embexp.tensor_bundle import increments, rekeying
 from embexp.training.loop import Outcome, Replay, SaveTimes, Saving

@@ -11,7 +11,7 @@ from embexp.runs.data import Data, read_data
 from embexp.runs.prepare import Prepared, row_facts, settle, table_rows
 from embexp.specs.pretrained import Match
 from embexp.specs.run import RunSpec
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 
 def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:

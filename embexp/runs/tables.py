@@ -12,7 +12,7 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.runs.prepare import PreparedTables
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
-from embexp.system.rows import MappableRows
+from embexp.system.arrays import MappableRows
 from embexp.tables import optimizers
 from embexp.tables.learning_rates import RowGroups
 

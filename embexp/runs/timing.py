@@ -15,7 +15,7 @@ from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
 from embexp.specs.models import Task
 from embexp.strategies.strategy import Strategy
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.training.loop import Runtime
 
 _SECONDS = 5.0

@@ -17,7 +17,7 @@ from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
 from embexp.system import arrays
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 
 _FLOAT_BYTES = 4
 

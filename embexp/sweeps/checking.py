@@ -14,7 +14,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 from embexp.sweeps import exclusions
 from embexp.system import digests
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 
 _ENOUGH = 20
 """Settings with faults after which no more are looked for."""

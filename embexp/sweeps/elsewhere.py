@@ -28,7 +28,7 @@ from embexp.reports.jobs import last_written
 from embexp.reports.record import Status
 from embexp.sweeps import jobs
 from embexp.sweeps.ledger import LedgerJob
-from embexp.system import files, parents
+from embexp.system import files, processes
 
 _FOLDER = ".jobs"
 _LOOK_EVERY = 1.0
@@ -96,7 +96,7 @@ class RunElsewhere:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         start = Start(socket.gethostname(), process.pid, time.time())

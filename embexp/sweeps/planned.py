@@ -21,7 +21,7 @@ from embexp.sweeps import checking, combinations, engines, launching, packages, 
 from embexp.sweeps.checking import Checked, PlannedJob
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import Search
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 

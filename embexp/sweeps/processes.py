@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from embexp.system import parents
+from embexp.system import processes
 
 _NOT_FORKED = ("gpu", "tpu")
 Command = Callable[[Path, int], Sequence[str]]
@@ -59,7 +59,7 @@ class Fresh:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables(), **(variables or {})},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables(), **(variables or {})},
             )
 
     def exit_status(self) -> int | None:
@@ -92,7 +92,7 @@ class Server:
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
             )
         self._socket.setblocking(False)
         self._received = b""

@@ -87,7 +87,7 @@ import tensorflow as tf
 from pathlib import Path
 from embexp.checkpoints import saved_model
 from embexp.specs.tables import Combiner
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 from embexp.tables.serving import ExportedTable
 
 class Table:

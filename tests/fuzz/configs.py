@@ -18,7 +18,7 @@ from embexp.config import composition
 from embexp.config.folders import find
 from embexp.errors import UsageError
 from embexp.sweeps import planned, sweep
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 from tests.fuzz.contents import Files, lines, plain
 
 _END = "\0"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embexp.system.isolated import Isolated, IsolatedError
+from embexp.system.processes import Isolated, IsolatedError
 
 MODULE = """
 import os

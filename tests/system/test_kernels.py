@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from embexp.system import kernels, machine
+from embexp.system import machine
 from tests.thoroughness import left_out
 
 ASKED = """
@@ -26,7 +26,7 @@ print(kernels.threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_
 
 
 def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_ENABLE_ONEDNN_OPTS", *kernels.FLAGS):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_ENABLE_ONEDNN_OPTS", *machine.KERNEL_FLAGS):
         monkeypatch.delenv(name, raising=False)
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
@@ -54,11 +54,11 @@ def test_tensorflow_does_what_is_said(variables: dict[str, str], inter_op: int) 
 def test_the_config_goes_before_the_environment_and_that_before_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
     monkeypatch.setattr(machine, "cores", lambda: 7)
-    assert kernels.threads(0, 0) == {"intra_op": 7, "inter_op": 7}
+    assert machine.kernel_threads(0, 0) == {"intra_op": 7, "inter_op": 7}
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "many")
-    assert kernels.threads(0, 0) == {"intra_op": 3, "inter_op": 7}
-    assert kernels.threads(2, 1) == {"intra_op": 2, "inter_op": 1}
+    assert machine.kernel_threads(0, 0) == {"intra_op": 3, "inter_op": 7}
+    assert machine.kernel_threads(2, 1) == {"intra_op": 2, "inter_op": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_onednn_by_the_processor(features: str, wanted: str, used: bool, monkeyp
     monkeypatch.delitem(sys.modules, "tensorflow.python.util._pywrap_util_port", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(machine, "processor", lambda: machine.Processor("", frozenset(features.split())))
-    assert kernels.onednn() == used
+    assert machine.onednn() == used
 
 
 def test_only_flags_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, XLA_FLAGS="--xla_cpu_enable_fast_math=true", TF_XLA_FLAGS="")
-    assert kernels.flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
+    assert machine.kernel_flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}

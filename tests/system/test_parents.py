@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from embexp.cli import job
-from embexp.system import parents
+from embexp.system import processes
 
 CHILD = """
 import time
@@ -66,4 +66,4 @@ def test_every_job_ends_with_who_started_it(words: list[str], monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         job.main()
     assert asked == [12345]
-    assert parents.parent() == os.getppid()  # what the job starts has another one
+    assert processes.parent() == os.getppid()  # what the job starts has another one

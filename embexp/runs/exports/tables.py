@@ -14,8 +14,8 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.succession import row_tokens
-from embexp.system.progress import Progress
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
+from embexp.system.parallel import Progress
 from embexp.vectors import write
 from embexp.vectors import write as vectors
 from embexp.vectors.stored import shown
