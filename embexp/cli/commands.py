@@ -76,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def process(arguments: Sequence[str] | None = None) -> int:
     """Runs a command as the one thing that this process does; takes and returns what `main` does."""
-    environment.postpone()
+    environment.postpone_collecting()
     status = main(arguments)
-    environment.end()
+    environment.end_collecting()
     for number in interruption.NUMBERS:  # what is left is Python's own end, of which a signal would print a trace
         signal.signal(number, signal.SIG_DFL)
     return status
@@ -183,7 +183,7 @@ def dispatch(
     with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
         module = importlib.import_module(f"{modules}{name}")
     if name not in _COMPOSING:
-        environment.begin()
+        environment.begin_collecting()
     return int(module.main(arguments[1:]))
 
 

@@ -88,7 +88,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     from embexp.system.terminal import SafeConsole
     from embexp.training.progress import ProgressLines
 
-    environment.begin()
+    environment.begin_collecting()
     console = SafeConsole(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
@@ -127,5 +127,5 @@ def become_job(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    environment.postpone()
+    environment.postpone_collecting()
     sys.exit(main())

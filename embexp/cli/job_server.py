@@ -38,7 +38,7 @@ def main() -> None:
     import embexp.studies.run  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
-    environment.begin()
+    environment.begin_collecting()
     _Server(asking).serve()
 
 
@@ -135,5 +135,5 @@ def _leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    environment.postpone()
+    environment.postpone_collecting()
     main()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from embexp.system import interruption, machine_faults
-from embexp.system.environment import paused
+from embexp.system.environment import collecting_paused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +123,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     from embexp.system import environment
 
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
-    with interruption.leaving_at_once(), paused():
+    with interruption.leaving_at_once(), collecting_paused():
         environment.load_tensorflow()
         import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.cli.stages import Stages

@@ -65,7 +65,7 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.system import terminal
 
     spec = composition.job(config_loader(options), options.overrides).spec
-    environment.begin()
+    environment.begin_collecting()
     show(spec, terminal.console(), **_extent(options))
 
 
@@ -73,7 +73,7 @@ def _sweep(options: argparse.Namespace) -> None:
     from embexp.sweeps import outcomes, planned
     from embexp.system import terminal
 
-    environment.begin()
+    environment.begin_collecting()
     with terminal.shown_if_long() as progress:
         plan = planned.plan(config_loader(options), options.overrides, progress)
     console = terminal.console()

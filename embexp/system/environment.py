@@ -49,7 +49,7 @@ def load_tensorflow() -> None:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with paused(), _without_chatter(), hidden(_ASIDE if _serves_a_command() else ()):
+    with collecting_paused(), _without_chatter(), hidden(_ASIDE if _serves_a_command() else ()):
         importlib.import_module("tensorflow")
 
 
@@ -93,8 +93,8 @@ def _without_chatter() -> Iterator[None]:
                     os.write(2, line)
 
 
-def postpone() -> None:
-    """Stops the collector in a process that only runs a command, until `begin`."""
+def postpone_collecting() -> None:
+    """Stops the collector in a process that only runs a command, until `begin_collecting`."""
     global _process
     _process = True
     gc.disable()
@@ -105,15 +105,15 @@ def _serves_a_command() -> bool:
     return _process
 
 
-def begin() -> None:
-    """Starts the collector, for what is made from now on; without `postpone` before, nothing is changed."""
+def begin_collecting() -> None:
+    """Starts the collector, for what is made from now on; without `postpone_collecting` before, nothing is changed."""
     if _process:
         gc.freeze()
         gc.enable()
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def collecting_paused() -> Iterator[None]:
     """A block that only imports, such as TensorFlow."""
     if not (_process and gc.isenabled()):
         yield
@@ -122,10 +122,10 @@ def paused() -> Iterator[None]:
     try:
         yield
     finally:
-        begin()
+        begin_collecting()
 
 
-def end() -> None:
+def end_collecting() -> None:
     """Has Python search nothing at its own end if the command has not begun to work, so that no file is left open."""
     if _process and not gc.isenabled():
         gc.freeze()

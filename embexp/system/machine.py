@@ -39,7 +39,7 @@ KERNEL_FLAGS = (
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
 )
-"""Environment variables that change kernels, beside those that `threads` and `onednn` follow."""
+"""Environment variables that change kernels, beside those that `kernel_threads` and `onednn` follow."""
 
 _NEURAL = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
 """Extensions of which one is enough for TensorFlow to use oneDNN (`IsMKLEnabled` in tsl/util/util_port.cc)."""

@@ -16,7 +16,7 @@ from embexp.system.processes import Isolated, IsolatedError
 
 MODULE = """
 import os
-from embexp.system import isolated
+from embexp.system import processes
 
 def answer(question):
     match question["do"]:
@@ -33,7 +33,7 @@ def answer(question):
             return os.getpid(), b"x" * question["size"]
     return os.getpid(), b""
 
-isolated.serve(answer)
+processes.serve(answer)
 """
 
 

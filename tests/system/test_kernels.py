@@ -13,15 +13,15 @@ from tests.thoroughness import left_out
 
 ASKED = """
 import os, sys
-from embexp.system import kernels
-before = kernels.onednn()
+from embexp.system import machine
+before = machine.onednn()
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[1]))
 tf.reduce_sum(tf.random.uniform([4])).numpy()
 names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-print(before, kernels.onednn(), _pywrap_util_port.IsMklEnabled())
-print(kernels.threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
+print(before, machine.onednn(), _pywrap_util_port.IsMklEnabled())
+print(machine.kernel_threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
 """
 
 

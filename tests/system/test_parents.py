@@ -17,15 +17,15 @@ from embexp.system import processes
 
 CHILD = """
 import time
-from embexp.system import parents
-parents.die_with_parent(parents.parent())
+from embexp.system import processes
+processes.die_with_parent(processes.parent())
 print("alive", flush=True)
 time.sleep(600)
 """
 PARENT = f"""
 import os, subprocess, sys
-from embexp.system import parents
-child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env={{**os.environ, **parents.variables()}})
+from embexp.system import processes
+child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env={{**os.environ, **processes.variables()}})
 print(child.pid, flush=True)
 child.wait()
 """
